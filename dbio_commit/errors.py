@@ -1,0 +1,85 @@
+"""One tree of errors. What you do about an error decides where it hangs:
+
+    DbioError
+    ├── CommitConflictError        somebody else won: begin again
+    ├── TransactionAbortedError    decided against us: begin again
+    ├── CommitStateUnknownError    may have landed: read back first
+    ├── TransactionStateError      misuse of a transaction: fix the program
+    ├── InvalidInputError          arguments, data or a schema that cannot be written: fix the input
+    │   └── SchemaMismatchError    the table's columns are others; both schemas are in the message
+    ├── TableNotFoundError         nothing is there: check the path
+    ├── TableExistsError           something is there already (modes "error" and "ignore")
+    ├── CorruptMarkerError         a marker that cannot be what a writer wrote: inspect it
+    ├── RetentionError             a retention that could hurt readers or writers
+    ├── UnsupportedStoreError      the store, or this version of the software, cannot do it safely
+    │   └── UnsupportedTableError  written by a newer version of the protocol: upgrade
+    └── StoreError                 the store failed or refused: check access, try again
+        ├── ObjectNotFoundError
+        └── AccessDeniedError
+
+Every message carries the facts (path, tid, sizes) and the next step; none carries a credential.
+"""
+
+
+class DbioError(Exception):
+    """Everything that this package raises on purpose."""
+
+
+class CommitConflictError(DbioError):
+    """Somebody else changed what this transaction depends on. Nothing was committed; begin again."""
+
+
+class TransactionAbortedError(DbioError):
+    """Somebody decided this transaction against us (vacuum, `dbio abort`, a waiter's lease). Begin again."""
+
+
+class CommitStateUnknownError(DbioError):
+    """The commit may or may not have landed. Read the table's history for the tid before anything else."""
+
+
+class TransactionStateError(DbioError):
+    """A transaction was used in a way that its state does not allow."""
+
+
+class InvalidInputError(DbioError):
+    """The caller's input cannot be written or understood. Nothing was written."""
+
+
+class SchemaMismatchError(InvalidInputError):
+    """The data's columns do not fit the table's."""
+
+
+class TableNotFoundError(DbioError):
+    """There is no table, and no file, at the path."""
+
+
+class TableExistsError(DbioError):
+    """There is a table at the path already, and the caller asked for a new one."""
+
+
+class CorruptMarkerError(DbioError):
+    """A marker's name or body is not what any writer of the protocol writes."""
+
+
+class RetentionError(DbioError):
+    """The retention asked for could delete what a reader or writer still needs."""
+
+
+class UnsupportedStoreError(DbioError):
+    """The store cannot do what the protocol rests on."""
+
+
+class UnsupportedTableError(UnsupportedStoreError):
+    """The table was written by a version of the protocol that this software does not know."""
+
+
+class StoreError(DbioError):
+    """The store failed, or the outcome of a request to it is unknown."""
+
+
+class ObjectNotFoundError(StoreError):
+    """The object is not there (any more)."""
+
+
+class AccessDeniedError(StoreError):
+    """The store refused the credentials, or the credentials lack a permission. The request was not applied."""

@@ -1,0 +1,291 @@
+"""The bodies of markers: descriptor, commit marker and turn, encoded and decoded. Pure.
+
+Bytes that come from outside are validated here, once; what passes is safe to act on. What the markers of a table add
+up to is in `state`. Formats: PROTOCOL.md sections 2 and 3.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+
+from dbio_commit import names
+from dbio_commit.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
+
+MAX_BYTES = 64 * 1024 * 1024
+"""A marker fits in one PUT (PROTOCOL.md section 4); a larger one was not written by any writer."""
+
+VERSION: Final = 1
+"""The version of the table scope's protocol that this software reads and writes."""
+
+Operation = Literal["append", "overwrite", "replace_partitions", "rewrite", "abort"]
+
+Scalar = bool | int | float | str | None
+"""A value as JSON holds it: dates and timestamps in ISO 8601, decimals as text."""
+
+
+class Bounds(NamedTuple):
+    """Of one column in one file: min <= every value that is not null <= max; None where no bound is known.
+
+    Text longer than 64 characters is shortened, and a shortened max rounded up.
+    """
+
+    min: Scalar = None
+    max: Scalar = None
+    nulls: int | None = None
+    """How many values are null."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileInfo:
+    """What a writer knows about a data file that it adds."""
+
+    path: str
+    """Relative to the root of the table."""
+    size: int
+    """In bytes."""
+    rows: int | None = None
+    partition: names.Partition = field(default_factory=dict)
+    statistics: Mapping[str, Bounds] | None = None
+    """By column of the table (top level)."""
+
+
+# --- bodies -------------------------------------------------------------------------------------------------------
+
+_Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+
+
+class _Body(BaseModel):
+    """Unknown keys are ignored, so that later versions and other writers may add some."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, populate_by_name=True)
+
+
+class ColumnBounds(_Body):
+    """`Bounds` of one column, a value for each added file."""
+
+    min: list[Any]
+    max: list[Any]
+    nulls: list[Any]
+
+
+class AddedFiles(_Body):
+    """`FileInfo` of all added files, column by column: each list has a value for each added path, in that order.
+
+    Columns rather than rows, because a reader decodes tens of thousands of them before it can start.
+    """
+
+    size: list[_Count]
+    rows: list[_Count | None]
+    partition: dict[str, list[str | None]] = Field(default_factory=dict)
+    statistics: dict[str, ColumnBounds] = Field(default_factory=dict)
+
+    def lengths(self) -> set[int]:
+        lists: list[Sequence[object]] = [self.size, self.rows, *self.partition.values()]
+        for bounds in self.statistics.values():
+            lists += [bounds.min, bounds.max, bounds.nulls]
+        return set(map(len, lists))
+
+
+class App(_Body):
+    """The application's own name and version of a write: committed at most once (I8)."""
+
+    id: Annotated[str, Field(min_length=1, max_length=1000)]
+    version: _Count
+
+
+class CommitInfo(_Body):
+    """What we write into a commit marker beyond DBIO's keys."""
+
+    version: Literal[1] = VERSION
+    operation: Operation
+    commit_id: str
+    """Random: tells our own marker from a stranger's."""
+    timestamp: AwareDatetime
+    """By the writer's clock."""
+    turn: _Count | None = None
+    """The turn under which it was committed; None for a blind append."""
+    app: App | None = None
+    metrics: dict[str, int] = Field(default_factory=dict)
+    table_schema: dict[str, JsonValue] | None = Field(default=None, alias="schema")
+    """The table's columns after this commit, as Spark's JSON."""
+    schema_turn: _Count | None = None
+    """The last decided turn as of which the writer knew the table to have this schema."""
+    files: AddedFiles | None = None
+
+
+class CommitMarker(_Body):
+    """The body of `_committed_<tid>`, of ours or of any DBIO writer (then without `dbio_commit`)."""
+
+    added: list[str] = Field(default_factory=list)
+    removed: list[str] = Field(default_factory=list)
+    dbio_commit: CommitInfo | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        info = self.dbio_commit
+        if info is not None and info.files is not None and info.files.lengths() - {len(self.added)}:
+            raise ValueError("dbio_commit.files does not describe the added paths one by one")
+        if self.is_abort and (self.added or self.removed):
+            raise ValueError("an abort adds and removes nothing")
+        return self
+
+    @property
+    def is_abort(self) -> bool:
+        return self.dbio_commit is not None and self.dbio_commit.operation == "abort"
+
+
+class Descriptor(_Body):
+    """The body of `_dbio_table`: what makes a directory a table of ours. Never changes."""
+
+    version: Literal[1] = VERSION
+    id: str
+    """Random: tells a table from one that was deleted and created again at the same path."""
+    created: AwareDatetime
+    partition_columns: list[str] = Field(default_factory=list)
+    properties: dict[str, str] = Field(default_factory=dict)
+
+
+class Turn(_Body):
+    """The body of `_serial_<number>`: the transaction that holds the turn."""
+
+    tid: str
+
+
+def abort_marker(*, commit_id: str, timestamp: datetime) -> CommitMarker:
+    """A commit of nothing, which decides a transaction against its writer (I3)."""
+    return CommitMarker(dbio_commit=CommitInfo(operation="abort", commit_id=commit_id, timestamp=timestamp))
+
+
+def pack_files(files: Sequence[FileInfo]) -> AddedFiles:
+    partition_columns = list(files[0].partition) if files else []
+    columns = list(dict.fromkeys(column for file in files for column in file.statistics or ()))
+    unknown = Bounds()
+
+    def bounds(column: str) -> ColumnBounds:
+        each = [(file.statistics or {}).get(column, unknown) for file in files]
+        return ColumnBounds(min=[b.min for b in each], max=[b.max for b in each], nulls=[b.nulls for b in each])
+
+    return AddedFiles(
+        size=[file.size for file in files],
+        rows=[file.rows for file in files],
+        partition={column: [file.partition[column] for file in files] for column in partition_columns},
+        statistics={column: bounds(column) for column in columns},
+    )
+
+
+def unpack_files(marker: CommitMarker) -> list[FileInfo]:
+    """What the marker says about each file that it adds; empty where it says nothing (another DBIO writer's)."""
+    files = marker.dbio_commit.files if marker.dbio_commit else None
+    if files is None:
+        return []
+    return [
+        FileInfo(
+            path=path,
+            size=files.size[i],
+            rows=files.rows[i],
+            partition={column: values[i] for column, values in files.partition.items()},
+            statistics={c: Bounds(b.min[i], b.max[i], b.nulls[i]) for c, b in files.statistics.items()} or None,
+        )
+        for i, path in enumerate(marker.added)
+    ]
+
+
+# --- encode and decode --------------------------------------------------------------------------------------------
+
+
+def encode(body: _Body) -> bytes:
+    """Compact JSON, without the keys that say nothing."""
+    return body.model_dump_json(by_alias=True, exclude_none=True).encode()
+
+
+def encode_commit(marker: CommitMarker, *, limit_bytes: int = MAX_BYTES) -> bytes:
+    """The marker's body; without its statistics where it would not fit with them.
+
+    Raises InvalidInputError where it does not fit even so.
+    """
+    body = encode(marker)
+    info = marker.dbio_commit
+    if len(body) > limit_bytes and info is not None and info.files is not None:
+        info = info.model_copy(update={"files": info.files.model_copy(update={"statistics": {}})})
+        body = encode(marker.model_copy(update={"dbio_commit": info}))
+    if len(body) > limit_bytes:
+        raise InvalidInputError(
+            f"the commit marker would have {len(body)} bytes for {len(marker.added)} added and {len(marker.removed)} "
+            f"removed files, and one PUT holds {limit_bytes}; write fewer and larger files, or in several transactions"
+        )
+    return body
+
+
+def decode_commit(body: bytes, *, where: str) -> CommitMarker:
+    """The marker in the body; `where` is its URL. Every path in it stays inside the table.
+
+    Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol.
+    """
+    marker = _decode(CommitMarker, body, where=where)
+    for path in marker.added:
+        names.check_path(path, where=where)
+    for path in marker.removed:
+        names.check_path(path, where=where)
+    return marker
+
+
+def decode_descriptor(body: bytes, *, where: str) -> Descriptor:
+    """Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol."""
+    descriptor = _decode(Descriptor, body, where=where)
+    try:
+        names.check_partition_columns(descriptor.partition_columns)
+    except InvalidInputError as error:
+        raise CorruptMarkerError(f"{where}: {error}") from None
+    return descriptor
+
+
+def decode_turn(body: bytes, *, where: str) -> Turn:
+    """Raises CorruptMarkerError."""
+    turn = _decode(Turn, body, where=where)
+    if not names.is_tid(turn.tid):
+        raise CorruptMarkerError(f"{where} names no tid but {turn.tid[:100]!r}; {_INSPECT}")
+    return turn
+
+
+_INSPECT = "inspect it, and remove it only if you know that no writer is at work"
+
+_B = TypeVar("_B", bound=_Body)
+
+
+class _Version(BaseModel):
+    """Just enough of a descriptor, or of `dbio_commit`, to see that a later version wrote it."""
+
+    version: int = VERSION
+    dbio_commit: "_Version | None" = None
+
+    def latest(self) -> int:
+        return max(self.version, self.dbio_commit.latest() if self.dbio_commit else 0)
+
+
+def _decode(model: type[_B], body: bytes, *, where: str) -> _B:
+    if len(body) > MAX_BYTES:
+        raise CorruptMarkerError(f"{where} has {len(body)} bytes, and no writer writes over {MAX_BYTES}; {_INSPECT}")
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        _refuse_later_version(body, where=where)
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = "".join(f"{part}: " for part in first["loc"][:3])
+        raise CorruptMarkerError(
+            f"{where} ({len(body)} bytes) cannot be read as a {model.__name__}: {place}{first['msg'][:200]}; {_INSPECT}"
+        ) from None
+
+
+def _refuse_later_version(body: bytes, *, where: str) -> None:
+    try:
+        version = _Version.model_validate_json(body).latest()
+    except ValidationError:
+        return
+    if version > VERSION:
+        raise UnsupportedTableError(
+            f"{where} was written by version {version} of the protocol, and this software knows version {VERSION}; "
+            "upgrade dbio-commit"
+        )

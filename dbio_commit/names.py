@@ -1,0 +1,213 @@
+"""Names: tids, markers, data files and partition directories, formatted and parsed. Pure.
+
+What a marker says is in `markers`; what the markers of a table add up to is in `state`. All paths are relative to
+the root of the table and use "/". Rules: PROTOCOL.md sections 2 and 3; Hive escaping: as Spark does it.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from dbio_commit.errors import CorruptMarkerError, InvalidInputError
+
+DESCRIPTOR = "_dbio_table"
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+# --- tids ---------------------------------------------------------------------------------------------------------
+
+TID_DIGITS = 19
+RANDOM_BITS = 21
+_MAX_MILLIS = (1 << 42) - 1
+
+
+def format_tid(millis: int, random_bits: int) -> str:
+    """The tid of a transaction that starts `millis` after 1970 (UTC): 42 bits of time, 21 random bits, 19 digits.
+
+    Tids sort by start time, as numbers and as text.
+    """
+    if not 0 <= millis <= _MAX_MILLIS:
+        raise InvalidInputError(f"the clock says {millis} ms since 1970, which no tid can hold; set the clock")
+    return f"{millis << RANDOM_BITS | random_bits & ((1 << RANDOM_BITS) - 1):0{TID_DIGITS}d}"
+
+
+def parse_tid_time(tid: str) -> datetime | None:
+    """When the transaction began, by its writer's clock; None where the tid is not one that `format_tid` makes."""
+    if len(tid) != TID_DIGITS or not (tid.isascii() and tid.isdigit()) or int(tid) >> 63:
+        return None
+    return datetime.fromtimestamp((int(tid) >> RANDOM_BITS) / 1000, UTC)
+
+
+def is_tid(text: str) -> bool:
+    """Whether the text can be a tid of any writer (DBIO's grammar)."""
+    return _TID.fullmatch(text) is not None
+
+
+# --- the log: everything at the root that starts with "_" ---------------------------------------------------------
+
+
+class Kind(StrEnum):
+    """What an object of the log is."""
+
+    STARTED = "_started_"
+    COMMITTED = "_committed_"
+    VACUUM = "_committed_vacuum"  # DBIO's queue of markers to delete
+    TURN = "_serial_"
+    CHECKPOINT = "_checkpoint_"
+
+
+@dataclass(frozen=True, slots=True)
+class LogName:
+    """The name of a marker: what it is, and the tid, turn number or vacuum id that it is about."""
+
+    kind: Kind
+    id: str
+
+
+_TID = re.compile(r"[a-z0-9]+")
+_TURN = re.compile(r"[0-9]{20}")
+_DATA = re.compile(r"[^_].*-tid-([a-z0-9]+)-.*")
+
+
+def format_log_name(name: LogName) -> str:
+    return name.kind + name.id
+
+
+def parse_log_name(name: str) -> LogName | None:
+    """The marker that the name (one component, no directory) belongs to; None for anything else."""
+    if name.startswith(Kind.VACUUM):  # before COMMITTED, of which it looks like a tid
+        return _log_name(Kind.VACUUM, name, _TID)
+    for kind, grammar in _GRAMMARS.items():
+        if name.startswith(kind):
+            return _log_name(kind, name, grammar)
+    return None
+
+
+_GRAMMARS = {Kind.STARTED: _TID, Kind.COMMITTED: _TID, Kind.TURN: _TURN, Kind.CHECKPOINT: _TID}
+
+
+def _log_name(kind: Kind, name: str, grammar: re.Pattern[str]) -> LogName | None:
+    rest = name.removeprefix(kind)
+    return LogName(kind, rest) if grammar.fullmatch(rest) else None
+
+
+def started(tid: str) -> str:
+    return format_log_name(LogName(Kind.STARTED, tid))
+
+
+def committed(tid: str) -> str:
+    return format_log_name(LogName(Kind.COMMITTED, tid))
+
+
+def turn(number: int) -> str:
+    return format_log_name(LogName(Kind.TURN, f"{number:020d}"))
+
+
+# --- data files ---------------------------------------------------------------------------------------------------
+
+
+def format_data_file(*, tid: str, job: str, task: int, attempt: int, number: int, suffix: str) -> str:
+    """The name of a task attempt's `number`-th file, as DBIO named it; `suffix` is like ".snappy.parquet"."""
+    return f"part-{task:05d}-tid-{tid}-{job}-{attempt}-{number}-c000{suffix}"
+
+
+def parse_data_file(name: str) -> str | None:
+    """The tid in the name of a data file (one component); None for a file that no transaction wrote."""
+    match = _DATA.fullmatch(name)
+    return match[1] if match else None
+
+
+def is_hidden(component: str) -> bool:
+    """Whether Spark, and with it every reader, skips a file or directory of this name."""
+    return component.startswith(".") or (component.startswith("_") and "=" not in component)
+
+
+def split(path: str) -> tuple[str, str]:
+    """(directory, name) of a path; the directory of a file at the root is ""."""
+    directory, _, name = path.rpartition("/")
+    return directory, name
+
+
+def join(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory else name
+
+
+def is_data_file(path: str) -> bool:
+    """Whether a reader would take the path for data: no component of it is hidden."""
+    return not any(map(is_hidden, path.split("/")))
+
+
+def check_path(path: str, *, where: str) -> str:
+    """The path itself, if it stays inside the table; `where` says whose path it is.
+
+    Paths in markers come from outside. Raises CorruptMarkerError for anything but plain components joined by "/".
+    """
+    if len(path) <= _MAX_PATH and _SAFE_PATH.fullmatch(path):
+        return path
+    raise CorruptMarkerError(
+        f"{where} names the path {path[:200]!r}, which is not one inside the table; nothing was read or deleted "
+        "because of it. Inspect the marker, and remove it if you do not know who wrote it"
+    )
+
+
+_MAX_PATH = 4096
+_SAFE_PATH = re.compile(r"(?:(?!\.{1,2}(?:/|$))[^/\\\x00-\x1f\x7f]+(?:/(?!$)|$))+")
+
+# --- partitions ---------------------------------------------------------------------------------------------------
+
+Partition = Mapping[str, str | None]
+"""Column -> value as in the directory's name, unescaped; None is SQL null. In the order of the partition columns."""
+
+_ESCAPED = re.compile("[\x01-\x1f\"#%'*/:=?\\\\\x7f{\\[\\]^]")
+_ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
+
+
+def escape(text: str) -> str:
+    """As Spark (ExternalCatalogUtils.escapePathName) writes a column's name or value into a directory's name."""
+    return _ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", text)
+
+
+def unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+
+
+def format_partition(partition: Partition) -> str:
+    """The directory of a partition, "a=1/b=x%2Fy", null as __HIVE_DEFAULT_PARTITION__; "" for no columns."""
+    return "/".join(f"{escape(column)}={_format_value(column, value)}" for column, value in partition.items())
+
+
+def parse_partition(directory: str) -> Partition:
+    """The partition of a directory: its components of the form column=value; others say nothing."""
+    pairs = (component.partition("=") for component in directory.split("/") if "=" in component)
+    return {unescape(column): None if value == HIVE_NULL else unescape(value) for column, _, value in pairs}
+
+
+def _format_value(column: str, value: str | None) -> str:
+    if value is None:
+        return HIVE_NULL
+    if value in ("", HIVE_NULL) or "\0" in value:
+        raise InvalidInputError(
+            f"partition column {column!r} holds {value!r}, which a directory name cannot hold (Spark would read it "
+            "back as null, or not at all); replace it by null or by another value before writing"
+        )
+    return escape(value)
+
+
+def check_partition_columns(columns: Sequence[str]) -> tuple[str, ...]:
+    """The columns as a tuple; raises InvalidInputError for names that readers would skip, and for duplicates."""
+    for column in columns:
+        if not column or column[0] in "_." or "\0" in column:
+            raise InvalidInputError(
+                f"{column!r} cannot be a partition column: readers skip directories whose names start with '_' or "
+                "'.', and the log lives under '_'; rename the column"
+            )
+    if len({c.lower() for c in columns}) != len(columns):
+        raise InvalidInputError(f"partition columns {list(columns)} name a column twice")
+    return tuple(columns)
+
+
+def common_partition_columns(directories: Iterable[str]) -> tuple[str, ...] | None:
+    """The partition columns that all directories share, in order; None where they differ."""
+    found = {tuple(parse_partition(directory)) for directory in directories}
+    return found.pop() if len(found) == 1 else None if found else ()

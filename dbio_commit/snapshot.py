@@ -1,0 +1,287 @@
+"""Reading a table: the log is listed, its markers are read, and `state` says what they add up to.
+
+Follows PROTOCOL.md 3.4 where there is a descriptor, and section 2 where there is none. Writes nothing.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from dbio_commit import names
+from dbio_commit.clock import Clock
+from dbio_commit.errors import (
+    CorruptMarkerError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StoreError,
+    TableNotFoundError,
+    UnsupportedTableError,
+)
+from dbio_commit.markers import MAX_BYTES, CommitMarker, Descriptor, decode_commit, decode_descriptor, decode_turn
+from dbio_commit.state import (
+    UNKNOWN_SIZE,
+    AsOf,
+    Commit,
+    DataFile,
+    Decided,
+    Directory,
+    Entry,
+    Log,
+    TableSchema,
+    app_versions,
+    committed_by,
+    current_schema,
+    is_empty,
+    live_files,
+    looks_torn,
+    merge_directories,
+    parse_directories,
+    parse_log,
+    settle,
+    visible_files,
+)
+from dbio_commit.store import Store
+
+_ATTEMPTS = 100
+"""How often a read starts again because commits or vacuum overtook it, before it gives up."""
+
+
+class Scope(StrEnum):
+    """Where the markers that decide are (PROTOCOL.md section 3)."""
+
+    TABLE = "table"
+    """At the root, for the whole table: it carries a descriptor."""
+    DIRECTORY = "directory"
+    """In each directory, for that directory, as DBIO has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The live files of a table at one instant, and what decided them."""
+
+    url: str
+    scope: Scope
+    files: tuple[DataFile, ...]
+    partition_columns: tuple[str, ...]
+    commits: tuple[Decided, ...] = field(repr=False)
+    """Every decided transaction that counted, oldest first, aborted ones included."""
+
+    @property
+    def tids(self) -> tuple[str, ...]:
+        """The committed transactions, in the order of their commits."""
+        return tuple(commit.tid for commit in self.commits if not commit.marker.is_abort)
+
+    def urls(self) -> list[str]:
+        """The live files as pandas, DuckDB, Polars and pyarrow take them: plain paths on a local disk, else URLs."""
+        return [f"{self.url}/{file.path}" for file in self.files]
+
+    def history(self) -> list[Commit]:
+        """The commits, newest first, without the aborted transactions."""
+        committed = (commit for commit in reversed(self.commits) if not commit.marker.is_abort)
+        return [Commit(tid=tid, timestamp=modified, marker=marker) for modified, tid, marker in committed]
+
+    @property
+    def schema(self) -> TableSchema | None:
+        """The table's columns as Spark's JSON; None where no writer recorded them."""
+        return current_schema(commit.marker for commit in self.commits)
+
+    @property
+    def app_versions(self) -> Mapping[str, int]:
+        """The highest version that each application has committed."""
+        return app_versions(commit.marker for commit in self.commits)
+
+
+def read_snapshot(store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corrupt_markers: bool = False) -> Snapshot:
+    """The table's state now, or as of a time or tid.
+
+    Raises TableNotFoundError where there is nothing, CorruptMarkerError (unless told to ignore corrupt markers, whose
+    transactions then count as pending), UnsupportedTableError, InvalidInputError for an impossible `as_of`.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            log = parse_log(store.list_log())
+            if log.descriptor is None:
+                return _read_directories(store, clock, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
+            return _read_table(store, log, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
+        except ObjectNotFoundError:
+            continue  # vacuum purged a marker between our listing and our reading it
+    raise StoreError(f"{store.url} changed under each of {_ATTEMPTS} attempts to read it; try again when it is quieter")
+
+
+# --- table scope --------------------------------------------------------------------------------------------------
+
+
+def _read_table(store: Store, log: Log, *, as_of: AsOf, ignore_corrupt: bool) -> Snapshot:
+    log = _agreed_log(store, log)
+    descriptor = read_descriptor(store, log)
+    markers = _read_valid(store, log.committed.values(), ignore_corrupt=ignore_corrupt)
+    decided = [
+        Decided(entry.modified, tid, markers[entry.path])
+        for tid, entry in log.committed.items()
+        if entry.path in markers
+    ]
+    commits = committed_by(decided, as_of)
+    return Snapshot(
+        url=store.url,
+        scope=Scope.TABLE,
+        files=_with_sizes(store, live_files(commits, where=store.url)),
+        partition_columns=tuple(descriptor.partition_columns),
+        commits=tuple(commits),
+    )
+
+
+def _agreed_log(store: Store, log: Log) -> Log:
+    """Lists until two listings in a row agree: the state is then the one between the two (I6)."""
+    for _ in range(_ATTEMPTS):
+        again = parse_log(store.list_log())
+        if again.agrees_with(log):
+            return again
+        log = again
+    raise StoreError(f"{store.url} had new commits in each of {_ATTEMPTS} listings; try again when it is quieter")
+
+
+def read_descriptor(store: Store, log: Log) -> Descriptor:
+    """The table's descriptor. Raises UnsupportedTableError where this software cannot read the table."""
+    if log.checkpoints:
+        name = names.split(max(log.checkpoints.values()).path)[1]
+        raise UnsupportedTableError(
+            f"{store.url_of(name)} is a checkpoint, which this version does not read; upgrade dbio-commit"
+        )
+    return decode_descriptor(store.get(names.DESCRIPTOR), where=store.url_of(names.DESCRIPTOR))
+
+
+def read_markers(
+    store: Store, entries: Iterable[Entry]
+) -> tuple[dict[str, CommitMarker], dict[str, CorruptMarkerError]]:
+    """The commit markers, and what is wrong with those that are corrupt, by path; read in parallel."""
+    corrupt: dict[str, CorruptMarkerError] = {}
+    paths: list[str] = []
+    for entry in entries:
+        if entry.size <= MAX_BYTES:  # before it takes our memory
+            paths.append(entry.path)
+        else:
+            corrupt[entry.path] = CorruptMarkerError(
+                f"{store.url_of(entry.path)} has {entry.size} bytes, and no writer writes over {MAX_BYTES}; inspect it"
+            )
+    markers: dict[str, CommitMarker] = {}
+    for path, body in zip(paths, store.get_many(paths), strict=True):
+        try:
+            markers[path] = decode_commit(body, where=store.url_of(path))
+        except CorruptMarkerError as error:
+            corrupt[path] = error
+    return markers, corrupt
+
+
+def _read_valid(store: Store, entries: Iterable[Entry], *, ignore_corrupt: bool) -> dict[str, CommitMarker]:
+    markers, corrupt = read_markers(store, entries)
+    if corrupt and not ignore_corrupt:
+        raise next(iter(corrupt.values()))
+    return markers
+
+
+def _with_sizes(store: Store, files: tuple[DataFile, ...]) -> tuple[DataFile, ...]:
+    """The files with the sizes that their writers left out (another DBIO writer's, in a table of ours)."""
+    unknown = [file.path for file in files if file.size == UNKNOWN_SIZE]
+    if not unknown:
+        return files
+    sizes = {entry.path: entry.size for entry in store.stat_many(unknown) if entry}
+    return tuple(file._replace(size=sizes[file.path]) if file.path in sizes else file for file in files)
+
+
+def read_schema(store: Store, clock: Clock, log: Log) -> TableSchema | None:
+    """The table's columns as of the log in hand, with as few requests as will do.
+
+    The newest commit markers nearly always tell: each records the schema, and the last turn as of which it was so.
+    """
+    for tid in sorted(log.committed, reverse=True)[:_NEWEST]:
+        path = log.committed[tid].path
+        info = decode_commit(store.get(path), where=store.url_of(path)).dbio_commit
+        if info and info.table_schema is not None and info.schema_turn == log.last_turn:
+            return TableSchema(info.table_schema, info.schema_turn)
+    schema = read_snapshot(store, clock).schema if log.committed else None
+    if schema and schema.turn < log.last_turn and read_turn(store, log.last_turn) in log.committed:
+        return schema._replace(turn=log.last_turn)  # that turn ended without a change
+    return schema
+
+
+_NEWEST = 3
+
+
+def read_turn(store: Store, number: int) -> str | None:
+    """The tid that holds the turn; None where vacuum has purged it since it was listed."""
+    path = names.turn(number)
+    with suppress(ObjectNotFoundError):
+        return decode_turn(store.get(path), where=store.url_of(path)).tid
+    return None
+
+
+# --- directory scope ----------------------------------------------------------------------------------------------
+
+
+def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt: bool) -> Snapshot:
+    directories = parse_directories(store.list_files())
+    check_directories(store, directories)
+    if is_empty(directories):
+        raise TableNotFoundError(
+            f"there is no table at {store.url}: no descriptor, no data file and no marker; check the path"
+        )
+    logs = [directory.log for directory in directories.values()]
+    entries = [entry for log in logs for entry in log.committed.values()]
+    markers = _read_valid(store, entries, ignore_corrupt=ignore_corrupt)
+    _check_local(store, markers)
+    commits = committed_by(_decided(directories, markers), as_of)
+    counted = {commit.tid for commit in commits}
+    files: list[DataFile] = []
+    for directory in directories.values():
+        own = {tid: markers[entry.path] for tid, entry in directory.log.committed.items() if entry.path in markers}
+        if looks_torn(directory, own, now=clock.now()):
+            directory = settle(directory, parse_directories(store.list_files(directory.path)).get(directory.path))
+        if as_of is not None:
+            directory = replace(directory, uncommitted=directory.uncommitted | (own.keys() - counted))
+        files += visible_files(directory, {tid: marker for tid, marker in own.items() if tid in counted})
+    used = {names.split(file.path)[0] for file in files}
+    return Snapshot(
+        url=store.url,
+        scope=Scope.DIRECTORY,
+        files=tuple(files),
+        partition_columns=names.common_partition_columns(used or directories) or (),
+        commits=tuple(commits),
+    )
+
+
+def check_directories(store: Store, directories: Mapping[str, Directory]) -> None:
+    """Raises InvalidInputError where a table of ours lies further down: its rules are others."""
+    for path, directory in directories.items():
+        if path and directory.log.descriptor:
+            raise InvalidInputError(
+                f"{store.url} is no table, but holds one: {store.url_of(path)}; read and write that by its own path"
+            )
+
+
+def _check_local(store: Store, markers: Mapping[str, CommitMarker]) -> None:
+    """In the directory scope, markers name files of their own directory only."""
+    for path, marker in markers.items():
+        for name in (*marker.added, *marker.removed):
+            if "/" in name:
+                raise CorruptMarkerError(
+                    f"{store.url_of(path)} names {name[:200]!r}, which lies in another directory; without a "
+                    f"{names.DESCRIPTOR} at the root a marker speaks of its own directory only. Inspect it"
+                )
+
+
+def _decided(directories: Mapping[str, Directory], markers: Mapping[str, CommitMarker]) -> Sequence[Decided]:
+    """The transactions with a commit marker anywhere, as of the last of their markers."""
+    parts: dict[str, dict[str, Entry]] = {}
+    for path, directory in directories.items():
+        for tid, entry in directory.log.committed.items():
+            if entry.path in markers:
+                parts.setdefault(tid, {})[path] = entry
+    return [
+        Decided(
+            max(entry.modified for entry in entries.values()),
+            tid,
+            merge_directories({path: markers[entry.path] for path, entry in entries.items()}),
+        )
+        for tid, entries in parts.items()
+    ]

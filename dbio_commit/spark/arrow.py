@@ -1,0 +1,274 @@
+"""What a task does to Arrow data in memory: plain types, partitions, the choice of encodings, statistics. Pure.
+
+Where the data comes from, when it is written and to which files, is in `task`.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence, Set
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pyarrow.types as types
+
+from dbio_commit.errors import InvalidInputError
+from dbio_commit.markers import Bounds, Scalar
+
+Key = tuple[str | None, ...]
+"""The values of a row's partition columns, as in the directory's name but unescaped; None is SQL null."""
+
+# --- types --------------------------------------------------------------------------------------------------------
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with each type as Parquet stores it: no views, no dictionaries, and no metadata."""
+    return pa.schema([_plain_field(field) for field in schema])
+
+
+def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch in its `plain_schema`; copies nothing where the types are plain already."""
+    schema = plain_schema(batch.schema)
+    return batch if batch.schema.equals(schema, check_metadata=True) else batch.cast(schema)
+
+
+def _plain_field(field: Any) -> Any:
+    return pa.field(field.name, _plain_type(field.type), field.nullable)
+
+
+def _plain_type(kind: Any) -> Any:
+    if types.is_string_view(kind):
+        return pa.string()
+    if types.is_binary_view(kind):
+        return pa.binary()
+    if types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if types.is_large_list(kind) or types.is_large_list_view(kind):
+        return pa.large_list(_plain_field(kind.value_field))
+    if types.is_list(kind) or types.is_list_view(kind):
+        return pa.list_(_plain_field(kind.value_field))
+    if types.is_struct(kind):
+        return pa.struct([_plain_field(field) for field in kind])
+    if types.is_map(kind):
+        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
+    return kind
+
+
+# --- partitions ---------------------------------------------------------------------------------------------------
+
+
+def group(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Key, pa.Table]]:
+    """The rows of each partition, in their order, without the partition columns.
+
+    Raises InvalidInputError for a value that no directory can be named after.
+    """
+    codes, keys = _codes(table, columns)
+    data = table.drop_columns(list(columns))
+    if not _ascending(codes):  # one copy of the data; slices of a sorted table cost nothing
+        order = pc.array_sort_indices(codes)  # stable
+        data = pa.table([column.combine_chunks().take(order) for column in data.columns], schema=data.schema)
+        codes = codes.take(order)
+    runs: Any = pc.call_function("run_end_encode", [codes])
+    start = 0
+    for code, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield keys[code], data.slice(start, end - start)
+        start = end
+
+
+def _codes(table: pa.Table, columns: Sequence[str]) -> tuple[Any, list[Key]]:
+    """A number for the partition of each row, in order of appearance, and the partition of each number."""
+    codes: Any = pa.repeat(pa.scalar(0, pa.int32()), table.num_rows)
+    keys: list[Key] = [()]
+    for name in columns:
+        values: Any = table.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
+        texts = format_values(name, values.dictionary)
+        wide = pc.add(pc.multiply(codes.cast(pa.int64()), len(texts)), values.indices.cast(pa.int64()))
+        pairs: Any = wide.dictionary_encode()
+        keys = [(*keys[pair // len(texts)], texts[pair % len(texts)]) for pair in pairs.dictionary.to_pylist()]
+        codes = pairs.indices
+    return codes, keys
+
+
+def _ascending(codes: Any) -> bool:
+    return pc.all(pc.greater_equal(codes.slice(1), codes.slice(0, len(codes) - 1))).as_py() is not False
+
+
+def format_values(column: str, values: Any) -> list[str | None]:
+    """The texts of a partition column's values, as Spark's cast to string makes them in a session in UTC.
+
+    Raises InvalidInputError for a type or value that has no such text.
+    """
+    formatter = _formatter(column, values.type)
+    if types.is_timestamp(values.type):  # from here on an instant is what a clock in UTC shows
+        values = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.timestamp("us"))
+    try:
+        return [None if value is None else formatter(value) for value in values.to_pylist()]
+    except (OverflowError, ValueError) as error:
+        raise InvalidInputError(
+            f"partition column {column!r} ({values.type}) holds a value that cannot name a directory: {error}; only "
+            "the years 1 to 9999 and text in UTF-8 can. Replace it by null or by another value before writing"
+        ) from error
+
+
+def _formatter(column: str, kind: Any) -> Callable[[Any], str]:
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind):
+        return str
+    if types.is_boolean(kind):
+        return lambda value: "true" if value else "false"
+    if types.is_decimal(kind):
+        return lambda value: format(value, "f")
+    if types.is_date(kind):
+        return date.isoformat
+    if types.is_timestamp(kind):
+        return _timestamp
+    raise InvalidInputError(
+        f"partition column {column!r} has the type {kind}, whose values cannot name directories; partition by a "
+        "string, boolean, integer, decimal, date or timestamp"
+    )
+
+
+def _timestamp(value: datetime) -> str:
+    text = value.isoformat(sep=" ")
+    return text.rstrip("0") if value.microsecond else text
+
+
+# --- encoding -----------------------------------------------------------------------------------------------------
+
+SAMPLE_ROWS = 8192
+DISTINCT_RATIO = 0.7
+"""Of a sample of 8192 values, as many are distinct in a column of about 10,000 values. Up to there a dictionary is
+smaller and no slower than plain values; for the columns beyond, hashing every value costs more than all the rest."""
+
+
+def dictionary_columns(table: pa.Table) -> list[str]:
+    """The leaf columns, by their Parquet paths, that repeat their values so much that a dictionary pays."""
+    step = max(table.num_rows // SAMPLE_ROWS, 1)  # a sample of neighbours would take sorted values for repeated ones
+    sample = table.take(pa.array(range(0, table.num_rows, step)[:SAMPLE_ROWS], pa.int64())).combine_chunks()
+    chunks = [(name, chunk) for name in sample.schema.names for chunk in sample.column(name).chunks]
+    return [path for name, chunk in chunks for path, values in _leaves(name, chunk) if _repeats(values)]
+
+
+def _leaves(path: str, values: Any) -> Iterator[tuple[str, Any]]:
+    kind = values.type
+    if types.is_struct(kind):
+        for index, field in enumerate(kind):
+            yield from _leaves(f"{path}.{field.name}", values.field(index))
+    elif types.is_map(kind):
+        yield from _leaves(f"{path}.key_value.key", values.keys)
+        yield from _leaves(f"{path}.key_value.value", values.items)
+    elif types.is_nested(kind):
+        yield from _leaves(f"{path}.list.element", values.flatten())
+    else:
+        yield path, values
+
+
+def _repeats(values: Any) -> bool:
+    known = values.slice(0, SAMPLE_ROWS).drop_null()
+    return len(known.unique()) <= DISTINCT_RATIO * len(known)
+
+
+# --- statistics ---------------------------------------------------------------------------------------------------
+
+TEXT_LENGTH = 64
+
+
+def count_nulls(table: pa.Table) -> list[int]:
+    """How many values of each column are null."""
+    return [column.null_count for column in table.columns]
+
+
+def columns_with_nan(table: pa.Table) -> set[str]:
+    """The top-level columns that hold a NaN: Parquet's min and max pass over it, and Spark takes it for the largest."""
+    floats = [field.name for field in table.schema if types.is_floating(field.type)]
+    return {name for name in floats if pc.any(pc.is_nan(table.column(name))).as_py()}
+
+
+def bounds(
+    schema: pa.Schema, footer: pq.FileMetaData, *, nulls: Sequence[int], unordered: Set[str]
+) -> dict[str, Bounds]:
+    """The statistics of a file's columns, from its footer; `unordered` columns get no min and max."""
+    found: dict[str, Bounds] = {}
+    leaf = 0
+    for field, count in zip(schema, nulls, strict=True):
+        low, high = (None, None) if field.name in unordered else _min_max(field.type, footer, leaf)
+        found[field.name] = Bounds(low, high, count)
+        leaf += _leaf_count(field.type)
+    return found
+
+
+def _leaf_count(kind: pa.DataType) -> int:
+    return sum(_leaf_count(kind.field(i).type) for i in range(kind.num_fields)) if types.is_nested(kind) else 1
+
+
+def _min_max(kind: pa.DataType, footer: pq.FileMetaData, leaf: int) -> tuple[Scalar, Scalar]:
+    convert = _scalar(kind)
+    if convert is None:
+        return None, None
+    groups: list[Any] = [footer.row_group(i).column(leaf).statistics for i in range(footer.num_row_groups)]
+    groups = [group for group in groups if group is None or group.num_values]  # of nulls alone there is no bound
+    if not groups or any(group is None or not group.has_min_max for group in groups):
+        return None, None
+    lows, highs = zip(*((_order(kind, g.min_raw), _order(kind, g.max_raw)) for g in groups), strict=True)
+    if types.is_string(kind) or types.is_large_string(kind):
+        return shorten_min(min(lows)), shorten_max(max(highs))
+    return convert(min(lows)), convert(max(highs))
+
+
+def _order(kind: pa.DataType, raw: Any) -> Any:
+    """Parquet's value as one that Python orders rightly: large decimals are big-endian bytes."""
+    return int.from_bytes(raw, "big", signed=True) if types.is_decimal(kind) and isinstance(raw, bytes) else raw
+
+
+def _scalar(kind: Any) -> Callable[[Any], Scalar] | None:
+    """From Parquet's value to the one in JSON; None for types without order, or whose order readers do not share."""
+    if types.is_boolean(kind) or types.is_integer(kind):
+        return lambda raw: raw
+    if types.is_floating(kind):
+        return lambda raw: raw if math.isfinite(raw) else None
+    if types.is_string(kind) or types.is_large_string(kind):
+        return bytes.decode
+    if types.is_decimal(kind):
+        return lambda raw: format(Decimal(f"{raw}E{-kind.scale}"), "f")
+    if types.is_date32(kind):
+        return lambda raw: _moment(timedelta(days=raw), 10)
+    if types.is_timestamp(kind) and kind.unit == "us":
+        zone = "Z" if kind.tz else ""
+        return lambda raw: _moment(timedelta(microseconds=raw), None, zone)
+    return None
+
+
+def _moment(since_epoch: timedelta, length: int | None, zone: str = "") -> str | None:
+    """ISO 8601; None outside the years 1 to 9999, where such texts have no common form and no order."""
+    try:
+        return (datetime(1970, 1, 1) + since_epoch).isoformat()[:length] + zone
+    except OverflowError:
+        return None
+
+
+def shorten_min(raw: bytes) -> str | None:
+    """A short text that is not greater than the text; None for bytes that are no text."""
+    try:
+        return raw.decode()[:TEXT_LENGTH]
+    except UnicodeDecodeError:
+        return None
+
+
+def shorten_max(raw: bytes) -> str | None:
+    """A short text that is not less than the text, by code points; None where there is none."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        return None
+    if len(text) <= TEXT_LENGTH:
+        return text
+    kept = text[:TEXT_LENGTH].rstrip(chr(_LAST_CODE_POINT))
+    return kept[:-1] + _after(kept[-1]) if kept else None
+
+
+_LAST_CODE_POINT = 0x10FFFF
+
+
+def _after(char: str) -> str:
+    return "\ue000" if char == "\ud7ff" else chr(ord(char) + 1)  # no text holds the surrogates in between

@@ -1,0 +1,361 @@
+"""The task writer: what runs in Spark's Python workers. Arrow batches in, Parquet files in their final place out.
+
+Says nothing of transactions: which attempts win, and what becomes of the files, is decided at the driver. What is done
+to the data in memory is in `arrow`. Spark is imported only where a worker asks for its task's number.
+
+A row goes from its batch to its file by way of memory that is bounded three times: rows are grouped by partition
+BUFFER_BYTES at a time, what is too little for a row group then waits on the local disk (as in Spark's own sort, and
+unlike small row groups and closed files, this costs later readers nothing), and MAX_OPEN files are open at most.
+"""
+
+import operator
+import os
+import sys
+import tempfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Literal, Protocol, Self, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter
+
+from dbio_commit import names
+from dbio_commit.markers import FileInfo
+from dbio_commit.spark import arrow
+
+Compression = Literal["snappy", "zstd", "gzip", "none"]
+
+_Data = TypeVar("_Data", pa.RecordBatch, pa.Table)
+
+ROW_GROUP_ROWS = 256 * 1024
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+BUFFER_ROWS = 4 * 1024 * 1024
+BUFFER_BYTES = 128 * 1024 * 1024
+MAX_OPEN = 16
+
+RESULT_SCHEMA = "file string"
+"""Of what `map_in_arrow` returns: a row for each file, as `encode_file_info` writes it."""
+
+
+class FileSink(Protocol):
+    """Where a task's files go. Paths are relative to the root of the table."""
+
+    def open(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """A stream that creates the file, durably, when it is left; left by an exception, it need not."""
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Best effort; what is not there counts as deleted."""
+
+
+class SinkFactory(Protocol):
+    """A table as it travels to the workers: pickled, without open connections."""
+
+    def open_sink(self, tid: str) -> FileSink: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """What every task of a job has to know."""
+
+    table: SinkFactory
+    tid: str
+    job: str
+    """A random UUID, as in the names of the files."""
+    partition_columns: tuple[str, ...] = ()
+    compression: Compression = "snappy"
+    max_records_per_file: int = 0
+    """0: no bound."""
+    spark_metadata: Mapping[str, str] = field(default_factory=dict)
+    """For the footers: Spark's version, and the columns in its own terms."""
+
+
+def write_task(
+    spec: TaskSpec, batches: Iterable[pa.RecordBatch], *, task: int, attempt: int, files: FileSink
+) -> list[FileInfo]:
+    """Writes the rows of one task attempt, and says to which files. No rows, no files.
+
+    Rows of a partition keep their order. On any error, the files of this attempt are deleted.
+    """
+    output = _Output(spec, task=task, attempt=attempt, files=files)
+    plain = map(arrow.plain_batch, batches)
+    runs = _by_partition(plain, spec.partition_columns) if spec.partition_columns else _whole(plain)
+    try:
+        for run in runs:
+            output.write(run)
+            del run  # a slice, which keeps all of its table in memory
+        return output.finish()
+    except BaseException as error:  # a cancelled task must leave no files either
+        output.discard(error)
+        raise
+
+
+def map_in_arrow(spec: TaskSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """`write_task` as DataFrame.mapInArrow calls it; the result is of RESULT_SCHEMA."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "runs in Spark's workers only"
+        task, attempt = context.partitionId(), context.taskAttemptId()
+        infos = write_task(spec, batches, task=task, attempt=attempt, files=spec.table.open_sink(spec.tid))
+        yield pa.record_batch([pa.array(map(encode_file_info, infos), pa.string())], names=["file"])
+
+    return write
+
+
+_FILE_INFO = TypeAdapter(FileInfo)
+
+
+def encode_file_info(info: FileInfo) -> str:
+    return _FILE_INFO.dump_json(info).decode()
+
+
+def decode_file_info(text: str) -> FileInfo:
+    return _FILE_INFO.validate_json(text)
+
+
+# --- from batches to row groups -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Rows of one partition that follow each other in its file."""
+
+    partition: names.Partition
+    table: pa.Table
+    last: bool
+    """Whether no more rows of the partition follow."""
+
+
+def _whole(batches: Iterable[pa.RecordBatch]) -> Iterator[_Run]:
+    for table in _collect(batches, rows=ROW_GROUP_ROWS, size_bytes=ROW_GROUP_BYTES):
+        yield _Run({}, table, last=False)
+
+
+def _by_partition(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[_Run]:
+    waiting: dict[arrow.Key, _Waiting] = {}  # on the disk
+    held: dict[arrow.Key, pa.Table] = {}  # slices of the last table that was grouped
+    with _Spill() as spill:
+        for table in _collect(batches, rows=BUFFER_ROWS, size_bytes=BUFFER_BYTES):
+            while held:
+                key, part = held.popitem()
+                waiting.setdefault(key, _Waiting()).add(part, spill)
+            for key, part in arrow.group(table, columns):
+                partition = _partition(columns, key)
+                before = waiting.get(key, _Waiting())
+                if before.rows + part.num_rows >= ROW_GROUP_ROWS or before.size + part.nbytes >= ROW_GROUP_BYTES:
+                    yield _Run(partition, pa.concat_tables([*before.read(spill), part]), last=False)
+                    waiting.pop(key, None)
+                else:
+                    held[key] = part
+            del table, part  # else they would live until the next table is complete
+        for key in list(dict.fromkeys((*waiting, *held))):
+            tables = waiting.pop(key, _Waiting()).read(spill)
+            tables += [held.pop(key)] if key in held else []
+            yield _Run(_partition(columns, key), pa.concat_tables(tables), last=True)
+
+
+def _partition(columns: Sequence[str], key: arrow.Key) -> names.Partition:
+    partition = dict(zip(columns, key, strict=True))
+    names.format_partition(partition)  # refuses what no directory can be named after, before its rows are buffered
+    return partition
+
+
+class _Spill:
+    """Rows on the local disk that wait for more of their partition; in a file without a name, which no crash leaves."""
+
+    def __enter__(self) -> Self:
+        directory = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]  # as Spark's own Python code
+        self._file = tempfile.TemporaryFile(dir=directory or None)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def write(self, batch: pa.RecordBatch) -> tuple[int, int]:
+        """Where the batch is: offset and length."""
+        message = batch.serialize()
+        offset = self._file.seek(0, os.SEEK_END)
+        self._file.write(message)
+        return offset, message.size
+
+    def read(self, offset: int, length: int, schema: pa.Schema) -> pa.RecordBatch:
+        self._file.seek(offset)
+        return pa.ipc.read_record_batch(pa.py_buffer(self._file.read(length)), schema)
+
+
+class _Waiting:
+    """The rows of one partition that are on the disk."""
+
+    def __init__(self) -> None:
+        self.rows = self.size = 0
+        self._places: list[tuple[int, int]] = []
+        self._schema = pa.schema([])
+
+    def add(self, table: pa.Table, spill: _Spill) -> None:
+        self.rows, self.size, self._schema = self.rows + table.num_rows, self.size + table.nbytes, table.schema
+        self._places += [spill.write(batch) for batch in table.to_batches()]
+
+    def read(self, spill: _Spill) -> list[pa.Table]:
+        batches = [spill.read(offset, length, self._schema) for offset, length in self._places]
+        return [pa.Table.from_batches(batches, self._schema)] if batches else []
+
+
+def _collect(batches: Iterable[pa.RecordBatch], *, rows: int, size_bytes: int) -> Iterator[pa.Table]:
+    """The batches put together to tables of about as many rows or bytes, whichever comes first."""
+    kept: list[pa.RecordBatch] = []
+    kept_rows = kept_bytes = 0
+    for batch in batches:
+        for piece in _cut(batch, rows=rows, size_bytes=size_bytes):
+            kept.append(piece)
+            kept_rows, kept_bytes = kept_rows + piece.num_rows, kept_bytes + piece.nbytes
+            if kept_rows >= rows or kept_bytes >= size_bytes:
+                table, kept, kept_rows, kept_bytes = pa.Table.from_batches(kept), [], 0, 0
+                yield table
+                del table
+    if kept:
+        yield pa.Table.from_batches(kept)
+
+
+def _cut(data: _Data, *, rows: int, size_bytes: int) -> list[_Data]:
+    """The data in even slices of at least as many rows or bytes, and less than twice as many."""
+    parts = max(data.num_rows // rows, data.nbytes // size_bytes, 1)
+    step = max(-(-data.num_rows // parts), 1)
+    return [data.slice(start, step) for start in range(0, data.num_rows, step)]
+
+
+# --- from row groups to files -------------------------------------------------------------------------------------
+
+
+class _Output:
+    """The files of one task attempt."""
+
+    def __init__(self, spec: TaskSpec, *, task: int, attempt: int, files: FileSink) -> None:
+        self._spec, self._task, self._attempt, self._files = spec, task, attempt, files
+        self._open: OrderedDict[str, _DataFile] = OrderedDict()  # by directory, the least recently used first
+        self._paths: list[str] = []
+        self._done: list[FileInfo] = []
+        self._dictionaries: list[str] = []
+        self._sampled_rows = 0
+
+    def write(self, run: _Run) -> None:
+        directory = names.format_partition(run.partition)
+        for group in _cut(run.table, rows=ROW_GROUP_ROWS, size_bytes=ROW_GROUP_BYTES):
+            start, bound = 0, self._spec.max_records_per_file or sys.maxsize
+            while start < group.num_rows:
+                file = self._file(directory, run.partition, group)
+                part = group.slice(start, bound - file.rows)
+                file.write(part)
+                start += part.num_rows
+                if file.rows == bound:
+                    self._close(directory)
+        if run.last and directory in self._open:
+            self._close(directory)
+
+    def finish(self) -> list[FileInfo]:
+        while self._open:
+            self._close(next(iter(self._open)))
+        return self._done
+
+    def discard(self, error: BaseException) -> None:
+        """Closes and deletes all files. What fails here is noted on the error and hides nothing."""
+        for file in self._open.values():
+            _attempt_to(file.discard, error)
+        _attempt_to(lambda _: self._files.delete(self._paths), error)
+
+    def _file(self, directory: str, partition: names.Partition, table: pa.Table) -> "_DataFile":
+        if directory in self._open:
+            self._open.move_to_end(directory)
+            return self._open[directory]
+        if len(self._open) >= MAX_OPEN:
+            self._close(next(iter(self._open)))
+        path = names.join(directory, self._next_name())
+        self._paths.append(path)  # before it is there: what fails to open may be there nevertheless
+        options = self._parquet_options(table)
+        file = _DataFile(self._files.open(path), path, partition, table.schema, options)
+        self._open[directory] = file
+        return file
+
+    def _next_name(self) -> str:
+        return names.format_data_file(
+            tid=self._spec.tid,
+            job=self._spec.job,
+            task=self._task,
+            attempt=self._attempt,
+            number=len(self._paths),
+            suffix=_SUFFIXES[self._spec.compression],
+        )
+
+    def _parquet_options(self, table: pa.Table) -> dict[str, Any]:
+        """For a file that begins with the table."""
+        if self._sampled_rows < arrow.SAMPLE_ROWS and table.num_rows >= 2 * self._sampled_rows:
+            # Sampling thousands of small files would take longer than writing them; one full sample serves all.
+            self._dictionaries, self._sampled_rows = arrow.dictionary_columns(table), table.num_rows
+        return {
+            "version": "2.6",
+            "compression": self._spec.compression,
+            "compression_level": _LEVELS.get(self._spec.compression),
+            "use_dictionary": self._dictionaries,
+            "store_schema": False,  # other tools read Parquet's own types, and Spark its own metadata
+            "store_decimal_as_integer": True,  # as Spark writes them
+            "write_page_index": True,  # likewise; filters skip pages by it
+        }
+
+    def _close(self, directory: str) -> None:
+        self._done.append(self._open[directory].close(self._spec.spark_metadata))
+        del self._open[directory]
+
+
+class _DataFile:
+    """One Parquet file that is being written; a row group for each `write`."""
+
+    def __init__(
+        self,
+        stream: AbstractContextManager[BinaryIO],
+        path: str,
+        partition: names.Partition,
+        schema: pa.Schema,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._path, self._partition, self._schema = path, partition, schema
+        self._footers: list[pq.FileMetaData] = []
+        self._context, self._stream = stream, stream.__enter__()
+        self._writer = pq.ParquetWriter(self._stream, schema, metadata_collector=self._footers, **options)
+        self._nulls = [0] * len(schema)
+        self._unordered: set[str] = set()
+        self.rows = 0
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table, row_group_size=table.num_rows)
+        self._nulls = list(map(operator.add, self._nulls, arrow.count_nulls(table)))
+        self._unordered |= arrow.columns_with_nan(table)
+        self.rows += table.num_rows
+
+    def close(self, metadata: Mapping[str, str]) -> FileInfo:
+        self._writer.add_key_value_metadata(dict(metadata))
+        self._writer.close()
+        size = self._stream.tell()
+        self._context.__exit__(None, None, None)
+        statistics = arrow.bounds(self._schema, self._footers[0], nulls=self._nulls, unordered=self._unordered)
+        return FileInfo(path=self._path, size=size, rows=self.rows, partition=self._partition, statistics=statistics)
+
+    def discard(self, error: BaseException) -> None:
+        self._context.__exit__(type(error), error, error.__traceback__)
+
+
+_SUFFIXES: Mapping[Compression, str] = {
+    "snappy": ".snappy.parquet", "zstd": ".zstd.parquet", "gzip": ".gz.parquet", "none": ".parquet",
+}  # fmt: skip
+_LEVELS: Mapping[Compression, int] = {"zstd": 3, "gzip": 6}
+"""Spark's; pyarrow's own are 1 and 9."""
+
+
+def _attempt_to(clean_up: Callable[[BaseException], object], error: BaseException) -> None:
+    try:
+        clean_up(error)
+    except Exception as second:
+        error.add_note(f"cleaning up after this also failed: {type(second).__name__}: {second}")

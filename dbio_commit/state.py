@@ -1,0 +1,382 @@
+"""What the objects of a table add up to: live files, pending transactions, garbage. Pure.
+
+Listings and decoded markers come in, in either scope; nothing is read here. Rules: PROTOCOL.md 2 (directory scope)
+and 3.1 to 3.5 (table scope).
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import cache
+from typing import Any, NamedTuple
+
+from dbio_commit import names
+from dbio_commit.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.markers import CommitMarker, FileInfo, unpack_files
+from dbio_commit.names import Kind, Partition
+
+UNSETTLED = timedelta(minutes=5)
+"""A directory of the directory scope that changed within this time is listed again where a listing looks torn."""
+
+
+class Entry(NamedTuple):
+    """An object as a store lists it. `path` is relative to the root; `modified` is aware, by the store's clock."""
+
+    path: str
+    size: int
+    modified: datetime
+
+
+UNKNOWN_SIZE = -1
+"""Of a file whose writer recorded no size: another DBIO writer's in a table of ours."""
+
+
+class DataFile(NamedTuple):
+    """A live file."""
+
+    path: str
+    """Relative to the root of the table."""
+    size: int
+    """In bytes; UNKNOWN_SIZE where no marker says."""
+    tid: str | None
+    """The transaction that wrote it; None for an untracked file."""
+    partition: Partition
+
+
+class Decided(NamedTuple):
+    """A transaction with its commit marker. Ordered by the marker's modification time, then tid."""
+
+    modified: datetime
+    tid: str
+    marker: CommitMarker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A decided transaction, as users see it: the result of a write, or an entry of a table's history."""
+
+    tid: str
+    timestamp: datetime
+    """When it was committed: in a history by the store's clock, in the result of a write by the writer's."""
+    marker: CommitMarker = field(repr=False)
+    skipped: bool = False
+    """True for the result of a write that found its (application id, version) committed already."""
+
+    @property
+    def operation(self) -> str:
+        """One of "append", "overwrite", "replace_partitions", "rewrite" or "abort"; "unknown" for another writer."""
+        return self.marker.dbio_commit.operation if self.marker.dbio_commit else "unknown"
+
+    @property
+    def added(self) -> Sequence[str]:
+        """Paths relative to the root of the table."""
+        return self.marker.added
+
+    @property
+    def removed(self) -> Sequence[str]:
+        """Paths relative to the root of the table."""
+        return self.marker.removed
+
+    @property
+    def files(self) -> list[FileInfo]:
+        """What its writer recorded about each added file."""
+        return unpack_files(self.marker)
+
+    @property
+    def metrics(self) -> Mapping[str, int]:
+        """numFiles, numOutputBytes, numOutputRows, numParts, jobCommitTime (ms), as far as its writer knew them."""
+        return self.marker.dbio_commit.metrics if self.marker.dbio_commit else {}
+
+    @property
+    def app(self) -> tuple[str, int] | None:
+        """The application id and version that it was committed for."""
+        app = self.marker.dbio_commit.app if self.marker.dbio_commit else None
+        return (app.id, app.version) if app else None
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        """The table's columns after it, as Spark's JSON."""
+        return self.marker.dbio_commit.table_schema if self.marker.dbio_commit else None
+
+
+# --- the log ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """The markers of one directory, as listed. Zero-length commit markers count as absent."""
+
+    descriptor: Entry | None = None
+    started: Mapping[str, Entry] = field(default_factory=dict)
+    committed: Mapping[str, Entry] = field(default_factory=dict)
+    checkpoints: Mapping[str, Entry] = field(default_factory=dict)
+    turns: Mapping[int, Entry] = field(default_factory=dict)
+
+    @property
+    def pending(self) -> list[str]:
+        """The tids that are not decided, oldest first."""
+        return sorted(self.started.keys() - self.committed.keys())
+
+    @property
+    def last_turn(self) -> int:
+        """The highest turn that was ever taken; 0 for none."""
+        return max(self.turns, default=0)
+
+    def agrees_with(self, other: "Log") -> bool:
+        """Whether both listings show the same decided transactions (PROTOCOL.md 3.4)."""
+        return self.committed.keys() == other.committed.keys() and self.checkpoints.keys() == other.checkpoints.keys()
+
+
+def parse_log(entries: Iterable[Entry]) -> Log:
+    """The log in a listing of one directory; whatever is not a marker is passed over."""
+    descriptor: Entry | None = None
+    found: dict[Kind, dict[str, Entry]] = {kind: {} for kind in Kind}
+    for entry in entries:
+        name = names.split(entry.path)[1]
+        if name == names.DESCRIPTOR:
+            descriptor = entry
+        elif (parsed := names.parse_log_name(name)) and (entry.size or parsed.kind is not Kind.COMMITTED):
+            found[parsed.kind][parsed.id] = entry
+    return Log(
+        descriptor=descriptor,
+        started=found[Kind.STARTED],
+        committed=found[Kind.COMMITTED],
+        checkpoints=found[Kind.CHECKPOINT],
+        turns={int(number): entry for number, entry in found[Kind.TURN].items()},
+    )
+
+
+# --- table scope --------------------------------------------------------------------------------------------------
+
+
+def live_files(commits: Iterable[Decided], *, where: str) -> tuple[DataFile, ...]:
+    """All that was added less all that was removed, in the order of commits; `where` is the table's URL.
+
+    Raises CorruptMarkerError where a commit adds a name that no reader would take for data.
+    """
+    commits = sorted(commits, key=lambda commit: commit[:2])
+    removed = {path for commit in commits for path in commit.marker.removed}
+    live: dict[str, DataFile] = {}
+    partition_of = cache(names.parse_partition)
+    check = cache(lambda directory: _check_data_directory(directory, where=where))
+    for _, tid, marker in commits:
+        sizes = marker.dbio_commit.files.size if marker.dbio_commit and marker.dbio_commit.files else None
+        for i, path in enumerate(marker.added):
+            directory, name = names.split(path)
+            if name[0] in "._":
+                _refuse_hidden(path, where=where)
+            check(directory)
+            if path not in removed:
+                live[path] = DataFile(path, sizes[i] if sizes else UNKNOWN_SIZE, tid, partition_of(directory))
+    return tuple(live.values())
+
+
+def _check_data_directory(directory: str, *, where: str) -> None:
+    if directory and not names.is_data_file(directory):
+        _refuse_hidden(directory, where=where)
+
+
+def _refuse_hidden(path: str, *, where: str) -> None:
+    raise CorruptMarkerError(
+        f"a commit marker of {where} adds {path!r}, which readers skip by its name; inspect it with `dbio check`"
+    )
+
+
+class TableSchema(NamedTuple):
+    """The columns of a table, as Spark's JSON, and the last decided turn as of which they are known to be these."""
+
+    json: Mapping[str, Any]
+    turn: int
+
+
+def current_schema(markers: Iterable[CommitMarker]) -> TableSchema | None:
+    """The schema that was set last. Changes of schema take turns, so the highest turn is the last."""
+    schemas = (
+        TableSchema(info.table_schema, info.schema_turn or 0)
+        for marker in markers
+        if (info := marker.dbio_commit) and info.table_schema is not None
+    )
+    return max(schemas, key=lambda schema: schema.turn, default=None)
+
+
+def app_versions(markers: Iterable[CommitMarker]) -> dict[str, int]:
+    """The highest version that each application has committed (I8)."""
+    versions: dict[str, int] = {}
+    for marker in markers:
+        if marker.dbio_commit and (app := marker.dbio_commit.app):
+            versions[app.id] = max(app.version, versions.get(app.id, app.version))
+    return versions
+
+
+AsOf = datetime | str | None
+"""A time (aware, or ISO 8601 text with a zone), or the tid of a commit; None is now."""
+
+
+def committed_by(commits: Collection[Decided], as_of: AsOf) -> list[Decided]:
+    """The commits that were there by then, by the store's modification time of their markers, then tid.
+
+    Raises InvalidInputError where `as_of` is neither a time with a zone nor the tid of a commit.
+    """
+    if as_of is None:
+        return sorted(commits, key=lambda commit: commit[:2])
+    bound = _bound(commits, as_of)
+    return sorted((commit for commit in commits if commit[:2] <= bound), key=lambda commit: commit[:2])
+
+
+_LAST = "\U0010ffff"  # sorts after every tid
+
+
+def _bound(commits: Iterable[Decided], as_of: datetime | str) -> tuple[datetime, str]:
+    if isinstance(as_of, str):
+        if named := next((commit for commit in commits if commit.tid == as_of), None):
+            return named[:2]
+        try:
+            as_of = datetime.fromisoformat(as_of)
+        except ValueError:
+            raise InvalidInputError(
+                f"as_of={as_of!r} is neither the tid of a commit of this table nor a time in ISO 8601; "
+                "`dbio log` lists both"
+            ) from None
+    if as_of.tzinfo is None:
+        raise InvalidInputError(f"as_of={as_of.isoformat()} has no time zone; add one, such as +00:00")
+    return as_of.astimezone(UTC), _LAST
+
+
+# --- directory scope ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """One directory as DBIO sees it: its data files by name, and its markers."""
+
+    path: str
+    """Relative to the root; "" is the root."""
+    files: Mapping[str, Entry]
+    log: Log
+    uncommitted: frozenset[str]
+    """The tids whose files are hidden as long as no commit marker lists them."""
+
+
+def parse_directories(entries: Iterable[Entry]) -> dict[str, Directory]:
+    """The directories in a recursive listing, by path; directories that readers skip are left out."""
+    children: dict[str, list[Entry]] = {}
+    visible = cache(names.is_data_file)
+    for entry in entries:
+        directory, _ = names.split(entry.path)
+        if not directory or visible(directory):
+            children.setdefault(directory, []).append(entry)
+    return {path: _parse_directory(path, children[path]) for path in sorted(children)}
+
+
+def _parse_directory(path: str, entries: list[Entry]) -> Directory:
+    by_name = ((names.split(entry.path)[1], entry) for entry in entries)
+    log = parse_log(entries)
+    files = {name: entry for name, entry in by_name if not names.is_hidden(name)}
+    return Directory(path, files, log, uncommitted=frozenset(log.started))
+
+
+def is_empty(directories: Mapping[str, Directory]) -> bool:
+    """Whether there is neither a data file nor a marker anywhere: the root of a table may be created here."""
+    return not any(d.files or d.log.started or d.log.committed or d.log.descriptor for d in directories.values())
+
+
+def looks_torn(directory: Directory, markers: Mapping[str, CommitMarker], *, now: datetime) -> bool:
+    """Whether the listing may have missed markers or files of a commit that it overlapped, and so must be repeated.
+
+    `markers` are the directory's decoded commit markers by tid.
+    """
+    times = [entry.modified for entry in (*directory.files.values(), *directory.log.committed.values())]
+    if max(times, default=now) < now - UNSETTLED:
+        return False
+    known = directory.log.started.keys() | directory.log.committed.keys()
+    removed = {name for marker in markers.values() for name in marker.removed}
+    return any((tid := names.parse_data_file(name)) and tid not in known for name in directory.files) or any(
+        name not in directory.files and name not in removed for marker in markers.values() for name in marker.added
+    )
+
+
+def settle(first: Directory, second: Directory | None) -> Directory:
+    """The directory as of the first listing, with the second's help: what has committed since stays hidden.
+
+    A file without markers is an old one, whose markers vacuum has purged, only if the first listing had it too.
+    `second` is None where the directory has gone.
+    """
+    if second is None:
+        return replace(first, files={})
+    new = {tid for name in second.files if name not in first.files and (tid := names.parse_data_file(name))}
+    later = (new | second.log.committed.keys()) - first.log.committed.keys()
+    return replace(second, log=first.log, uncommitted=first.uncommitted | second.uncommitted | later)
+
+
+def visible_files(directory: Directory, markers: Mapping[str, CommitMarker]) -> tuple[DataFile, ...]:
+    """What a reader should see of the directory; `markers` are its decoded commit markers by tid.
+
+    A commit whose marker is not among them counts as not committed: its start marker decides (as DBIO has it, for
+    markers that are corrupt and to be ignored).
+    """
+    removed = {name for marker in markers.values() for name in marker.removed}
+    added = {tid: frozenset(marker.added) for tid, marker in markers.items()}
+    partition = names.parse_partition(directory.path)
+
+    def is_visible(name: str, tid: str | None) -> bool:
+        if name in removed:
+            return False
+        if tid in added:
+            return name in added[tid]
+        return tid is None or tid not in directory.uncommitted
+
+    return tuple(
+        DataFile(entry.path, entry.size, tid, partition)
+        for name, entry in directory.files.items()
+        if is_visible(name, tid := names.parse_data_file(name))
+    )
+
+
+def merge_directories(markers: Mapping[str, CommitMarker]) -> CommitMarker:
+    """One marker, with paths from the root, for a transaction that has a marker in each of several directories."""
+    infos = [marker.dbio_commit for marker in markers.values() if marker.dbio_commit]
+    return CommitMarker(
+        added=[names.join(directory, name) for directory, marker in markers.items() for name in marker.added],
+        removed=[names.join(directory, name) for directory, marker in markers.items() for name in marker.removed],
+        dbio_commit=infos[0].model_copy(update={"files": None}) if infos else None,
+    )
+
+
+# --- garbage ------------------------------------------------------------------------------------------------------
+
+
+class Garbage(StrEnum):
+    """Why a data file is not live."""
+
+    REMOVED = "removed by a commit"
+    FAILED_ATTEMPT = "left by a failed task attempt"
+    ABORTED = "its transaction was aborted"
+    PENDING = "its transaction is pending"
+    UNKNOWN = "its transaction left no marker"
+    UNTRACKED = "no transaction wrote it"
+
+
+def classify(
+    entries: Iterable[Entry], *, live: Collection[str], log: Log, markers: Mapping[str, CommitMarker]
+) -> dict[Garbage, list[Entry]]:
+    """The data files in a listing of a table (table scope) that are not live, by reason."""
+    removed = {path for marker in markers.values() for path in marker.removed}
+    garbage: dict[Garbage, list[Entry]] = {}
+    for entry in entries:
+        if entry.path in live or not names.is_data_file(entry.path):
+            continue
+        reason = _reason(entry.path, removed, log, markers)
+        garbage.setdefault(reason, []).append(entry)
+    return garbage
+
+
+def _reason(path: str, removed: Collection[str], log: Log, markers: Mapping[str, CommitMarker]) -> Garbage:
+    tid = names.parse_data_file(names.split(path)[1])
+    if path in removed:
+        return Garbage.REMOVED
+    if tid is None:
+        return Garbage.UNTRACKED
+    if tid in markers:
+        return Garbage.ABORTED if markers[tid].is_abort else Garbage.FAILED_ATTEMPT
+    return Garbage.PENDING if tid in log.started else Garbage.UNKNOWN

@@ -1,0 +1,38 @@
+"""The seam to where the bytes are: what every store must do, and which one a URL names.
+
+`base` says what is guaranteed; `local`, `s3` and `azure` keep it, each with the calls that were measured to be right
+(docs/STORES.md); `testing.MemoryStore` keeps it for tests. What the objects mean is none of a store's business.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dbio_commit.errors import UnsupportedStoreError
+from dbio_commit.store.base import Store
+from dbio_commit.store.location import Location, parse_location
+
+__all__ = ["Location", "Store", "open_store", "parse_location"]
+
+
+def open_store(location: Location, storage_options: Mapping[str, Any] | None = None) -> Store:
+    """The store below the location's root. No I/O; a missing extra raises UnsupportedStoreError."""
+    options = dict(storage_options or {})
+    try:
+        match location.scheme:
+            case "file":
+                from dbio_commit.store.local import LocalStore
+
+                return LocalStore(location, options)
+            case "s3":
+                from dbio_commit.store.s3 import S3Store
+
+                return S3Store(location, options)
+            case "az":
+                from dbio_commit.store.azure import AzureStore
+
+                return AzureStore(location, options)
+    except ImportError as error:
+        extra = {"s3": "s3", "az": "azure"}[location.scheme]
+        raise UnsupportedStoreError(
+            f"{location.url} needs the package {error.name}; install dbio-commit[{extra}]"
+        ) from error

