@@ -74,6 +74,6 @@ $(BIN)/pip:
 
 $(AZURITE): | $(INSTALLED)
 	@echo "== Installing Azurite $(AZURITE_VERSION)"
-	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix $(VENV)/azurite --ignore-scripts --no-audit --no-fund \
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix $(VENV)/azurite --ignore-scripts --no-audit --no-fund --no-update-notifier \
 	    --loglevel=error azurite@$(AZURITE_VERSION)
 	@touch $@

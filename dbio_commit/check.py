@@ -1,19 +1,23 @@
-"""What is wrong with a table, what is pending in it, and what is garbage: the report behind `dbio check`."""
+"""What is wrong with a table, what is pending in it, and what is garbage: the reports behind `dbio check` and `show`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 
 from dbio_commit import names
 from dbio_commit.clock import Clock
-from dbio_commit.markers import CommitMarker
-from dbio_commit.snapshot import Scope, read_markers, read_snapshot
+from dbio_commit.errors import InvalidInputError, TableNotFoundError
+from dbio_commit.markers import CommitMarker, FileInfo, unpack_files
+from dbio_commit.snapshot import Scope, read_descriptor, read_markers, read_snapshot
 from dbio_commit.state import (
     UNKNOWN_SIZE,
+    Commit,
     Entry,
     Garbage,
     Log,
     classify,
+    is_empty,
     merge_directories,
     parse_directories,
     parse_log,
@@ -53,6 +57,8 @@ class CheckReport:
     live_size: int
     missing: Sequence[str]
     """Live files that are not there."""
+    missing_size: int
+    """Of those, as far as their markers say."""
     wrong_size: Sequence[WrongSize]
     corrupt: Mapping[str, str]
     """Commit markers that cannot be read: path -> what is wrong."""
@@ -88,6 +94,7 @@ def check_table(store: Store, clock: Clock) -> CheckReport:
         live_files=len(live),
         live_size=sum(found.get(path, 0) for path in live),
         missing=sorted(expected.keys() - found.keys()),
+        missing_size=sum(size for path, size in expected.items() if path not in found and size != UNKNOWN_SIZE),
         wrong_size=[
             WrongSize(path=path, expected=size, found=found[path])
             for path, size in sorted(expected.items())
@@ -134,4 +141,106 @@ def _pending(logs: Iterable[Log], entries: Sequence[Entry], now: datetime) -> li
     return [
         PendingTransaction(tid=tid, started=at, age=now - at, files=len(sizes[tid]), size=sum(sizes[tid]))
         for tid, at in sorted(started.items(), key=lambda item: item[1])
+    ]
+
+
+# --- one transaction ----------------------------------------------------------------------------------------------
+
+
+class TransactionState(StrEnum):
+    PENDING = "pending"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionReport:
+    """What is known of one transaction. Times are by the store's clock."""
+
+    url: str
+    tid: str
+    state: TransactionState
+    """In the directory scope: committed where any directory is, else pending where any directory is."""
+    started: datetime | None
+    """None where vacuum has purged the start marker."""
+    decided: datetime | None
+    commit: Commit | None
+    """What its commit marker says, aborts included; None where there is none yet."""
+    files: Sequence[FileInfo]
+    """What it added; of a transaction that is not committed, its files that are there."""
+    undecided: Sequence[str]
+    """In the directory scope: the directories where it has started and is not decided."""
+
+
+def inspect_transaction(store: Store, tid: str) -> TransactionReport:
+    """Reads the markers of one transaction, and lists its files where no marker tells them; changes nothing.
+
+    Raises InvalidInputError where there is no marker of it, TableNotFoundError, CorruptMarkerError.
+    """
+    logs = _logs(store)
+    started = {path: log.started[tid] for path, log in logs.items() if tid in log.started}
+    decided = {path: log.committed[tid] for path, log in logs.items() if tid in log.committed}
+    if not started and not decided:
+        raise InvalidInputError(
+            f"{store.url} has no marker of a transaction {tid!r}; `dbio log` lists what is committed, `dbio check` "
+            "what is pending"
+        )
+    found, corrupt = read_markers(store, decided.values())
+    if corrupt:
+        raise next(iter(corrupt.values()))
+    markers = {path: found[entry.path] for path, entry in decided.items()}
+    effective = {path: marker for path, marker in markers.items() if not marker.is_abort}
+    undecided = sorted(started.keys() - decided.keys())
+    when = max((entry.modified for entry in decided.values()), default=None)
+    merged = merge_directories(effective or markers)
+    return TransactionReport(
+        url=store.url,
+        tid=tid,
+        state=_state(committed=bool(effective), pending=bool(undecided)),
+        started=min((entry.modified for entry in started.values()), default=None),
+        decided=when,
+        commit=Commit(tid=tid, timestamp=when, marker=merged) if when else None,
+        files=_added(store, effective) if effective else _written(store, tid),
+        undecided=undecided,
+    )
+
+
+def _logs(store: Store) -> dict[str, Log]:
+    """The logs that decide, by the directory that they decide about."""
+    log = parse_log(store.list_log())
+    if log.descriptor is not None:
+        read_descriptor(store, log)  # refuses what a later version wrote
+        return {"": log}
+    directories = parse_directories(store.list_files())
+    if is_empty(directories):
+        raise TableNotFoundError(f"there is no table at {store.url}; check the path")
+    return {path: directory.log for path, directory in directories.items()}
+
+
+def _state(*, committed: bool, pending: bool) -> TransactionState:
+    if committed:
+        return TransactionState.COMMITTED
+    return TransactionState.PENDING if pending else TransactionState.ABORTED
+
+
+def _added(store: Store, markers: Mapping[str, CommitMarker]) -> list[FileInfo]:
+    """The files that the markers add, with the sizes that their writers left out."""
+    files: list[FileInfo] = []
+    for directory, marker in markers.items():
+        described = [replace(file, path=names.join(directory, file.path)) for file in unpack_files(marker)]
+        files += described or [_unknown(names.join(directory, path)) for path in marker.added]
+    unknown = [file.path for file in files if file.size == UNKNOWN_SIZE]
+    sizes = {entry.path: entry.size for entry in store.stat_many(unknown) if entry}
+    return [replace(file, size=sizes[file.path]) if file.path in sizes else file for file in files]
+
+
+def _unknown(path: str) -> FileInfo:
+    return FileInfo(path=path, size=UNKNOWN_SIZE, partition=names.parse_partition(names.split(path)[0]))
+
+
+def _written(store: Store, tid: str) -> list[FileInfo]:
+    return [
+        replace(_unknown(entry.path), size=entry.size)
+        for entry in store.list_files()
+        if names.is_data_file(entry.path) and names.parse_data_file(names.split(entry.path)[1]) == tid
     ]

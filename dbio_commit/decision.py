@@ -28,6 +28,7 @@ LEASE_S = 60.0
 """How long a waiter watches an undecided transaction hold the turn before it aborts it."""
 
 _PUT_ATTEMPTS = 5
+_LAST_TURN = 10**15  # one every microsecond for thirty years
 
 _log = logging.getLogger(__name__)
 
@@ -134,6 +135,8 @@ def take_turn(store: Store, clock: Clock, tid: str) -> int:
                 f"transaction {tid} of {store.url} was decided by somebody else before it took its turn; begin again"
             )
         last = log.last_turn
+        if last >= _LAST_TURN:
+            raise CorruptMarkerError(f"{store.url_of(names.turn(last))} is a turn that no writer reaches; inspect it")
         if last:
             holder = read_turn(store, last)
             if holder == tid:

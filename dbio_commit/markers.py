@@ -4,12 +4,23 @@ Bytes that come from outside are validated here, once; what passes is safe to ac
 up to is in `state`. Formats: PROTOCOL.md sections 2 and 3.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import PydanticSerializationError
 
 from dbio_commit import names
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
@@ -54,7 +65,19 @@ class FileInfo:
 
 # --- bodies -------------------------------------------------------------------------------------------------------
 
+_T = TypeVar("_T")
 _Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+_List = Annotated[list[_T], FailFast()]  # or a hostile list makes gigabytes of error messages
+
+
+def _in_utc(time: datetime) -> datetime:
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("the time does not exist in UTC") from None
+
+
+_Time = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
 class _Body(BaseModel):
@@ -66,9 +89,9 @@ class _Body(BaseModel):
 class ColumnBounds(_Body):
     """`Bounds` of one column, a value for each added file."""
 
-    min: list[Any]
-    max: list[Any]
-    nulls: list[Any]
+    min: _List[Any]
+    max: _List[Any]
+    nulls: _List[_Count | None]
 
 
 class AddedFiles(_Body):
@@ -77,9 +100,9 @@ class AddedFiles(_Body):
     Columns rather than rows, because a reader decodes tens of thousands of them before it can start.
     """
 
-    size: list[_Count]
-    rows: list[_Count | None]
-    partition: dict[str, list[str | None]] = Field(default_factory=dict)
+    size: _List[_Count]
+    rows: _List[_Count | None]
+    partition: dict[str, _List[str | None]] = Field(default_factory=dict)
     statistics: dict[str, ColumnBounds] = Field(default_factory=dict)
 
     def lengths(self) -> set[int]:
@@ -103,13 +126,13 @@ class CommitInfo(_Body):
     operation: Operation
     commit_id: str
     """Random: tells our own marker from a stranger's."""
-    timestamp: AwareDatetime
+    timestamp: _Time
     """By the writer's clock."""
     turn: _Count | None = None
     """The turn under which it was committed; None for a blind append."""
     app: App | None = None
     metrics: dict[str, int] = Field(default_factory=dict)
-    table_schema: dict[str, JsonValue] | None = Field(default=None, alias="schema")
+    table_schema: dict[str, Any] | None = Field(default=None, alias="schema")
     """The table's columns after this commit, as Spark's JSON."""
     schema_turn: _Count | None = None
     """The last decided turn as of which the writer knew the table to have this schema."""
@@ -119,8 +142,8 @@ class CommitInfo(_Body):
 class CommitMarker(_Body):
     """The body of `_committed_<tid>`, of ours or of any DBIO writer (then without `dbio_commit`)."""
 
-    added: list[str] = Field(default_factory=list)
-    removed: list[str] = Field(default_factory=list)
+    added: _List[str] = Field(default_factory=list)
+    removed: _List[str] = Field(default_factory=list)
     dbio_commit: CommitInfo | None = None
 
     @model_validator(mode="after")
@@ -143,8 +166,8 @@ class Descriptor(_Body):
     version: Literal[1] = VERSION
     id: str
     """Random: tells a table from one that was deleted and created again at the same path."""
-    created: AwareDatetime
-    partition_columns: list[str] = Field(default_factory=list)
+    created: _Time
+    partition_columns: _List[str] = Field(default_factory=list)
     properties: dict[str, str] = Field(default_factory=dict)
 
 
@@ -156,11 +179,18 @@ class Turn(_Body):
 
 def abort_marker(*, commit_id: str, timestamp: datetime) -> CommitMarker:
     """A commit of nothing, which decides a transaction against its writer (I3)."""
-    return CommitMarker(dbio_commit=CommitInfo(operation="abort", commit_id=commit_id, timestamp=timestamp))
+    info = CommitInfo(operation="abort", commit_id=commit_id, timestamp=timestamp)
+    return CommitMarker(added=[], removed=[], dbio_commit=info)
 
 
 def pack_files(files: Sequence[FileInfo]) -> AddedFiles:
+    """Raises InvalidInputError where the files have not all the same partition columns."""
     partition_columns = list(files[0].partition) if files else []
+    for file in files:
+        if list(file.partition) != partition_columns:
+            raise InvalidInputError(
+                f"{file.path} has the partition columns {list(file.partition)}, another file has {partition_columns}"
+            )
     columns = list(dict.fromkeys(column for file in files for column in file.statistics or ()))
     unknown = Bounds()
 
@@ -187,10 +217,21 @@ def unpack_files(marker: CommitMarker) -> list[FileInfo]:
             size=files.size[i],
             rows=files.rows[i],
             partition={column: values[i] for column, values in files.partition.items()},
-            statistics={c: Bounds(b.min[i], b.max[i], b.nulls[i]) for c, b in files.statistics.items()} or None,
+            statistics={c: _bounds(b, i) for c, b in files.statistics.items()} or None,
         )
         for i, path in enumerate(marker.added)
     ]
+
+
+def _bounds(bounds: ColumnBounds, i: int) -> Bounds:
+    return Bounds(_scalar(bounds.min[i]), _scalar(bounds.max[i]), bounds.nulls[i])
+
+
+def _scalar(value: Any) -> Scalar:
+    """The bound, or None for what bounds nothing: NaN and infinity, and what is no single value."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, bool | int | str) else None
 
 
 # --- encode and decode --------------------------------------------------------------------------------------------
@@ -204,19 +245,23 @@ def encode(body: _Body) -> bytes:
 def encode_commit(marker: CommitMarker, *, limit_bytes: int = MAX_BYTES) -> bytes:
     """The marker's body; without its statistics where it would not fit with them.
 
-    Raises InvalidInputError where it does not fit even so.
+    Raises InvalidInputError where it does not fit even so, or where no reader could read it back.
     """
-    body = encode(marker)
-    info = marker.dbio_commit
-    if len(body) > limit_bytes and info is not None and info.files is not None:
-        info = info.model_copy(update={"files": info.files.model_copy(update={"statistics": {}})})
-        body = encode(marker.model_copy(update={"dbio_commit": info}))
-    if len(body) > limit_bytes:
-        raise InvalidInputError(
-            f"the commit marker would have {len(body)} bytes for {len(marker.added)} added and {len(marker.removed)} "
-            f"removed files, and one PUT holds {limit_bytes}; write fewer and larger files, or in several transactions"
-        )
-    return body
+    try:
+        body = encode(marker)
+        info = marker.dbio_commit
+        if len(body) > limit_bytes and info is not None and info.files is not None:
+            info = info.model_copy(update={"files": info.files.model_copy(update={"statistics": {}})})
+            body = encode(marker.model_copy(update={"dbio_commit": info}))
+        if len(body) <= limit_bytes:
+            decode_commit(body, where="the commit marker")
+            return body
+    except (PydanticSerializationError, CorruptMarkerError) as error:
+        raise InvalidInputError(f"this cannot be committed, because no reader could read it: {error}") from None
+    raise InvalidInputError(
+        f"the commit marker would have {len(body)} bytes for {len(marker.added)} added and {len(marker.removed)} "
+        f"removed files, and one PUT holds {limit_bytes}; write fewer and larger files, or in several transactions"
+    )
 
 
 def decode_commit(body: bytes, *, where: str) -> CommitMarker:
@@ -225,6 +270,8 @@ def decode_commit(body: bytes, *, where: str) -> CommitMarker:
     Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol.
     """
     marker = _decode(CommitMarker, body, where=where)
+    if not {"added", "removed"} <= marker.model_fields_set:  # or vacuum would take its files for failed attempts
+        raise CorruptMarkerError(f"{where} ({len(body)} bytes) does not say what it added and removed; {_INSPECT}")
     for path in marker.added:
         names.check_path(path, where=where)
     for path in marker.removed:
@@ -238,7 +285,7 @@ def decode_descriptor(body: bytes, *, where: str) -> Descriptor:
     try:
         names.check_partition_columns(descriptor.partition_columns)
     except InvalidInputError as error:
-        raise CorruptMarkerError(f"{where}: {error}") from None
+        raise CorruptMarkerError(f"{where}: {error!s:.500}; {_INSPECT}") from None
     return descriptor
 
 
@@ -256,13 +303,13 @@ _B = TypeVar("_B", bound=_Body)
 
 
 class _Version(BaseModel):
-    """Just enough of a descriptor, or of `dbio_commit`, to see that a later version wrote it."""
+    """Just enough of a body to see that a later version wrote it."""
 
     version: int = VERSION
-    dbio_commit: "_Version | None" = None
 
-    def latest(self) -> int:
-        return max(self.version, self.dbio_commit.latest() if self.dbio_commit else 0)
+
+class _CommitVersion(BaseModel):
+    dbio_commit: _Version = _Version()
 
 
 def _decode(model: type[_B], body: bytes, *, where: str) -> _B:
@@ -271,21 +318,23 @@ def _decode(model: type[_B], body: bytes, *, where: str) -> _B:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        _refuse_later_version(body, where=where)
+        version = _version(model, body)
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = "".join(f"{part}: " for part in first["loc"][:3])
-        raise CorruptMarkerError(
-            f"{where} ({len(body)} bytes) cannot be read as a {model.__name__}: {place}{first['msg'][:200]}; {_INSPECT}"
-        ) from None
-
-
-def _refuse_later_version(body: bytes, *, where: str) -> None:
-    try:
-        version = _Version.model_validate_json(body).latest()
-    except ValidationError:
-        return
     if version > VERSION:
         raise UnsupportedTableError(
-            f"{where} was written by version {version} of the protocol, and this software knows version {VERSION}; "
+            f"{where} was written by version {str(version):.20} of the protocol, and this software knows version {VERSION}; "
             "upgrade dbio-commit"
         )
+    place = "".join(f"{str(part)!r:.60}: " for part in first["loc"][:4])
+    raise CorruptMarkerError(
+        f"{where} ({len(body)} bytes) cannot be read as a {model.__name__}: {place}{first['msg']:.200}; {_INSPECT}"
+    )
+
+
+def _version(model: type[_Body], body: bytes) -> int:
+    try:
+        if model is CommitMarker:
+            return _CommitVersion.model_validate_json(body).dbio_commit.version
+        return _Version.model_validate_json(body).version
+    except ValidationError:
+        return VERSION

@@ -101,6 +101,8 @@ def committed(tid: str) -> str:
 
 
 def turn(number: int) -> str:
+    if not 0 <= number < 10**20:
+        raise InvalidInputError(f"{number} is no number of a turn: it has 20 digits")
     return format_log_name(LogName(Kind.TURN, f"{number:020d}"))
 
 
@@ -120,6 +122,8 @@ def parse_data_file(name: str) -> str | None:
 
 def is_hidden(component: str) -> bool:
     """Whether Spark, and with it every reader, skips a file or directory of this name."""
+    if component.endswith("._COPYING_"):  # Hadoop's name for a copy under way
+        return True
     return component.startswith(".") or (component.startswith("_") and "=" not in component)
 
 
@@ -152,7 +156,7 @@ def check_path(path: str, *, where: str) -> str:
 
 
 _MAX_PATH = 4096
-_SAFE_PATH = re.compile(r"(?:(?!\.{1,2}(?:/|$))[^/\\\x00-\x1f\x7f]+(?:/(?!$)|$))+")
+_SAFE_PATH = re.compile(r"(?:(?!\.{1,2}(?:/|$))[^/\\\x00-\x1f\x7f\ud800-\udfff]+(?:/(?!$)|$))+")
 
 # --- partitions ---------------------------------------------------------------------------------------------------
 
@@ -186,7 +190,7 @@ def parse_partition(directory: str) -> Partition:
 def _format_value(column: str, value: str | None) -> str:
     if value is None:
         return HIVE_NULL
-    if value in ("", HIVE_NULL) or "\0" in value:
+    if value in ("", HIVE_NULL) or "\0" in value or value.endswith("._COPYING_"):
         raise InvalidInputError(
             f"partition column {column!r} holds {value!r}, which a directory name cannot hold (Spark would read it "
             "back as null, or not at all); replace it by null or by another value before writing"
@@ -199,11 +203,11 @@ def check_partition_columns(columns: Sequence[str]) -> tuple[str, ...]:
     for column in columns:
         if not column or column[0] in "_." or "\0" in column:
             raise InvalidInputError(
-                f"{column!r} cannot be a partition column: readers skip directories whose names start with '_' or "
+                f"{column!r:.100} cannot be a partition column: readers skip directories whose names start with '_' or "
                 "'.', and the log lives under '_'; rename the column"
             )
     if len({c.lower() for c in columns}) != len(columns):
-        raise InvalidInputError(f"partition columns {list(columns)} name a column twice")
+        raise InvalidInputError(f"the partition columns name one twice: {str(list(columns)):.300}")
     return tuple(columns)
 
 

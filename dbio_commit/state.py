@@ -195,7 +195,7 @@ def current_schema(markers: Iterable[CommitMarker]) -> TableSchema | None:
     schemas = (
         TableSchema(info.table_schema, info.schema_turn or 0)
         for marker in markers
-        if (info := marker.dbio_commit) and info.table_schema is not None
+        if (info := marker.dbio_commit) and not marker.is_abort and info.table_schema is not None
     )
     return max(schemas, key=lambda schema: schema.turn, default=None)
 
@@ -204,7 +204,7 @@ def app_versions(markers: Iterable[CommitMarker]) -> dict[str, int]:
     """The highest version that each application has committed (I8)."""
     versions: dict[str, int] = {}
     for marker in markers:
-        if marker.dbio_commit and (app := marker.dbio_commit.app):
+        if not marker.is_abort and marker.dbio_commit and (app := marker.dbio_commit.app):
             versions[app.id] = max(app.version, versions.get(app.id, app.version))
     return versions
 

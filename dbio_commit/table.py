@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from dbio_commit import names
-from dbio_commit.check import CheckReport, check_table
+from dbio_commit.check import CheckReport, TransactionReport, check_table, inspect_transaction
 from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.decision import abort_pending
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
@@ -85,11 +85,18 @@ class Table:
 
     def abort(self, tid: str) -> None:
         """Decides a pending transaction against its writer. Raises TransactionStateError where it is committed."""
+        self._refuse_partition()
         abort_pending(self.store, self.clock, tid)
 
     def check(self) -> CheckReport:
         """What is wrong, pending or garbage; reads every marker and lists every file."""
+        self._refuse_partition()
         return check_table(self.store, self.clock)
+
+    def inspect(self, tid: str) -> TransactionReport:
+        """What is known of one transaction, whatever its state. Raises InvalidInputError where it has no marker."""
+        self._refuse_partition()
+        return inspect_transaction(self.store, tid)
 
     def _refuse_partition(self) -> None:
         """A partition's directory is no table: the markers that decide about its files lie further up."""

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import threading
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -38,7 +39,7 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding"}
 def main(service: str) -> None:
     threading.Thread(target=_end_with_stdin, daemon=True).start()
     start = {"s3": _moto, "azure": _azurite}[service]
-    server = make_server("127.0.0.1", 0, Front(service, start()), threaded=True, request_handler=_Quiet)
+    server = make_server("127.0.0.1", 0, Front(service, start()), threaded=True, request_handler=_Handler)
     print(server.server_port, flush=True)
     server.serve_forever()
 
@@ -81,7 +82,8 @@ class Front:
     def _answer(self, request: Request, fault: str | None) -> Response:
         if fault in (None, "lost-answer", "dropped-answer"):
             environ = request.environ
-            body = request.get_data(cache=True)
+            body = request.get_data()
+            environ["wsgi.input"] = BytesIO(body)
             environ["CONTENT_LENGTH"] = str(len(body))
             environ.pop("HTTP_TRANSFER_ENCODING", None)
             answer = Response.from_app(self._inner, environ, buffered=True)
@@ -171,7 +173,7 @@ def _forward_to(port: int, keep: object) -> WSGIApplication:
         assert keep
         request = Request(environ)
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP}
+        headers = {name: value for name, value in environ["front.headers"] if name.lower() not in HOP_BY_HOP}
         connection.request(request.method, environ["REQUEST_URI"], request.get_data(), headers)
         answer = connection.getresponse()
         body = answer.read()
@@ -183,7 +185,11 @@ def _forward_to(port: int, keep: object) -> WSGIApplication:
     return forward
 
 
-class _Quiet(WSGIRequestHandler):
+class _Handler(WSGIRequestHandler):
+    def make_environ(self) -> WSGIEnvironment:
+        # WSGI has no place for a name with an underscore, and adlfs signs one.
+        return super().make_environ() | {"front.headers": self.headers.items()}
+
     def log(self, type: str, message: str, *args: Any) -> None: ...
 
 

@@ -1,0 +1,191 @@
+"""What we ask of a Spark session: credentials for the store, whether Spark itself reaches it, large Arrow batches.
+
+Works on classic sessions and over Spark Connect.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
+
+from dbio_commit.store import Location
+
+Settings = Callable[[str], str | None]
+"""A Hadoop setting by its name, such as "fs.s3a.endpoint"."""
+
+
+def hadoop_settings(spark: SparkSession) -> Settings:
+    """The session's Hadoop settings; over Connect those that were set as Spark configuration."""
+    state = getattr(spark, "_jsparkSession", None)
+    if state is not None:
+        conf = state.sessionState().newHadoopConf()
+        return lambda name: conf.get(name)
+    known: Mapping[str, str] = spark.conf.getAll
+    return lambda name: known.get(name) or known.get(f"spark.hadoop.{name}")
+
+
+def storage_options(location: Location, setting: Settings) -> dict[str, Any]:
+    """fsspec's options for the store, as far as Hadoop settings (fs.s3a.*, fs.azure.*) say; the rest is environment."""
+    match location.scheme:
+        case "s3":
+            return _s3_options(location, setting)
+        case "az":
+            return _azure_options(location, setting)
+    return {}
+
+
+def _s3_options(location: Location, setting: Settings) -> dict[str, Any]:
+    def get(name: str) -> str | None:
+        return setting(f"fs.s3a.bucket.{location.container}.{name}") or setting(f"fs.s3a.{name}")
+
+    options: dict[str, Any] = {
+        option: value
+        for option, name in (("key", "access.key"), ("secret", "secret.key"), ("token", "session.token"))
+        if (value := get(name))
+    }
+    if endpoint := get("endpoint"):
+        plain = get("connection.ssl.enabled") == "false"
+        options["endpoint_url"] = endpoint if "://" in endpoint else f"http{'' if plain else 's'}://{endpoint}"
+    if region := get("endpoint.region"):
+        options["client_kwargs"] = {"region_name": region}
+    if get("path.style.access") == "true":
+        options["config_kwargs"] = {"s3": {"addressing_style": "path"}}
+    return options
+
+
+def _azure_options(location: Location, setting: Settings) -> dict[str, Any]:
+    if location.account is None:
+        return {}
+    host = f"{location.account}.dfs.core.windows.net"
+
+    def get(name: str) -> str | None:
+        return setting(f"fs.azure.{name}.{host}") or setting(f"fs.azure.{name}")
+
+    options = {
+        option: value
+        for option, name in (
+            ("account_key", "account.key"),
+            ("sas_token", "sas.fixed.token"),
+            ("client_id", "account.oauth2.client.id"),
+            ("client_secret", "account.oauth2.client.secret"),
+        )
+        if (value := get(name))
+    }
+    if endpoint := get("account.oauth2.client.endpoint"):
+        options["tenant_id"] = endpoint.split("://")[-1].split("/")[1]  # https://host/TENANT/oauth2/token
+    return options
+
+
+# --- does Spark reach it? -----------------------------------------------------------------------------------------
+
+_reached: dict[tuple[int, str], bool] = {}
+
+
+def native_root(spark: SparkSession, location: Location) -> str | None:
+    """The root as Hadoop writes it, if this session has a connector for it; None, and a warning once, if not."""
+    if location.scheme == "file":
+        return f"file://{location.prefix}"
+    account = f"@{location.account}.dfs.core.windows.net" if location.account else None
+    if location.scheme == "az" and account is None:
+        return None  # Hadoop names no container without its account
+    root = f"s3a://{location.container}" if location.scheme == "s3" else f"abfss://{location.container}{account}"
+    known = (id(spark), root)
+    if known not in _reached:
+        _reached[known] = _can_read(spark, root)
+    return f"{root}/{location.prefix}".rstrip("/") if _reached[known] else None
+
+
+def _can_read(spark: SparkSession, root: str) -> bool:
+    """Whether planning a read of the store gets as far as the store."""
+    try:
+        spark.read.schema("probe int").parquet(root).schema  # noqa: B018  (over Connect, asking for it is what plans)
+    except PySparkException as error:
+        if error.getCondition() == "PATH_NOT_FOUND":
+            return True
+        reason = str(error)
+    except Py4JError as error:
+        reason = str(error)
+    else:
+        return True
+    first_line = reason.strip().splitlines()[0]
+    warnings.warn(
+        f"Spark cannot read {root} itself ({first_line:.200}); dbio_commit reads it through fsspec in Python workers, "
+        "which is about 3 times slower. Give the session a connector (hadoop-aws or hadoop-azure) and credentials",
+        stacklevel=4,
+    )
+    return False
+
+
+# --- the size of Arrow batches ------------------------------------------------------------------------------------
+
+_BATCH_BYTES = 64 * 1024 * 1024
+_UNBOUNDED_BYTES = "2147483647"  # any other value makes the JVM measure the batch again for every row
+_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+_lock = Lock()
+_in_use: dict[int, list[int]] = {}
+_before: dict[int, dict[str, str | None]] = {}
+
+
+@contextmanager
+def arrow_batches(spark: SparkSession, schema: StructType) -> Iterator[None]:
+    """Within, the session hands Arrow batches to Python at full speed, still bounded in memory: by their rows.
+
+    Session settings are shared by threads: the smallest batch that anybody asks for holds until the last one leaves.
+    """
+    session = id(spark)
+    rows = _rows_per_batch(schema)
+    with _lock:
+        if session not in _before:
+            _before[session] = {name: spark.conf.get(name, None) for name in (_BYTES, _RECORDS)}
+        configured = int(_before[session][_RECORDS] or 0)
+        rows = min(rows, configured) if configured > 0 else rows
+        _in_use.setdefault(session, []).append(rows)
+        _set(spark, {_BYTES: _UNBOUNDED_BYTES, _RECORDS: str(min(_in_use[session]))})
+    try:
+        yield
+    finally:
+        with _lock:
+            _in_use[session].remove(rows)
+            if _in_use[session]:
+                _set(spark, {_RECORDS: str(min(_in_use[session]))})
+            else:
+                _set(spark, _before.pop(session))
+                del _in_use[session]
+
+
+def _set(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
+    for name, value in settings.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)
+
+
+def _rows_per_batch(schema: StructType) -> int:
+    """So many that a batch stays near _BATCH_BYTES where texts are of ordinary length."""
+    return max(64, min(10_000, _BATCH_BYTES // sum(_width(field.dataType) for field in schema.fields)))
+
+
+def _width(kind: DataType) -> int:
+    """Of a value, in bytes, guessed high."""
+    match kind:
+        case StructType():
+            return sum(_width(field.dataType) for field in kind.fields)
+        case ArrayType():
+            return 10 * _width(kind.elementType)
+        case MapType():
+            return 10 * (_width(kind.keyType) + _width(kind.valueType))
+        case BinaryType():
+            return 64 * 1024
+        case StringType():
+            return 2 * 1024
+        case _:
+            return 16
