@@ -59,7 +59,7 @@ clean:
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
 	@echo "== Installing the versions of .ci/constraints.txt (Spark alone is 450 MB)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c .ci/constraints.txt -e '.[s3,azure,spark,demo,bench,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 -c .ci/constraints.txt -e '.[s3,azure,spark,demo,bench,dev]'
 	@touch $@
 
 $(BIN)/pip:
@@ -74,6 +74,6 @@ $(BIN)/pip:
 
 $(AZURITE): | $(INSTALLED)
 	@echo "== Installing Azurite $(AZURITE_VERSION)"
-	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix $(VENV)/azurite --ignore-scripts --no-audit --no-fund --no-update-notifier \
-	    --loglevel=error azurite@$(AZURITE_VERSION)
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix $(VENV)/azurite --ignore-scripts --no-audit --no-fund \
+	    --no-update-notifier --loglevel=error azurite@$(AZURITE_VERSION)
 	@touch $@

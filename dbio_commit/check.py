@@ -1,4 +1,4 @@
-"""What is wrong with a table, what is pending in it, and what is garbage: the reports behind `dbio check` and `show`."""
+"""What is wrong with a table, what is pending in it, and what is garbage: the reports of `dbio check` and `show`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

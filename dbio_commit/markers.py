@@ -322,7 +322,7 @@ def _decode(model: type[_B], body: bytes, *, where: str) -> _B:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     if version > VERSION:
         raise UnsupportedTableError(
-            f"{where} was written by version {str(version):.20} of the protocol, and this software knows version {VERSION}; "
+            f"{where} was written by version {version!s:.20} of the protocol, and this software knows {VERSION}; "
             "upgrade dbio-commit"
         )
     place = "".join(f"{str(part)!r:.60}: " for part in first["loc"][:4])

@@ -198,8 +198,10 @@ def _format_value(column: str, value: str | None) -> str:
     return escape(value)
 
 
-def check_partition_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """The columns as a tuple; raises InvalidInputError for names that readers would skip, and for duplicates."""
+def check_partition_columns(columns: str | Sequence[str]) -> tuple[str, ...]:
+    """The columns (or the only one) as a tuple; raises InvalidInputError for names that readers would skip,
+    and for duplicates."""
+    columns = (columns,) if isinstance(columns, str) else tuple(columns)
     for column in columns:
         if not column or column[0] in "_." or "\0" in column:
             raise InvalidInputError(
@@ -207,8 +209,8 @@ def check_partition_columns(columns: Sequence[str]) -> tuple[str, ...]:
                 "'.', and the log lives under '_'; rename the column"
             )
     if len({c.lower() for c in columns}) != len(columns):
-        raise InvalidInputError(f"the partition columns name one twice: {str(list(columns)):.300}")
-    return tuple(columns)
+        raise InvalidInputError(f"the partition columns name one twice: {list(columns)!s:.300}")
+    return columns
 
 
 def common_partition_columns(directories: Iterable[str]) -> tuple[str, ...] | None:

@@ -336,6 +336,7 @@ def visible_files(directory: Directory, markers: Mapping[str, CommitMarker]) -> 
 def merge_directories(markers: Mapping[str, CommitMarker]) -> CommitMarker:
     """One marker, with paths from the root, for a transaction that has a marker in each of several directories."""
     infos = [marker.dbio_commit for marker in markers.values() if marker.dbio_commit]
+    infos.sort(key=lambda info: info.operation == "abort")  # aborted in some directories only: committed all the same
     return CommitMarker(
         added=[names.join(directory, name) for directory, marker in markers.items() for name in marker.added],
         removed=[names.join(directory, name) for directory, marker in markers.items() for name in marker.removed],

@@ -48,7 +48,7 @@ class Table:
         Raises TableNotFoundError, CorruptMarkerError (unless told to ignore: then such a transaction counts as
         pending), InvalidInputError, StoreError.
         """
-        self._refuse_partition()
+        self.refuse_partition()
         return read_snapshot(self.store, self.clock, as_of=as_of, ignore_corrupt_markers=ignore_corrupt_markers)
 
     def history(self) -> list[Commit]:
@@ -74,7 +74,7 @@ class Table:
             raise InvalidInputError(
                 f"operation {operation!r} is none of 'append', 'overwrite', 'replace_partitions' and 'rewrite'"
             )
-        self._refuse_partition()
+        self.refuse_partition()
         return begin(
             self.store, self.clock, operation=operation, partition_by=partition_by, app=app, must_create=must_create
         )
@@ -85,20 +85,20 @@ class Table:
 
     def abort(self, tid: str) -> None:
         """Decides a pending transaction against its writer. Raises TransactionStateError where it is committed."""
-        self._refuse_partition()
+        self.refuse_partition()
         abort_pending(self.store, self.clock, tid)
 
     def check(self) -> CheckReport:
         """What is wrong, pending or garbage; reads every marker and lists every file."""
-        self._refuse_partition()
+        self.refuse_partition()
         return check_table(self.store, self.clock)
 
     def inspect(self, tid: str) -> TransactionReport:
         """What is known of one transaction, whatever its state. Raises InvalidInputError where it has no marker."""
-        self._refuse_partition()
+        self.refuse_partition()
         return inspect_transaction(self.store, tid)
 
-    def _refuse_partition(self) -> None:
+    def refuse_partition(self) -> None:
         """A partition's directory is no table: the markers that decide about its files lie further up."""
         parent = self.location
         while parent and "=" in names.split(parent.prefix)[1]:

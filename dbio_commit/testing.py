@@ -93,6 +93,9 @@ class MemoryStore(Store):
         except KeyError:
             raise ObjectNotFoundError(f"cannot read {self.url_of(path)}: not found") from None
 
+    def open_read(self, path: str) -> BinaryIO:
+        return io.BytesIO(self.get(path))
+
     def put_if_absent(self, path: str, body: bytes) -> bool:
         def put() -> bool:
             if path in self.objects:

@@ -430,6 +430,33 @@ def replaced_files(live: Iterable[DataFile], replaced: Iterable[names.Partition]
 # --- begin --------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a transaction is about to write to."""
+
+    scope: Scope | None
+    """None where nothing is there yet."""
+    partition_columns: tuple[str, ...] = ()
+    schema: TableSchema | None = None
+
+
+def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
+    """What is at the root now; writes nothing. Raises TableExistsError where `must_create` and there are commits."""
+    log = parse_log(store.list_log())
+    if log.descriptor is not None:
+        if must_create and log.committed and read_snapshot(store, clock).tids:
+            raise TableExistsError(table_exists(store))
+        columns = tuple(read_descriptor(store, log).partition_columns)
+        return Target(scope=Scope.TABLE, partition_columns=columns, schema=read_schema(store, clock, log))
+    directories = parse_directories(store.list_files())
+    if is_empty(directories):
+        return Target(scope=None)
+    check_directories(store, directories)
+    if must_create:
+        raise TableExistsError(table_exists(store))
+    return Target(scope=Scope.DIRECTORY, partition_columns=read_snapshot(store, clock).partition_columns)
+
+
 def begin(
     store: Store,
     clock: Clock,
@@ -438,61 +465,56 @@ def begin(
     partition_by: Sequence[str] = (),
     app: tuple[str, int] | None = None,
     must_create: bool = False,
+    target: Target | None = None,
 ) -> Transaction:
     """Creates the table where there is none, and claims a tid.
 
-    `must_create` asks for a table without commits so far. Raises SchemaMismatchError for other partition columns than
-    the table's, TableExistsError, UnsupportedStoreError where the store has no put-if-absent.
+    `must_create` asks for a table without commits so far; `target` is what `look` found, if it was asked before.
+    Raises SchemaMismatchError for other partition columns than the table's, TableExistsError, UnsupportedStoreError
+    where the store has no put-if-absent.
     """
-    partition_by = names.check_partition_columns(partition_by)
     application = _check_app(app)
-    commit_id, job = (str(UUID(int=clock.random_bits(128), version=4)) for _ in range(2))
-    log = parse_log(store.list_log())
-    schema: TableSchema | None = None
-    scope = Scope.TABLE
-    if log.descriptor is not None:
-        columns = tuple(read_descriptor(store, log).partition_columns)
-    elif is_empty(directories := parse_directories(store.list_files())):
-        columns = _create(store, clock, partition_by)
-    else:
-        check_directories(store, directories)
-        scope = Scope.DIRECTORY
-        columns = read_snapshot(store, clock).partition_columns or partition_by
-    if partition_by and partition_by != columns:
+    target = target or look(store, clock, must_create=must_create)
+    columns = choose_partition_columns(target, partition_by, where=store.url)
+    if target.scope is None:
+        target = _create(store, clock, columns)
+        columns = choose_partition_columns(target, columns, where=store.url)  # somebody else may have been faster
+    if target.scope is Scope.DIRECTORY and application:
+        raise InvalidInputError(
+            f"{store.url} has no {names.DESCRIPTOR}: its markers cannot tell which versions of an application are "
+            "committed; write to a table of its own"
+        )
+    tid = _claim_tid(store, clock) if target.scope is Scope.TABLE else _new_tid(clock)
+    terms = Terms(
+        tid=tid,
+        operation=operation,
+        scope=target.scope or Scope.TABLE,
+        partition_columns=columns,
+        app=application,
+        must_create=must_create,
+        commit_id=_uuid(clock),
+        job=_uuid(clock),
+        began_s=clock.monotonic(),
+        schema=target.schema,
+    )
+    return Transaction(store, clock, terms)
+
+
+def choose_partition_columns(target: Target, partition_by: Sequence[str], *, where: str) -> tuple[str, ...]:
+    """The table's own partition columns, or those asked for where it has none yet. Case makes no difference.
+
+    Raises SchemaMismatchError where both are given and differ, InvalidInputError for impossible columns.
+    """
+    asked = names.check_partition_columns(partition_by)
+    has_own = target.scope is Scope.TABLE or target.partition_columns
+    if not has_own:
+        return asked
+    if asked and [column.lower() for column in asked] != [column.lower() for column in target.partition_columns]:
         raise SchemaMismatchError(
-            f"{store.url} is partitioned by {list(columns)}, not by {list(partition_by)}; "
+            f"{where} is partitioned by {list(target.partition_columns)}, not by {list(asked)}; "
             "leave partition_by out, or write to another path"
         )
-    if scope is Scope.TABLE:
-        if must_create and log.committed and read_snapshot(store, clock).tids:
-            raise TableExistsError(table_exists(store))
-        schema = read_schema(store, clock, log)
-        tid = _claim_tid(store, clock)
-    else:
-        if must_create:
-            raise TableExistsError(table_exists(store))
-        if application:
-            raise InvalidInputError(
-                f"{store.url} has no {names.DESCRIPTOR}: its markers cannot tell which versions of an application are "
-                "committed; write to a table of its own"
-            )
-        tid = _new_tid(clock)
-    return Transaction(
-        store,
-        clock,
-        Terms(
-            tid=tid,
-            operation=operation,
-            scope=scope,
-            partition_columns=columns,
-            app=application,
-            must_create=must_create,
-            commit_id=commit_id,
-            job=job,
-            began_s=clock.monotonic(),
-            schema=schema,
-        ),
-    )
+    return target.partition_columns
 
 
 def table_exists(store: Store) -> str:
@@ -539,17 +561,19 @@ def probe(store: Store, path: str, body: bytes) -> None:
     _PROBED.add(store.identity)
 
 
-def _create(store: Store, clock: Clock, partition_by: tuple[str, ...]) -> tuple[str, ...]:
-    """The partition columns of the table, which is created unless somebody else was faster."""
-    descriptor = Descriptor(
-        id=str(UUID(int=clock.random_bits(128), version=4)), created=clock.now(), partition_columns=list(partition_by)
-    )
+def _create(store: Store, clock: Clock, partition_by: tuple[str, ...]) -> Target:
+    """The new table, or what somebody else has created since we looked."""
+    descriptor = Descriptor(id=_uuid(clock), created=clock.now(), partition_columns=list(partition_by))
     body = encode(descriptor)
     if store.put_if_absent(names.DESCRIPTOR, body):
         probe(store, names.DESCRIPTOR, body)
-        return partition_by
+        return Target(scope=Scope.TABLE, partition_columns=partition_by)
     found = decode_descriptor(store.get(names.DESCRIPTOR), where=store.url_of(names.DESCRIPTOR))
-    return tuple(found.partition_columns)
+    return Target(scope=Scope.TABLE, partition_columns=tuple(found.partition_columns))
+
+
+def _uuid(clock: Clock) -> str:
+    return str(UUID(int=clock.random_bits(128), version=4))
 
 
 def mark_directory(store: Store, terms: Terms, directory: str) -> None:

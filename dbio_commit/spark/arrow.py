@@ -59,6 +59,11 @@ def _plain_type(kind: Any) -> Any:
 # --- partitions ---------------------------------------------------------------------------------------------------
 
 
+def project(batch: pa.RecordBatch, columns: Sequence[tuple[int, str]]) -> pa.RecordBatch:
+    """The columns at these positions, under these names; nothing is copied."""
+    return pa.RecordBatch.from_arrays([batch.column(i) for i, _ in columns], names=[name for _, name in columns])
+
+
 def group(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Key, pa.Table]]:
     """The rows of each partition, in their order, without the partition columns.
 

@@ -130,7 +130,9 @@ def layout(
         extra = [field for field in schema.fields if field.name.lower() not in {name.lower() for name in fields}]
         problems = [*_mismatches(schema, table), *(() if merge else (f"{f.name} is not in the table" for f in extra))]
         if problems:
-            raise SchemaMismatchError(_describe(schema, table, problems, where=where, only_extra=not _mismatches(schema, table)))
+            raise SchemaMismatchError(
+                _describe(schema, table, problems, where=where, only_extra=not _mismatches(schema, table))
+            )
         fields |= {field.name: nullable(field) for field in extra}
     ordered = [name for name in fields if name not in partition_columns] + list(partition_columns)
     return Layout(
@@ -157,7 +159,7 @@ def _describe(
 ) -> str:
     advice = "pass merge_schema=True to add columns" if only_extra else "cast or select to fit"
     return (
-        f"the data does not fit the table {where}: {'; '.join(problems)}. Nothing was written: {advice}, or overwrite.\n"
+        f"the data does not fit the table {where}: {'; '.join(problems)}. Nothing was written: {advice}.\n"
         f"  table: {table.simpleString()}\n   data: {schema.simpleString()}"
     )
 
@@ -185,4 +187,6 @@ def from_json(schema: Mapping[str, Any], *, where: str) -> t.StructType:
     try:
         return t.StructType.fromJson(dict(schema))
     except (LookupError, TypeError, ValueError, AttributeError, AssertionError, PySparkException) as error:
-        raise InvalidInputError(f"the recorded schema of {where} is none that this Spark knows: {error!r:.300}") from None
+        raise InvalidInputError(
+            f"the recorded schema of {where} is none that this Spark knows: {error!r:.300}"
+        ) from None

@@ -4,7 +4,7 @@ Works on classic sessions and over Spark Connect.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
@@ -16,33 +16,35 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringTy
 
 from dbio_commit.store import Location
 
-Settings = Callable[[str], str | None]
-"""A Hadoop setting by its name, such as "fs.s3a.endpoint"."""
+Settings = Mapping[str, str]
+"""Hadoop settings by name, such as "fs.s3a.endpoint"."""
+
+_PREFIXES = ("fs.s3a.", "fs.azure.")
 
 
 def hadoop_settings(spark: SparkSession) -> Settings:
-    """The session's Hadoop settings; over Connect those that were set as Spark configuration."""
-    state = getattr(spark, "_jsparkSession", None)
-    if state is not None:
-        conf = state.sessionState().newHadoopConf()
-        return lambda name: conf.get(name)
-    known: Mapping[str, str] = spark.conf.getAll
-    return lambda name: known.get(name) or known.get(f"spark.hadoop.{name}")
+    """The session's settings for S3 and Azure; over Connect those that were set as Spark configuration."""
+    session = getattr(spark, "_jsparkSession", None)
+    if session is not None:
+        conf = session.sessionState().newHadoopConf()
+        return {prefix + name: value for prefix in _PREFIXES for name, value in conf.getPropsWithPrefix(prefix).items()}
+    known = {name.removeprefix("spark.hadoop."): value for name, value in dict(spark.conf.getAll).items()}
+    return {name: value for name, value in known.items() if name.startswith(_PREFIXES)}
 
 
-def storage_options(location: Location, setting: Settings) -> dict[str, Any]:
-    """fsspec's options for the store, as far as Hadoop settings (fs.s3a.*, fs.azure.*) say; the rest is environment."""
+def storage_options(location: Location, settings: Settings) -> dict[str, Any]:
+    """fsspec's options for the store, as far as the settings say; the rest is the environment's."""
     match location.scheme:
         case "s3":
-            return _s3_options(location, setting)
+            return _s3_options(location, settings)
         case "az":
-            return _azure_options(location, setting)
+            return _azure_options(location, settings)
     return {}
 
 
-def _s3_options(location: Location, setting: Settings) -> dict[str, Any]:
+def _s3_options(location: Location, settings: Settings) -> dict[str, Any]:
     def get(name: str) -> str | None:
-        return setting(f"fs.s3a.bucket.{location.container}.{name}") or setting(f"fs.s3a.{name}")
+        return settings.get(f"fs.s3a.bucket.{location.container}.{name}") or settings.get(f"fs.s3a.{name}")
 
     options: dict[str, Any] = {
         option: value
@@ -59,13 +61,13 @@ def _s3_options(location: Location, setting: Settings) -> dict[str, Any]:
     return options
 
 
-def _azure_options(location: Location, setting: Settings) -> dict[str, Any]:
+def _azure_options(location: Location, settings: Settings) -> dict[str, Any]:
     if location.account is None:
         return {}
     host = f"{location.account}.dfs.core.windows.net"
 
     def get(name: str) -> str | None:
-        return setting(f"fs.azure.{name}.{host}") or setting(f"fs.azure.{name}")
+        return settings.get(f"fs.azure.{name}.{host}") or settings.get(f"fs.azure.{name}")
 
     options = {
         option: value

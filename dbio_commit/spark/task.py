@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal, Protocol, Self, TypeVar
 
@@ -64,6 +64,8 @@ class TaskSpec:
     tid: str
     job: str
     """A random UUID, as in the names of the files."""
+    columns: tuple[tuple[int, str], ...]
+    """For each column of the table: its position in the batches, and its name in the table."""
     partition_columns: tuple[str, ...] = ()
     compression: Compression = "snappy"
     max_records_per_file: int = 0
@@ -80,7 +82,7 @@ def write_task(
     Rows of a partition keep their order. On any error, the files of this attempt are deleted.
     """
     output = _Output(spec, task=task, attempt=attempt, files=files)
-    plain = map(arrow.plain_batch, batches)
+    plain = (arrow.plain_batch(arrow.project(batch, spec.columns)) for batch in batches)
     runs = _by_partition(plain, spec.partition_columns) if spec.partition_columns else _whole(plain)
     try:
         for run in runs:
@@ -92,17 +94,21 @@ def write_task(
         raise
 
 
+def run_task(spec: TaskSpec, batches: Iterable[pa.RecordBatch]) -> list[FileInfo]:
+    """`write_task` as the task attempt that Spark runs here."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "runs in Spark's workers only"
+    task, attempt = context.partitionId(), context.taskAttemptId()
+    return write_task(spec, batches, task=task, attempt=attempt, files=spec.table.open_sink(spec.tid))
+
+
 def map_in_arrow(spec: TaskSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """`write_task` as DataFrame.mapInArrow calls it; the result is of RESULT_SCHEMA."""
+    """`run_task` as DataFrame.mapInArrow calls it; the result is of RESULT_SCHEMA."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None, "runs in Spark's workers only"
-        task, attempt = context.partitionId(), context.taskAttemptId()
-        infos = write_task(spec, batches, task=task, attempt=attempt, files=spec.table.open_sink(spec.tid))
-        yield pa.record_batch([pa.array(map(encode_file_info, infos), pa.string())], names=["file"])
+        yield pa.record_batch([pa.array(map(encode_file_info, run_task(spec, batches)), pa.string())], names=["file"])
 
     return write
 
@@ -323,8 +329,10 @@ class _DataFile:
     ) -> None:
         self._path, self._partition, self._schema = path, partition, schema
         self._footers: list[pq.FileMetaData] = []
-        self._context, self._stream = stream, stream.__enter__()
-        self._writer = pq.ParquetWriter(self._stream, schema, metadata_collector=self._footers, **options)
+        with ExitStack() as stack:
+            self._stream = stack.enter_context(stream)
+            self._writer = pq.ParquetWriter(self._stream, schema, metadata_collector=self._footers, **options)
+            self._context = stack.pop_all()
         self._nulls = [0] * len(schema)
         self._unordered: set[str] = set()
         self.rows = 0
@@ -339,11 +347,12 @@ class _DataFile:
         self._writer.add_key_value_metadata(dict(metadata))
         self._writer.close()
         size = self._stream.tell()
-        self._context.__exit__(None, None, None)
+        self._context.close()
         statistics = arrow.bounds(self._schema, self._footers[0], nulls=self._nulls, unordered=self._unordered)
         return FileInfo(path=self._path, size=size, rows=self.rows, partition=self._partition, statistics=statistics)
 
     def discard(self, error: BaseException) -> None:
+        self._writer.is_open = False  # else it would write a footer when it is collected
         self._context.__exit__(type(error), error, error.__traceback__)
 
 

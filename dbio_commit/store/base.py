@@ -45,6 +45,10 @@ class Store(ABC):
         """The object's size and time. Raises ObjectNotFoundError."""
 
     @abstractmethod
+    def open_read(self, path: str) -> BinaryIO:
+        """A seekable stream of the object, for reading parts of a large one. Raises ObjectNotFoundError."""
+
+    @abstractmethod
     def put_if_absent(self, path: str, body: bytes) -> bool:
         """Creates the object, durably; True if this call did, False if it was there already.
 

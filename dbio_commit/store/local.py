@@ -23,6 +23,7 @@ from dbio_commit.store.location import Location
 
 _T = TypeVar("_T")
 _TEMPORARY = "._dbio-"
+_OF_WHAT_IS_THERE = {"read", "look at", "sync", "delete"}
 
 
 class LocalStore(Store):
@@ -71,26 +72,11 @@ class LocalStore(Store):
         status = self._call("look at", path, lambda: os.stat(self._local(path)))
         return Entry(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
 
-    def put_if_absent(self, path: str, body: bytes) -> bool:
-        return self._call("create", path, lambda: self._link_new(self.prepare(path), body))
+    def open_read(self, path: str) -> BinaryIO:
+        return self._call("read", path, lambda: open(self._local(path), "rb"))
 
-    def _link_new(self, target: str, body: bytes) -> bool:
-        directory = os.path.dirname(target)
-        temporary = os.path.join(directory, _TEMPORARY + uuid4().hex)
-        try:
-            with open(temporary, "xb") as file:
-                file.write(body)
-                file.flush()
-                os.fsync(file.fileno())
-            try:
-                os.link(temporary, target)
-            except FileExistsError:
-                return False
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
-        _sync(directory)
-        return True
+    def put_if_absent(self, path: str, body: bytes) -> bool:
+        return self._call("create", path, lambda: _link_new(self._local(path), body))
 
     def open_write(self, path: str) -> BinaryIO:
         return self._call("write", path, lambda: open(self.prepare(path), "xb"))
@@ -139,7 +125,7 @@ class LocalStore(Store):
         link_refused = isinstance(error, PermissionError) and error.filename2 is not None  # only link(2) names two
         if link_refused or error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
             return UnsupportedStoreError(f"{message}; this file system has no hard links, which a commit needs")
-        if isinstance(error, FileNotFoundError):
+        if isinstance(error, FileNotFoundError | NotADirectoryError) and action in _OF_WHAT_IS_THERE:
             return ObjectNotFoundError(message)
         if isinstance(error, PermissionError):
             return AccessDeniedError(f"{message}; give this user access to it")
@@ -147,6 +133,35 @@ class LocalStore(Store):
 
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"
+
+
+def _link_new(target: str, body: bytes) -> bool:
+    directory = os.path.dirname(target)
+    gaining = [directory, *_parents_of_missing(directory)]
+    os.makedirs(directory, exist_ok=True)
+    temporary = os.path.join(directory, _TEMPORARY + uuid4().hex)
+    try:
+        with open(temporary, "xb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            return False
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+    for directory in gaining:
+        _sync(directory)
+    return True
+
+
+def _parents_of_missing(directory: str) -> Iterator[str]:
+    """The directories that gain an entry when the directory is created."""
+    while not os.path.isdir(directory):
+        directory = os.path.dirname(directory)
+        yield directory
 
 
 def _sync(path: str) -> None:

@@ -26,12 +26,14 @@ class S3Store(FsspecStore):
 
     @property
     def identity(self) -> str:
-        return f"s3:{self.storage_options.get('endpoint_url', '')}:{self._bucket}"
+        options = self.storage_options
+        endpoint = options.get("endpoint_url") or options.get("client_kwargs", {}).get("endpoint_url", "")
+        return f"s3:{endpoint}:{self._bucket}"
 
     def connect(self) -> Any:
         options = dict(self.storage_options)
         config = {"max_pool_connections": 64, **options.pop("config_kwargs", {})}
-        return s3fs.S3FileSystem(**{**options, "use_listings_cache": False, "config_kwargs": config})
+        return _FileSystem(**{**options, "use_listings_cache": False, "config_kwargs": config})
 
     def list_log(self) -> list[Entry]:
         return self.call("list", "", lambda: self._list(self._prefix + "_", Delimiter="/"))
@@ -59,6 +61,9 @@ class S3Store(FsspecStore):
     def stat(self, path: str) -> Entry:
         head = self.call("look at", path, lambda: self.fs.call_s3("head_object", **self._object(path)))
         return Entry(path, head["ContentLength"], head["LastModified"])
+
+    def open_read(self, path: str) -> BinaryIO:
+        return self.call("read", path, lambda: cast(BinaryIO, self.fs.open(self._location(path), "rb")))
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         def put() -> bool:
@@ -93,16 +98,25 @@ class S3Store(FsspecStore):
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
         failures: dict[str, StoreError] = {}
         for start in range(0, len(paths), _KEYS_PER_DELETE):
-            keys = [{"Key": self._prefix + path} for path in paths[start : start + _KEYS_PER_DELETE]]
-            delete = {"Objects": keys, "Quiet": True}
+            failures |= self._delete(paths[start : start + _KEYS_PER_DELETE])
+        return failures
+
+    def _delete(self, paths: Sequence[str]) -> dict[str, StoreError]:
+        delete = {"Objects": [{"Key": self._prefix + path} for path in paths], "Quiet": True}
+        try:
             answer = self.call(
-                "delete", "", lambda d=delete: self.fs.call_s3("delete_objects", Bucket=self._bucket, Delete=d)
+                f"delete {len(paths)} objects of",
+                "",
+                lambda: self.fs.call_s3("delete_objects", Bucket=self._bucket, Delete=delete),
             )
-            for error in answer.get("Errors", ()):
-                path = error["Key"].removeprefix(self._prefix)
-                failures[path] = StoreError(
-                    f"cannot delete {self.url_of(path)}: {error.get('Code')}: {self.redact(str(error.get('Message')))}"
-                )
+        except StoreError as error:
+            return dict.fromkeys(paths, error)
+        failures: dict[str, StoreError] = {}
+        for refused in answer.get("Errors", ()):
+            path = refused["Key"].removeprefix(self._prefix)
+            failure = self.translate(ClientError({"Error": refused}, "DeleteObjects"), "delete", path)
+            if isinstance(failure, StoreError) and not isinstance(failure, ObjectNotFoundError):
+                failures[path] = failure
         return failures
 
     def translate(self, error: BaseException, action: str, path: str) -> DbioError | None:
@@ -129,6 +143,10 @@ class S3Store(FsspecStore):
 
     def _object(self, path: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + path}
+
+
+class _FileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
+    retries = 2  # each of these is five attempts of botocore's: enough, and with 5 a silent server takes 6 minutes
 
 
 class _Undecided(Exception):

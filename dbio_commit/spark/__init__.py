@@ -1,0 +1,99 @@
+"""Spark: `write`, `read` and `enable`.
+
+A write goes from `write`, or the data source, to `job`, to `task` in the workers, and back to `job`, which commits.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from dbio_commit.errors import TableExistsError, TableNotFoundError
+from dbio_commit.spark.datasource import register
+from dbio_commit.spark.job import Mode, WriteOptions, begin_job, errors_of_workers, no_commit
+from dbio_commit.spark.scan import scan
+from dbio_commit.spark.session import arrow_batches, hadoop_settings, storage_options
+from dbio_commit.spark.task import RESULT_SCHEMA, Compression, map_in_arrow
+from dbio_commit.state import AsOf, Commit
+from dbio_commit.store import parse_location
+from dbio_commit.table import Table
+
+__all__ = ["enable", "read", "write"]
+
+Path = str | os.PathLike[str]
+
+
+def write(
+    df: DataFrame,
+    path: Path,
+    mode: Mode = "append",
+    partition_by: str | Sequence[str] = (),
+    app: tuple[str, int] | None = None,
+    *,
+    compression: Compression = "snappy",
+    max_records_per_file: int = 0,
+    merge_schema: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Commit:
+    """Writes the DataFrame as one atomic transaction, and returns its commit.
+
+    `mode`: "append"; "overwrite" replaces all files; "overwrite_partitions" those of the partitions that the data
+    falls into; "error" refuses a table that has commits, "ignore" leaves it as it is. `partition_by` is needed only
+    when the table is created. `app`, an (application id, version), is committed at most once: the result of a second
+    write says `skipped`. `merge_schema` lets new columns in.
+
+    Raises InvalidInputError and SchemaMismatchError before anything is written, TableExistsError,
+    CommitConflictError and TransactionAbortedError (nothing was committed: write again), CommitStateUnknownError
+    (look for the tid first), StoreError.
+    """
+    options = WriteOptions(
+        compression=compression, max_records_per_file=max_records_per_file, merge_schema=merge_schema
+    )
+    spark = df.sparkSession
+    table = _table(spark, path, storage_options)
+    try:
+        if app is not None and _has_committed(table, app):
+            return no_commit(table, app)
+        job = begin_job(table, df.schema, mode=mode, partition_by=partition_by, app=app, options=options)
+        with job.transaction() as transaction:
+            with arrow_batches(spark, df.schema), errors_of_workers():
+                rows = df.mapInArrow(map_in_arrow(job.spec), RESULT_SCHEMA).collect()
+            return job.commit(transaction, (row.file for row in rows))
+    except TableExistsError:
+        if mode != "ignore":
+            raise
+        return no_commit(table, None)
+
+
+def read(
+    spark: SparkSession, path: Path, as_of: AsOf = None, *, storage_options: Mapping[str, Any] | None = None
+) -> DataFrame:
+    """The table's committed rows as of now, or of a time (aware, or ISO 8601 text), or of the commit with a tid.
+
+    The DataFrame is pinned to that snapshot: later commits do not show, however often it is used. Raises
+    TableNotFoundError, CorruptMarkerError, InvalidInputError, StoreError.
+    """
+    table = _table(spark, path, storage_options)
+    return scan(spark, table, table.snapshot(as_of))
+
+
+def enable(spark: SparkSession) -> None:
+    """Registers the data source "dbio" and the table functions `dbio_files` and `dbio_history` with the session.
+
+    The session's credentials for S3 and Azure are taken along as they are now.
+    """
+    register(spark)
+
+
+def _table(spark: SparkSession, path: Path, explicit: Mapping[str, Any] | None) -> Table:
+    location = parse_location(path)
+    configured = {} if location.scheme == "file" else storage_options(location, hadoop_settings(spark))
+    return Table(path, {**configured, **(explicit or {})})
+
+
+def _has_committed(table: Table, app: tuple[str, int]) -> bool:
+    try:
+        return table.snapshot().app_versions.get(app[0], -1) >= app[1]
+    except TableNotFoundError:
+        return False

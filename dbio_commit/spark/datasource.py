@@ -1,0 +1,220 @@
+"""The data source "dbio": what `df.write.format("dbio")` and `spark.read.format("dbio")` call. A thin face on `job`
+
+and `scan`. Each method runs in a process of its own, so that what one knows reaches the next by pickle only.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, cast
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.functions import udtf
+from pyspark.sql.types import StructType
+from pyspark.sql.udtf import UserDefinedTableFunction
+
+from dbio_commit.errors import InvalidInputError
+from dbio_commit.snapshot import Snapshot
+from dbio_commit.spark.infer import table_schema
+from dbio_commit.spark.job import Job, Mode, WriteOptions, begin_job
+from dbio_commit.spark.scan import ReadSpec, group_files, read_files, read_spec
+from dbio_commit.spark.session import Settings, hadoop_settings, storage_options
+from dbio_commit.spark.task import Compression, encode_file_info, run_task
+from dbio_commit.state import DataFile
+from dbio_commit.store import parse_location
+from dbio_commit.table import Table
+
+_READ_OPTIONS = {"path", "asof", "secretstorageoptions"}
+_WRITE_OPTIONS = {
+    "path",
+    "partitionby",
+    "compression",
+    "maxrecordsperfile",
+    "mergeschema",
+    "partitionoverwritemode",
+    "txnappid",
+    "txnversion",
+    "secretstorageoptions",
+}
+_GROUPS = 64
+
+
+def register(spark: SparkSession) -> None:
+    """Registers the data source and the table functions, with the session's store settings as they are now."""
+    settings = hadoop_settings(spark)
+    spark.dataSource.register(type("Dbio", (DbioDataSource,), {"settings": settings}))
+    for name, function in (("dbio_files", _Files), ("dbio_history", _History)):
+        with_settings = type(name, (function,), {"settings": settings})
+        spark.udtf.register(name, cast(UserDefinedTableFunction, udtf(with_settings, returnType=function.COLUMNS)))
+
+
+def _open_table(path: str, settings: Settings, explicit: Mapping[str, Any] | None = None) -> Table:
+    return Table(path, {**storage_options(parse_location(path), settings), **(explicit or {})})
+
+
+class DbioDataSource(DataSource):
+    """Options of a read: path, asOf, secretStorageOptions (fsspec's, as JSON; the name makes Spark redact it).
+
+    Options of a write: path, partitionBy (columns, comma-separated), compression, maxRecordsPerFile, mergeSchema,
+    partitionOverwriteMode (static or dynamic), txnAppId and txnVersion (committed at most once), secretStorageOptions.
+    """
+
+    settings: ClassVar[Settings] = {}
+
+    @classmethod
+    def name(cls) -> str:
+        return "dbio"
+
+    def schema(self) -> StructType:
+        schema = table_schema(self._table.store, self._snapshot)
+        if schema is None:
+            raise InvalidInputError(f"{self._table.url} has no files and no recorded columns: write to it first")
+        return schema
+
+    def reader(self, schema: StructType) -> "DbioReader":
+        self._check_options(_READ_OPTIONS)
+        snapshot = self._snapshot
+        return DbioReader(read_spec(self._table, snapshot, schema), snapshot.files)
+
+    def writer(self, schema: StructType, overwrite: bool) -> "DbioWriter":
+        self._check_options(_WRITE_OPTIONS)
+        options = WriteOptions(
+            compression=cast(Compression, self.options.get("compression", "snappy")),
+            max_records_per_file=self._number("maxRecordsPerFile") or 0,
+            merge_schema=self._one_of("mergeSchema", ("false", "true")) == "true",
+        )
+        columns = [column.strip() for column in self.options.get("partitionBy", "").split(",") if column.strip()]
+        job = begin_job(
+            self._table, schema, mode=self._mode(overwrite), partition_by=columns, app=self._app(), options=options
+        )
+        return DbioWriter(job)
+
+    @cached_property
+    def _table(self) -> Table:
+        path = self.options.get("path")
+        if not path:
+            raise InvalidInputError(
+                'the data source "dbio" needs a path: .save(path), .load(path) or option("path", path)'
+            )
+        try:
+            explicit = json.loads(self.options.get("secretStorageOptions", "{}"))
+        except ValueError:
+            explicit = None
+        if not isinstance(explicit, dict):
+            raise InvalidInputError("option secretStorageOptions is not a JSON object of fsspec's storage options")
+        return _open_table(path, self.settings, explicit)
+
+    @cached_property
+    def _snapshot(self) -> Snapshot:
+        """Taken once: it travels with this object from the planning of the schema to that of the read."""
+        return self._table.snapshot(self.options.get("asOf"))
+
+    def _check_options(self, known: set[str]) -> None:
+        if unknown := sorted(set(map(str.lower, self.options)) - known):
+            raise InvalidInputError(
+                f'the data source "dbio" knows no option {", ".join(unknown)} here; it knows {", ".join(sorted(known))}'
+            )
+
+    def _mode(self, overwrite: bool) -> Mode:
+        dynamic = self._one_of("partitionOverwriteMode", ("static", "dynamic")) == "dynamic"
+        return "append" if not overwrite else "overwrite_partitions" if dynamic else "overwrite"
+
+    def _app(self) -> tuple[str, int] | None:
+        app_id, version = self.options.get("txnAppId"), self._number("txnVersion")
+        if (app_id is None) != (version is None):
+            raise InvalidInputError("options txnAppId and txnVersion go together")
+        return None if app_id is None or version is None else (app_id, version)
+
+    def _number(self, name: str) -> int | None:
+        text = self.options.get(name)
+        if text is None or (text.isascii() and text.isdigit()):
+            return None if text is None else int(text)
+        raise InvalidInputError(f"option {name} is {text!r}, not a number from 0")
+
+    def _one_of(self, name: str, values: Sequence[str]) -> str:
+        """The option's value without regard to case; the first of the values where it is not given."""
+        text = self.options.get(name, values[0])
+        if text.lower() not in values:
+            raise InvalidInputError(f"option {name} is {text!r}, not one of {', '.join(values)}")
+        return text.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class _Written(WriterCommitMessage):
+    files: Sequence[str]
+
+
+class DbioWriter(DataSourceArrowWriter):
+    """Runs a job; each of its methods in another process."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
+        return _Written([encode_file_info(info) for info in run_task(self._job.spec, iterator)])
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._job.commit(self._job.transaction(), _files(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        self._job.abort(self._job.transaction(), _files(messages))
+
+
+def _files(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
+    """None stands for a task that did not finish."""
+    return [file for message in messages if isinstance(message, _Written) for file in message.files]
+
+
+@dataclass(frozen=True, slots=True)
+class _Group(InputPartition):
+    files: Sequence[DataFile]
+
+
+class DbioReader(DataSourceReader):
+    """Reads a snapshot through Python workers. It must not define `pushFilters`: Spark shares its answer by queries."""
+
+    def __init__(self, spec: ReadSpec, files: Sequence[DataFile]) -> None:
+        self._spec, self._files = spec, files
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [_Group(group) for group in group_files(self._files, _GROUPS)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Group)
+        return read_files(self._spec, partition.files)
+
+
+class _Files:
+    """`SELECT * FROM dbio_files('s3://…')`: the live files of a table."""
+
+    COLUMNS = "path string, size bigint, tid string, partition map<string,string>"
+    settings: ClassVar[Settings] = {}
+
+    def eval(self, path: str) -> Iterator[tuple[Any, ...]]:
+        for file in _open_table(path, self.settings).snapshot().files:
+            yield file.path, file.size, file.tid, dict(file.partition)
+
+
+class _History:
+    """`SELECT * FROM dbio_history('s3://…')`: the commits of a table, newest first."""
+
+    COLUMNS = (
+        "tid string, timestamp timestamp, operation string, added bigint, removed bigint, metrics map<string,bigint>, "
+        "app_id string, app_version bigint"
+    )
+    settings: ClassVar[Settings] = {}
+
+    def eval(self, path: str) -> Iterator[tuple[Any, ...]]:
+        for commit in _open_table(path, self.settings).history():
+            app_id, version = commit.app or (None, None)
+            counts = len(commit.added), len(commit.removed)
+            yield commit.tid, commit.timestamp, commit.operation, *counts, dict(commit.metrics), app_id, version

@@ -1,0 +1,219 @@
+"""A write job from its first check to its commit, whoever runs the tasks: `write` or the data source "dbio".
+
+The transaction is in `transaction`, what a task does in `task`, what fits which columns in `schema`.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Literal, get_args
+
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql.types import StructType, TimestampType
+
+from dbio_commit import errors, names
+from dbio_commit.errors import InvalidInputError
+from dbio_commit.markers import CommitMarker, Operation
+from dbio_commit.snapshot import Scope
+from dbio_commit.spark import schema as schemas
+from dbio_commit.spark.infer import infer_schema
+from dbio_commit.spark.task import Compression, TaskSpec, decode_file_info
+from dbio_commit.state import Commit
+from dbio_commit.store import Store
+from dbio_commit.table import Table
+from dbio_commit.transaction import Target, Terms, Transaction, begin, choose_partition_columns, look, mark_directory
+
+Mode = Literal["append", "overwrite", "overwrite_partitions", "error", "ignore"]
+
+_OPERATIONS: Mapping[Mode, Operation] = {
+    "append": "append",
+    "overwrite": "overwrite",
+    "overwrite_partitions": "replace_partitions",
+    "error": "append",
+    "ignore": "append",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """How the files are written, and whether they may bring new columns."""
+
+    compression: Compression = "snappy"
+    max_records_per_file: int = 0
+    """0: no bound."""
+    merge_schema: bool = False
+
+    def __post_init__(self) -> None:
+        if self.compression not in get_args(Compression):
+            raise InvalidInputError(f"compression {self.compression!r} is none of {', '.join(get_args(Compression))}")
+        if not isinstance(self.max_records_per_file, int) or self.max_records_per_file < 0:
+            raise InvalidInputError(f"max_records_per_file is {self.max_records_per_file!r}, not a number from 0 on")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSink:
+    """The table as it travels to the tasks: where it is, and how to open it there."""
+
+    path: str
+    storage_options: Mapping[str, Any] = field(repr=False)  # secrets
+    terms: Terms
+
+    def open_sink(self, tid: str) -> "StoreSink":
+        return StoreSink(Table(self.path, self.storage_options).store, self.terms)
+
+
+class StoreSink:
+    """Where the files of a task go: straight to their final names."""
+
+    def __init__(self, store: Store, terms: Terms) -> None:
+        self._store, self._terms = store, terms
+        self._marked: set[str] = set()
+
+    @contextmanager
+    def open(self, path: str) -> Iterator[BinaryIO]:
+        directory = names.split(path)[0]
+        if directory not in self._marked:
+            mark_directory(self._store, self._terms, directory)
+            self._marked.add(directory)
+        with self._store.open_write(path) as stream:
+            yield stream
+        self._store.make_durable([path])  # before the marker that names it (I2)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        self._store.delete_many(paths)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A write that has begun: all that its tasks and its commit need, in whichever process they run."""
+
+    spec: TaskSpec
+    sink: TableSink
+    schema: Mapping[str, Any] | None
+    """The table's columns after it, as Spark's JSON; None where no one records them (directory scope)."""
+
+    def transaction(self) -> Transaction:
+        return Table(self.sink.path, self.sink.storage_options).resume(self.sink.terms)
+
+    def commit(self, transaction: Transaction, files: Iterable[str]) -> Commit:
+        """Commits the files of the winning attempts, as `task.encode_file_info` wrote them."""
+        transaction.add(map(decode_file_info, files))
+        return transaction.commit(schema=self.schema)
+
+    def abort(self, transaction: Transaction, files: Iterable[str]) -> None:
+        """Commits nothing, and deletes the files that are known; others may still be written, for vacuum to find."""
+        transaction.add(map(decode_file_info, files))
+        transaction.abort()
+
+
+def begin_job(
+    table: Table,
+    schema: StructType,
+    *,
+    mode: Mode,
+    partition_by: str | Sequence[str],
+    app: tuple[str, int] | None,
+    options: WriteOptions,
+) -> Job:
+    """Checks everything that can be checked, then begins the transaction; nothing is written before.
+
+    Raises InvalidInputError, SchemaMismatchError, TableExistsError.
+    """
+    if mode not in _OPERATIONS:
+        raise InvalidInputError(f"mode {mode!r} is none of {', '.join(_OPERATIONS)}")
+    partition_by = names.check_partition_columns(partition_by)
+    schemas.check_writable(schema, partition_by)
+    table.refuse_partition()
+    must_create = mode in ("error", "ignore")
+    target = look(table.store, table.clock, must_create=must_create)
+    columns = choose_partition_columns(target, partition_by, where=table.url)
+    schemas.check_writable(schema, columns)
+    _check_timestamps(schema, columns, target, table.url)
+    layout = schemas.layout(
+        schema,
+        partition_columns=columns,
+        table=None if mode == "overwrite" else _current(table, target),
+        merge=options.merge_schema,
+        where=table.url,
+    )
+    transaction = begin(
+        table.store,
+        table.clock,
+        operation=_OPERATIONS[mode],
+        partition_by=layout.partition_columns,
+        app=app,
+        must_create=must_create,
+        target=target,
+    )
+    sink = TableSink(path=table.url, storage_options=table.storage_options, terms=transaction.terms)
+    return Job(
+        spec=TaskSpec(
+            table=sink,
+            tid=transaction.tid,
+            job=transaction.terms.job,
+            columns=layout.columns,
+            partition_columns=transaction.terms.partition_columns,
+            compression=options.compression,
+            max_records_per_file=options.max_records_per_file,
+            spark_metadata={
+                "org.apache.spark.version": pyspark.__version__,
+                "org.apache.spark.sql.parquet.row.metadata": layout.data_schema.json(),
+            },
+        ),
+        sink=sink,
+        schema=_recorded(layout.schema, target) if transaction.terms.scope is Scope.TABLE else None,
+    )
+
+
+def _current(table: Table, target: Target) -> StructType | None:
+    """The columns to fit; None where there are none yet."""
+    if target.schema:
+        return schemas.from_json(target.schema.json, where=table.url)
+    return infer_schema(table.store, table.snapshot()) if target.scope else None
+
+
+def _recorded(schema: StructType, target: Target) -> Mapping[str, Any]:
+    """The schema as JSON: the very one that the table has, where it is the same, so that nothing changes."""
+    if target.schema and schemas.from_json(target.schema.json, where="the table") == schema:
+        return target.schema.json
+    json_schema: dict[str, Any] = json.loads(schema.json())
+    return json_schema
+
+
+def _check_timestamps(schema: StructType, columns: Sequence[str], target: Target, url: str) -> None:
+    """Our tables name timestamp partitions in UTC; what writers of other directories meant, no one knows."""
+    lower = {column.lower() for column in columns}
+    for column in schema.fields:
+        if (
+            target.scope is Scope.DIRECTORY
+            and column.name.lower() in lower
+            and isinstance(column.dataType, TimestampType)
+        ):
+            raise InvalidInputError(
+                f"{url} is partitioned by the timestamp {column.name!r} and has no {names.DESCRIPTOR}: the time zone "
+                "of its directory names is not known; write to a table of its own, or partition by a date"
+            )
+
+
+def no_commit(table: Table, app: tuple[str, int] | None) -> Commit:
+    """The result of a write that had nothing to do: the commit that was there already, marked as skipped."""
+    for commit in table.history():
+        if app is None or (commit.app and commit.app[0] == app[0] and commit.app[1] >= app[1]):
+            return Commit(tid=commit.tid, timestamp=commit.timestamp, marker=commit.marker, skipped=True)
+    return Commit(tid="", timestamp=table.clock.now(), marker=CommitMarker(), skipped=True)  # files without markers
+
+
+@contextmanager
+def errors_of_workers() -> Iterator[None]:
+    """An error of ours that a task raised comes out of Spark as itself, without the traceback of the worker."""
+    try:
+        yield
+    except PySparkException as error:
+        found = re.search(r"dbio_commit\.errors\.(\w+): (.+)", str(error))
+        kind = getattr(errors, found[1], None) if found else None
+        if found and isinstance(kind, type) and issubclass(kind, errors.DbioError):
+            raise kind(found[2]) from error
+        raise

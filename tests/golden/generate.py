@@ -1,0 +1,862 @@
+"""Writes the golden directories: `python -m tests.golden.generate` from the root of the checkout.
+
+Each is `<nn-name>/table/` and `<nn-name>/expected.json`, which says what a reader must see. Nothing here uses
+dbio_commit: names, markers and expectations are spelled out by hand from the protocol, so that they can disagree with
+the code. Every data file has one row, and its `id` is unlike all others of its table: ids tell which files were read.
+"""
+
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+JOB = "4f1c2b6e-93d7-4a55-8e0b-1d2c3b4a5f60"
+NULL = "__HIVE_DEFAULT_PARTITION__"
+BEGAN = datetime(2025, 3, 1, tzinfo=UTC)
+
+
+class Case:
+    """A table that nobody of ours created: the directory scope."""
+
+    def __init__(self, name: str, about: str) -> None:
+        self.name, self.about = name, about
+        self.objects: dict[str, bytes] = {}
+        self.ids: dict[str, int] = {}
+        self.modified: dict[str, str] = {}
+        self.reads: list[dict[str, Any]] = []
+
+    # --- what is there ---
+
+    def file(self, path: str) -> str:
+        self.ids[path] = len(self.ids) + 1
+        self.objects[path] = b""  # written when its id is known: see `save`
+        return path
+
+    def data(self, tid: str, directory: str = "", *, task: int = 0, attempt: int = 0) -> str:
+        """A file as DBIO names it."""
+        name = f"part-{task:05d}-tid-{tid}-{JOB}-{attempt}-{task}-c000.snappy.parquet"
+        return self.file(join(directory, name))
+
+    def put(self, path: str, body: bytes | Mapping[str, Any] = b"") -> None:
+        self.objects[path] = body if isinstance(body, bytes) else json.dumps(body).encode()
+
+    def start(self, tid: str, *directories: str) -> None:
+        for directory in directories or ("",):
+            self.put(join(directory, f"_started_{tid}"))
+
+    def commit(
+        self, tid: str, added: Sequence[str] = (), removed: Sequence[str] = (), *, start: bool = True, **more: Any
+    ) -> None:
+        """A marker in each directory that gains or loses a file, with the names that are local to it."""
+        for directory in sorted({path.rpartition("/")[0] for path in (*added, *removed)}):
+            if start:
+                self.start(tid, directory)
+            body = {"added": local(added, directory), "removed": local(removed, directory), **more}
+            self.mark(join(directory, f"_committed_{tid}"), body)
+
+    def mark(self, path: str, body: bytes | Mapping[str, Any]) -> None:
+        """A commit marker; each was created a minute after the one before."""
+        self.put(path, body)
+        self.modified[path] = (BEGAN + timedelta(minutes=len(self.modified))).isoformat()
+
+    # --- what a reader sees ---
+
+    def sees(self, *files: str, by: Sequence[str] = (), **how: Any) -> None:
+        self.reads.append(
+            {
+                **how,
+                "files": sorted(files),
+                "ids": sorted(self.ids[file] for file in files),
+                "partition_columns": list(by),
+            }
+        )
+
+    def refused(self, error: str, **how: Any) -> None:
+        self.reads.append({**how, "error": error})
+
+    def save(self, target: Path) -> None:
+        for path, body in self.objects.items():
+            place = target / "table" / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(parquet(self.ids[path]) if path in self.ids else body)
+        expected = {"about": self.about, "modified": self.modified, "reads": self.reads}
+        (target / "expected.json").write_text(json.dumps(expected, indent=2, ensure_ascii=False) + "\n")
+
+
+class OurTable(Case):
+    """A table that carries a descriptor: the table scope."""
+
+    def __init__(self, name: str, about: str, by: Sequence[str] = ()) -> None:
+        super().__init__(name, about)
+        self.by = by
+        self.put("_dbio_table", descriptor(by))
+
+    def sees(self, *files: str, by: Sequence[str] = (), **how: Any) -> None:
+        super().sees(*files, by=by or self.by, **how)
+
+    def commit(
+        self,
+        tid: str,
+        added: Sequence[str] = (),
+        removed: Sequence[str] = (),
+        *,
+        start: bool = True,
+        operation: str = "append",
+        **more: Any,
+    ) -> None:
+        if start:
+            self.start(tid)
+        columns = ["id", "name", *self.by]
+        info = {
+            "version": 1,
+            "operation": operation,
+            "commit_id": f"commit-of-{tid}",
+            "timestamp": (BEGAN + timedelta(minutes=len(self.modified))).isoformat(),
+            **more,
+        }
+        if operation != "abort":
+            info["schema"] = {"type": "struct", "fields": [column(name) for name in columns]}
+            info["schema_turn"] = 0
+            info["files"] = {
+                "size": [len(parquet(self.ids[path])) for path in added],
+                "rows": [1] * len(added),
+                "partition": {name: [value_of(name, path) for path in added] for name in self.by},
+            }
+        self.mark(f"_committed_{tid}", {"added": list(added), "removed": list(removed), "dbio_commit": info})
+
+    def abort(self, tid: str, *, start: bool = True) -> None:
+        self.commit(tid, start=start, operation="abort")
+
+
+def join(directory: str, name: str) -> str:
+    return f"{directory}/{name}" if directory else name
+
+
+def local(paths: Iterable[str], directory: str) -> list[str]:
+    split = (path.rpartition("/") for path in paths)
+    return [name for parent, _, name in split if parent == directory]
+
+
+def value_of(name: str, path: str) -> str | None:
+    """As in the directory's name; the cases with escapes unescape by hand."""
+    [value] = [part.removeprefix(f"{name}=") for part in path.split("/") if part.startswith(f"{name}=")]
+    return None if value == NULL else value.replace("%2F", "/").replace("%3A", ":").replace("%25", "%")
+
+
+def column(name: str) -> dict[str, Any]:
+    return {"name": name, "type": "long" if name == "id" else "string", "nullable": True, "metadata": {}}
+
+
+def descriptor(by: Sequence[str] = (), *, version: int = 1) -> dict[str, Any]:
+    return {
+        "version": version,
+        "id": "0d7c1f4a-5b52-4a0e-9f59-6f0f2f2f7a11",
+        "created": BEGAN.isoformat(),
+        "partition_columns": list(by),
+        "properties": {},
+    }
+
+
+def parquet(number: int) -> bytes:
+    table = pa.table({"id": pa.array([number], pa.int64()), "name": [f"file {number}"]})
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, store_schema=False, write_statistics=False)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def our_tid(hour: int, random: int = 7) -> str:
+    """42 bits of milliseconds since 1970, 21 random bits, 19 digits."""
+    millis = int((BEGAN + timedelta(hours=hour)).timestamp()) * 1000
+    return f"{millis << 21 | random:019d}"
+
+
+# --- directory scope: PROTOCOL.md section 2 -----------------------------------------------------------------------
+
+A, B, C = "1187324659120348471", "2903475610298347561", "5561029384756102938"  # decimal tids, as Databricks wrote them
+
+
+def no_markers() -> Iterable[Case]:
+    t = Case("plain-parquet", "No marker anywhere: everything is visible.")
+    t.sees(t.file("a.parquet"), t.file("b.parquet"))
+    yield t
+
+    t = Case("plain-partitioned", "No marker anywhere, in partitions.")
+    t.sees(t.file("day=2025-03-01/a.parquet"), t.file("day=2025-03-02/b.parquet"), by=["day"])
+    yield t
+
+
+def commits() -> Iterable[Case]:
+    t = Case("committed", "A file that its commit lists is visible; one of a failed attempt, not listed, is not.")
+    winner, _loser = t.data(A, attempt=1), t.data(A, attempt=0)
+    t.commit(A, [winner])
+    t.sees(winner)
+    yield t
+
+    t = Case("committed-start-purged", "The same, after vacuum has taken the start marker.")
+    winner, _loser = t.data(A, attempt=1), t.data(A, attempt=0)
+    t.commit(A, [winner], start=False)
+    t.sees(winner)
+    yield t
+
+    t = Case(
+        "started-only", "A start marker and no commit marker: hidden. Nothing else is there, and that is no error."
+    )
+    t.data(A)
+    t.start(A)
+    t.sees()
+    yield t
+
+    t = Case("untracked", "Files without a tid are visible beside a transaction of any state.")
+    mine, _pending, foreign = t.data(A), t.data(B), t.file("copied-by-hand.parquet")
+    t.commit(A, [mine])
+    t.start(B)
+    t.sees(mine, foreign)
+    yield t
+
+    t = Case("purged", "A file whose tid has no marker at all is visible: vacuum has purged the markers.")
+    old, new = t.data(A), t.data(B)
+    t.commit(B, [new])
+    t.sees(old, new)
+    yield t
+
+
+def removals() -> Iterable[Case]:
+    t = Case("removed", "Hidden by a later commit: a committed file, a purged one and an untracked one.")
+    first, kept, purged, foreign = t.data(A), t.data(A, task=1), t.data(C), t.file("untracked.parquet")
+    t.commit(A, [first, kept])
+    new = t.data(B)
+    t.commit(B, [new], [first, purged, foreign])
+    t.sees(kept, new)
+    yield t
+
+    t = Case("removed-before-added", "Removal wins, whatever the order of the tids and of the commits.")
+    gone, new = t.data(B), t.data(A)
+    t.commit(A, [new], [gone])
+    t.commit(B, [gone])
+    t.sees(new)
+    yield t
+
+    t = Case("pending-removal", "What a transaction without a commit marker would remove stays.")
+    old = t.data(A)
+    t.commit(A, [old])
+    t.data(B)
+    t.start(B)
+    t.put(f"_committed_{B}")
+    t.sees(old)
+    yield t
+
+
+def local_names() -> Iterable[Case]:
+    t = Case("names-are-local", "A name removed in one directory stays in another; so does a tid's commit.")
+    gone, kept = t.data(A, "day=1"), t.data(A, "day=2")
+    t.commit(A, [gone, kept])
+    t.commit(B, [], [gone])
+    t.sees(kept, by=["day"])
+    yield t
+
+    t = Case("committed-in-one-directory", "Atomic per directory only: a crash between two commit markers.")
+    landed, _not_yet = t.data(A, "day=1"), t.data(A, "day=2")
+    t.commit(A, [landed])
+    t.start(A, "day=2")
+    t.sees(landed, by=["day"])
+    yield t
+
+    t = Case("markers-of-the-parent", "Markers at the root say nothing about files further down.")
+    deep, top = t.data(A, "day=1"), t.data(A)
+    t.commit(A, [], [top])
+    t.start(A)
+    t.sees(deep, by=["day"])
+    yield t
+
+
+def broken_markers() -> Iterable[Case]:
+    t = Case("empty-commit-marker", "A zero-length commit marker counts as absent: the start marker hides.")
+    t.data(A)
+    other = t.data(B)
+    t.start(A)
+    t.mark(f"_committed_{A}", b"")
+    t.commit(B, [other])
+    t.sees(other)
+    yield t
+
+    t = Case("empty-commit-marker-alone", "Zero-length and no start marker: as if there were no marker at all.")
+    purged = t.data(A)
+    t.mark(f"_committed_{A}", b"")
+    t.sees(purged)
+    yield t
+
+    t = Case("corrupt-marker", "An error; ignored, the start marker decides, and what it removed stays.")
+    old = t.data(A)
+    t.commit(A, [old])
+    new = t.data(B)
+    t.start(B)
+    t.mark(f"_committed_{B}", json.dumps({"added": [new], "removed": [old]}).encode()[:40])
+    t.refused("CorruptMarkerError")
+    t.sees(old, ignore_corrupt_markers=True)
+    yield t
+
+    t = Case("corrupt-marker-alone", "An error; ignored, there is no marker left that would hide the file.")
+    new = t.data(B)
+    t.mark(f"_committed_{B}", b"\x00\x00\x00\x00")
+    t.refused("CorruptMarkerError")
+    t.sees(new, ignore_corrupt_markers=True)
+    yield t
+
+    t = Case("wrong-types", "JSON, but not of a marker.")
+    other = t.data(A)
+    t.commit(A, [other])
+    t.start(B)
+    t.mark(f"_committed_{B}", {"added": {"a": 1}, "removed": 7})
+    t.refused("CorruptMarkerError")
+    t.sees(other, ignore_corrupt_markers=True)
+    yield t
+
+
+def marker_keys() -> Iterable[Case]:
+    t = Case("unknown-keys", "Keys that we do not know are ignored.")
+    new = t.data(A)
+    t.commit(A, [new], author="somebody", version=7, nested={"added": ["x"]})
+    t.sees(new)
+    yield t
+
+    t = Case(
+        "missing-keys", "JSON that says nothing is no marker of any writer; taken for one, it would hide its files."
+    )
+    t.data(A)
+    t.start(A)
+    t.mark(f"_committed_{A}", {})
+    t.refused("CorruptMarkerError")
+    t.sees(ignore_corrupt_markers=True)
+    yield t
+
+    t = Case("vacuum-queue", "What a _committed_vacuum marker lists are markers; it decides about no file.")
+    old, new = t.data(A), t.data(B)
+    t.commit(A, [old])
+    t.commit(B, [new], [old])
+    t.data(C)
+    t.start(C)
+    names = [f"_committed_{A}", f"_started_{C}", "_committed_vacuum8812"]
+    t.mark("_committed_vacuum8812", {"added": [], "removed": names})
+    t.sees(new)
+    yield t
+
+    t = Case("vacuum-queue-corrupt", "A _committed_vacuum marker that cannot be read hides nothing either.")
+    old = t.data(A)
+    t.commit(A, [old])
+    t.mark("_committed_vacuum8812", b"{")
+    t.sees(old)
+    yield t
+
+
+def partitions_and_names() -> Iterable[Case]:
+    t = Case("nested-partitions", "Two levels; null, escaped and other values; each directory on its own.")
+    places = [
+        "day=2025-03-01/kind=a%2Fb%3Ac",
+        f"day=2025-03-01/kind={NULL}",
+        f"day={NULL}/kind=100%25 é",
+        "day=2025-03-02/kind=x",
+    ]
+    files = [t.data(A, place) for place in places]
+    for place in places:
+        t.data(A, place, attempt=9)
+    t.commit(A, files)
+    t.data(B, places[3])
+    t.start(B, places[3])
+    t.sees(*files, by=["day", "kind"])
+    yield t
+
+    t = Case("hidden-names", "Names that readers skip are never data.")
+    seen = t.data(A)
+    t.commit(A, [seen])
+    t.put("_SUCCESS")
+    t.put("._SUCCESS.crc", b"crc\x00")
+    t.put(".DS_Store", b"x")
+    t.file("_temporary/0/task_1/part-00000.parquet")
+    t.file(".hive-staging_1/part-00000.parquet")
+    t.file(".part-00000.parquet")
+    t.sees(seen)
+    yield t
+
+    t = Case("hidden-markers", "Markers in a directory that readers skip are not read.")
+    seen = t.file("a.parquet")
+    t.put(f"_temporary/_committed_{A}", b"no JSON")
+    t.sees(seen)
+    yield t
+
+
+def overwrites() -> Iterable[Case]:
+    t = Case("overwrite", "DBIO's overwrite: each directory's old files are in its marker's `removed`.")
+    old = [t.data(A, "day=1"), t.data(A, "day=1", task=1), t.data(A, "day=2")]
+    t.commit(A, old)
+    new = [t.data(B, "day=1"), t.data(B, "day=3")]
+    t.commit(B, new, old)
+    t.sees(*new, by=["day"])
+    yield t
+
+    t = Case("two-overwrites-at-once", "A known limit of DBIO: neither saw the other, and both survive.")
+    old = [t.data(A)]
+    t.commit(A, old)
+    one, other = t.data(B), t.data(C)
+    t.commit(B, [one], old)
+    t.commit(C, [other], old)
+    t.sees(one, other)
+    yield t
+
+    t = Case("rewrite-chain", "Three generations, all markers still there.")
+    first, second, third = t.data(A), t.data(B), t.data(C)
+    t.commit(A, [first])
+    t.commit(B, [second], [first])
+    t.commit(C, [third], [second])
+    t.sees(third)
+    t.sees(second, as_of=B)
+    t.sees(first, as_of=A)
+    t.sees(second, as_of="2025-03-01T00:01:30+00:00")
+    t.refused("InvalidInputError", as_of="999")
+    yield t
+
+
+def tids() -> Iterable[Case]:
+    t = Case("alphanumeric-tid", "The grammar of a tid: [a-z0-9]+.")
+    winner, _loser = t.data("7f3a9c"), t.data("7f3a9c", attempt=1)
+    t.data("abc")
+    t.start("abc")
+    t.commit("7f3a9c", [winner])
+    t.sees(winner)
+    yield t
+
+    t = Case(
+        "no-tid", "Upper case, dashes and an underscore in front make no tid: such names are untracked, or hidden."
+    )
+    upper = t.file(f"part-00000-tid-ABC-{JOB}-0-0-c000.parquet")
+    ends = t.file("part-00000-tid-123.parquet")
+    t.file(f"_part-00000-tid-123-{JOB}-0-0-c000.parquet")
+    t.put("_started_ABC")
+    t.put("_started_123.parquet")
+    t.sees(upper, ends)
+    yield t
+
+
+def hostile_removals() -> Iterable[Case]:
+    t = Case("added-is-missing", "A listed file that is not there is nothing to read; the others are.")
+    there = t.data(A)
+    t.commit(A, [there, f"part-00001-tid-{A}-{JOB}-0-1-c000.snappy.parquet"])
+    t.sees(there)
+    yield t
+
+    t = Case("marker-of-another-directory", "Without a descriptor, a marker speaks of its own directory only.")
+    other = t.data(B)
+    t.commit(B, [other])
+    deep = t.data(A, "day=1")
+    t.start(A)
+    t.mark(f"_committed_{A}", {"added": [deep], "removed": []})
+    t.refused("CorruptMarkerError")
+    t.sees(other, deep, ignore_corrupt_markers=True)
+    yield t
+
+    for name, path in HOSTILE.items():
+        t = Case(f"hostile-{name}", f"A marker that removes {path!r}.")
+        other = t.data(B)
+        t.commit(B, [other])
+        t.start(A)
+        t.mark(f"_committed_{A}", {"added": [], "removed": [path]})
+        t.refused("CorruptMarkerError")
+        t.sees(other, ignore_corrupt_markers=True)
+        yield t
+
+
+def no_table() -> Iterable[Case]:
+    t = Case("nested-table", "A table of ours further down has rules of its own: refused.")
+    t.file("a.parquet")
+    t.put("lake/_dbio_table", descriptor())
+    t.file("lake/b.parquet")
+    t.refused("InvalidInputError")
+    yield t
+
+    t = Case("nothing", "No data file and no marker: there is no table.")
+    t.put("_SUCCESS")
+    t.refused("TableNotFoundError")
+    yield t
+
+
+def directory_scope_at_once() -> Iterable[Case]:
+    t = Case("all-at-once", "Every rule in one partitioned directory.")
+    one, two = "day=1", f"day={NULL}"
+    seen = [t.data(A, one), t.data(A, two), t.file(f"{one}/copied.parquet"), t.data("11", two)]
+    gone = [t.data("12", one), t.file(f"{two}/old.parquet")]
+    t.data(A, one, attempt=5)
+    t.data(B, one)
+    t.data(B, two)
+    t.start(B, one, two)
+    t.mark(f"{two}/_committed_{B}", b"")
+    t.commit(A, seen[:2], gone, start=False)
+    t.mark(f"{one}/_committed_vacuum77", {"added": [], "removed": [f"_started_{B}", "_committed_vacuum77"]})
+    t.put("_SUCCESS")
+    t.put(f"{one}/.copied.parquet.crc.tmp", b"x")
+    t.file("_temporary/0/part-00000.parquet")
+    t.sees(*seen, by=["day"])
+    yield t
+
+
+HOSTILE = {
+    "parent": "../outside.parquet",
+    "absolute": "/etc/passwd",
+    "nul": "a\0.parquet",
+    "newline": "a\nb.parquet",
+    "backslash": "..\\outside.parquet",
+    "empty": "",
+}
+
+# --- table scope: PROTOCOL.md sections 3 and 3.4 ------------------------------------------------------------------
+
+P, Q, R, S = (our_tid(hour) for hour in range(4))
+
+
+def appends() -> Iterable[Case]:
+    t = OurTable("append", "Two appends; a failed attempt of one. Flat, so a plain DBIO directory too.")
+    one, two = t.data(P, attempt=3), t.data(Q)
+    t.data(P, attempt=2)
+    t.commit(P, [one])
+    t.commit(Q, [two], start=False)
+    t.sees(one, two)
+    t.sees(one, as_of=P)
+    t.sees(one, two, without_descriptor=True)
+    yield t
+
+    t = OurTable(
+        "append-partitioned", "Null, escaped and other values; the log is at the root alone.", by=["day", "kind"]
+    )
+    places = [
+        f"day=2025-03-01/kind={NULL}",
+        "day=2025-03-01/kind=a%2Fb%3Ac",
+        f"day={NULL}/kind=100%25 é",
+    ]
+    files = [t.data(P, place) for place in places]
+    for place in places:
+        t.data(P, place, attempt=1)
+    t.commit(P, files)
+    t.sees(*files)
+    t.refused("CorruptMarkerError", without_descriptor=True)  # its paths are no names of one directory
+    yield t
+
+
+def turns() -> Iterable[Case]:
+    t = OurTable("overwrite", "One commit adds the new files and removes all old ones.")
+    old, new = [t.data(P), t.data(Q)], [t.data(R), t.data(R, task=1)]
+    t.commit(P, old[:1])
+    t.commit(Q, old[1:])
+    t.put(f"_serial_{1:020d}", {"tid": R})
+    t.commit(R, new, old, operation="overwrite", turn=1)
+    t.sees(*new)
+    t.sees(*old, as_of=Q)
+    t.sees(*new, without_descriptor=True)
+    yield t
+
+    t = OurTable("replace-partitions", "A dynamic overwrite of one partition, in one marker at the root.", by=["day"])
+    kept, replaced = t.data(P, "day=1"), t.data(P, "day=2")
+    t.commit(P, [kept, replaced])
+    new_one = t.data(Q, "day=2")
+    t.put(f"_serial_{1:020d}", {"tid": Q})
+    t.commit(Q, [new_one], [replaced], operation="replace_partitions", turn=1)
+    t.sees(kept, new_one)
+    t.sees(kept, replaced, as_of=P)
+    yield t
+
+    t = OurTable("rewrite", "Two small files become one.")
+    small = [t.data(P), t.data(P, task=1), t.data(P, task=2)]
+    t.commit(P, small)
+    large = t.data(Q)
+    t.put(f"_serial_{1:020d}", {"tid": Q})
+    t.commit(Q, [large], small[:2], operation="rewrite", turn=1)
+    t.sees(small[2], large)
+    t.sees(small[2], large, without_descriptor=True)
+    yield t
+
+
+def undecided() -> Iterable[Case]:
+    t = OurTable(
+        "aborted", "The files of an aborted transaction are never seen (I1), also when its start marker is purged."
+    )
+    seen = t.data(P)
+    t.commit(P, [seen])
+    t.data(Q)
+    t.abort(Q)
+    t.data(R)
+    t.abort(R, start=False)
+    t.sees(seen)
+    t.sees(seen, without_descriptor=True)
+    yield t
+
+    t = OurTable("pending", "Nor those of a pending one.")
+    seen = t.data(P)
+    t.commit(P, [seen])
+    t.data(Q)
+    t.start(Q)
+    t.sees(seen)
+    t.sees(seen, without_descriptor=True)
+    yield t
+
+    t = OurTable("pending-partitioned", "Nor those in a partition, where no marker lies.", by=["day"])
+    seen = t.data(P, "day=1")
+    t.commit(P, [seen])
+    t.data(Q, "day=1")
+    t.data(Q, "day=2")
+    t.start(Q)
+    t.sees(seen)
+    yield t
+
+    t = OurTable("turn-held", "A pending overwrite holds the turn: nothing has changed yet.")
+    old = t.data(P)
+    t.commit(P, [old])
+    t.data(Q)
+    t.start(Q)
+    t.put(f"_serial_{1:020d}", {"tid": Q})
+    t.sees(old)
+    yield t
+
+    t = OurTable(
+        "unnamed", "A file that no commit names is never seen (I1): unknown tid, zombie, untracked.", by=["day"]
+    )
+    seen = t.data(P, "day=1")
+    t.commit(P, [seen])
+    t.data(S, "day=1")
+    t.data(P, "day=1", attempt=99)
+    t.file("day=1/copied-by-hand.parquet")
+    t.file("day=3/copied-by-hand.parquet")
+    t.sees(seen)
+    yield t
+
+
+def set_algebra() -> Iterable[Case]:
+    t = OurTable("removed-is-removed", "live = all added - all removed, whichever commit came first.")
+    gone, kept = t.data(Q), t.data(Q, task=1)
+    new = t.data(P)
+    t.commit(P, [new], [gone], operation="rewrite")
+    t.commit(Q, [gone, kept])
+    t.sees(new, kept)
+    t.sees(new, as_of=P)
+    t.sees(new, kept, without_descriptor=True)
+    yield t
+
+    t = OurTable("removed-unknown", "A removal of what was never added removes nothing else.")
+    seen = t.data(P)
+    t.commit(P, [seen], [f"part-00009-tid-{S}-{JOB}-0-9-c000.parquet"], operation="rewrite")
+    t.sees(seen)
+    yield t
+
+
+def strangers() -> Iterable[Case]:
+    t = OurTable("stranger-at-the-root", "Another DBIO writer, in our flat table: its markers are like ours.")
+    ours = t.data(P)
+    t.commit(P, [ours])
+    theirs = t.data(A)
+    t.data(A, attempt=4)
+    Case.commit(t, A, [theirs])
+    t.data(B)
+    t.start(B)
+    t.sees(ours, theirs)
+    t.sees(ours, theirs, without_descriptor=True)
+    yield t
+
+    t = OurTable("stranger-overwrites", "Another DBIO writer removes our files by name.")
+    ours = t.data(P)
+    t.commit(P, [ours])
+    theirs = t.data(A)
+    Case.commit(t, A, [theirs], [ours])
+    t.sees(theirs)
+    t.sees(ours, as_of=P)
+    t.sees(theirs, without_descriptor=True)
+    yield t
+
+    t = OurTable("stranger-in-a-partition", "Markers below the root decide nothing in a table of ours.", by=["day"])
+    ours = t.data(P, "day=1")
+    t.commit(P, [ours])
+    theirs = t.data(A, "day=1")
+    Case.commit(t, A, [theirs], [ours])
+    t.put(f"day=1/_committed_{B}", b"no JSON")
+    t.sees(ours)
+    yield t
+
+
+def time_travel() -> Iterable[Case]:
+    t = OurTable("time-travel", "By the time of the commit, not by that of the start, which the tid tells.")
+    late, early = t.data(P), t.data(Q)
+    t.commit(Q, [early])  # 00:00
+    t.commit(P, [late])  # 00:01, though it began first
+    new = t.data(R)
+    t.commit(R, [new], [early, late], operation="overwrite")  # 00:02
+    t.abort(S)  # 00:03
+    t.sees(new)
+    t.sees(early, as_of=Q)
+    t.sees(early, late, as_of=P)
+    t.sees(new, as_of=R)
+    t.sees(as_of="2025-02-28T23:59:59+00:00")
+    t.sees(early, as_of="2025-03-01T00:00:00+00:00")
+    t.sees(early, late, as_of="2025-03-01T01:01:59+01:00")
+    t.sees(new, as_of="2025-03-01T00:02:00Z")
+    t.refused("InvalidInputError", as_of="2025-03-01T00:02:00")
+    t.refused("InvalidInputError", as_of=our_tid(9))
+    t.refused("InvalidInputError", as_of="yesterday")
+    yield t
+
+
+def empty_tables() -> Iterable[Case]:
+    t = OurTable("empty", "A descriptor and nothing else.")
+    t.sees()
+    yield t
+
+    t = OurTable("empty-with-schema", "An empty transaction was committed: no file, but columns.", by=["day"])
+    t.commit(P)
+    t.sees()
+    yield t
+
+    t = OurTable("emptied", "Everything was deleted; what nobody committed since stays unseen.")
+    old = t.data(P)
+    t.commit(P, [old])
+    t.commit(Q, [], [old], operation="overwrite", turn=1)
+    t.put(f"_serial_{1:020d}", {"tid": Q})
+    t.sees()
+    t.sees(old, as_of=P)
+    t.sees(without_descriptor=True)
+    yield t
+
+
+def broken_table() -> Iterable[Case]:
+    t = OurTable("empty-commit-marker", "A zero-length commit marker counts as absent here too.")
+    seen = t.data(P)
+    t.commit(P, [seen])
+    t.data(Q)
+    t.start(Q)
+    t.mark(f"_committed_{Q}", b"")
+    t.sees(seen)
+    t.sees(seen, without_descriptor=True)
+    yield t
+
+    t = OurTable("corrupt-marker", "An error; ignored, its transaction counts as pending.")
+    seen = t.data(P)
+    t.commit(P, [seen])
+    t.data(Q)
+    t.start(Q)
+    t.mark(f"_committed_{Q}", b'{"added": ["part-')
+    t.refused("CorruptMarkerError")
+    t.sees(seen, ignore_corrupt_markers=True)
+    yield t
+
+    t = OurTable("unknown-keys", "Keys that we do not know are ignored, also within dbio_commit.")
+    seen = t.data(P)
+    t.commit(P, [seen], color="blue")
+    t.put("_note", b"not a marker")
+    t.sees(seen)
+    yield t
+
+
+def later_versions() -> Iterable[Case]:
+    t = OurTable("checkpoint", "A table with checkpoints: this version refuses, for it cannot know what they cover.")
+    t.commit(P, [t.data(P)])
+    t.put(f"_checkpoint_{Q}", b"\x1f\x8b")
+    t.refused("UnsupportedTableError")
+    t.refused("UnsupportedTableError", ignore_corrupt_markers=True)
+    yield t
+
+    t = OurTable("later-version", "A descriptor of version 2.")
+    t.put("_dbio_table", descriptor(version=2))
+    t.commit(P, [t.data(P)])
+    t.refused("UnsupportedTableError")
+    t.refused("UnsupportedTableError", ignore_corrupt_markers=True)
+    yield t
+
+    t = OurTable("later-commit", "A commit marker of version 2: not corrupt, so it cannot be ignored.")
+    t.commit(P, [t.data(P)], version=2)
+    t.refused("UnsupportedTableError")
+    t.refused("UnsupportedTableError", ignore_corrupt_markers=True)
+    yield t
+
+    t = OurTable("corrupt-descriptor", "Without its descriptor nobody knows the table's scope: nothing to ignore.")
+    t.put("_dbio_table", b"{}")
+    t.commit(P, [t.data(P)])
+    t.refused("CorruptMarkerError")
+    t.refused("CorruptMarkerError", ignore_corrupt_markers=True)
+    yield t
+
+
+def hostile_additions() -> Iterable[Case]:
+    hidden = {"hidden-file": "_secret.parquet", "hidden-directory": "_temporary/a.parquet", "dot": "day=1/.a.parquet"}
+    for name, path in {**HOSTILE, **hidden}.items():
+        t = OurTable(f"hostile-{name}", f"A marker that adds {path!r}.")
+        seen = t.data(P)
+        t.commit(P, [seen])
+        t.start(A)
+        t.mark(f"_committed_{A}", {"added": [path], "removed": []})
+        t.refused("CorruptMarkerError")
+        t.sees(seen, ignore_corrupt_markers=True)
+        yield t
+
+
+def table_scope_at_once() -> Iterable[Case]:
+    t = OurTable("all-at-once", "Every rule in one partitioned table.", by=["day"])
+    one, two, three = "day=1", "day=2", f"day={NULL}"
+    first = [t.data(P, place) for place in (one, two, three)]
+    t.commit(P, first, start=False)
+    t.data(Q, one)
+    t.abort(Q)
+    replaced = t.data(R, two)
+    t.data(R, two, attempt=1)
+    t.put(f"_serial_{1:020d}", {"tid": R})
+    t.commit(R, [replaced], [first[1]], operation="replace_partitions", turn=1)
+    t.data(S, three)
+    t.start(S)
+    t.put(f"_serial_{2:020d}", {"tid": S})
+    t.file(f"{one}/copied.parquet")
+    t.put(f"{one}/_committed_{A}", {"added": [], "removed": [first[0].rpartition("/")[2]]})
+    t.put("_SUCCESS")
+    t.file("_temporary/0/part-00000.parquet")
+    t.sees(first[0], replaced, first[2])
+    t.sees(*first, as_of=P)
+    yield t
+
+
+DIRECTORY_SCOPE = [
+    no_markers,
+    commits,
+    removals,
+    local_names,
+    broken_markers,
+    marker_keys,
+    partitions_and_names,
+    overwrites,
+    tids,
+    hostile_removals,
+    no_table,
+    directory_scope_at_once,
+]
+TABLE_SCOPE = [
+    appends,
+    turns,
+    undecided,
+    set_algebra,
+    strangers,
+    time_travel,
+    empty_tables,
+    broken_table,
+    later_versions,
+    hostile_additions,
+    table_scope_at_once,
+]
+
+
+def generate(target: Path) -> None:
+    """Writes every case below `target`, in place of those that are there."""
+    for old in target.glob("[0-9][0-9]*-*"):
+        shutil.rmtree(old)
+    for first, groups in ((1, DIRECTORY_SCOPE), (51, TABLE_SCOPE)):
+        for number, case in enumerate((case for group in groups for case in group()), start=first):
+            case.save(target / f"{number:02d}-{case.name}")
+
+
+if __name__ == "__main__":
+    generate(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)

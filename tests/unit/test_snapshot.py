@@ -1,0 +1,510 @@
+"""Reading a table from a store that others change meanwhile, and every way in which a read is refused."""
+
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dbio_commit.errors import (
+    CorruptMarkerError,
+    DbioError,
+    InvalidInputError,
+    StoreError,
+    TableNotFoundError,
+    UnsupportedTableError,
+)
+from dbio_commit.markers import MAX_BYTES
+from dbio_commit.snapshot import Scope, Snapshot
+from dbio_commit.state import UNKNOWN_SIZE, Entry
+from dbio_commit.table import Table
+from dbio_commit.testing import ManualClock, MemoryStore
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+OLD = NOW - timedelta(days=1)
+DESCRIPTOR = {"version": 1, "id": "t", "created": "2026-11-20T00:00:00Z", "partition_columns": []}
+
+
+def data(tid: str, number: int = 0) -> str:
+    return f"part-{number:05d}-tid-{tid}-job-0-{number}-c000.parquet"
+
+
+class World(MemoryStore):
+    """A store to which others write, outside of any protocol call of the reader."""
+
+    def __init__(self, *, descriptor: bool) -> None:
+        super().__init__(ManualClock(NOW))
+        self.listings = 0
+        if descriptor:
+            self.put_json("_dbio_table", DESCRIPTOR)
+
+    def put_json(self, path: str, body: dict[str, Any], *, at: datetime = OLD) -> None:
+        self.put(path, json.dumps(body).encode(), modified=at)
+
+    def data(self, *paths: str, at: datetime = OLD) -> None:
+        for path in paths:
+            self.put(path, b"12345", modified=at)
+
+    def commit(
+        self, tid: str, added: Sequence[str] = (), removed: Sequence[str] = (), *, at: datetime = OLD, **info: Any
+    ) -> None:
+        """A commit marker at the root; ours where it says more than DBIO does."""
+        body: dict[str, Any] = {"added": list(added), "removed": list(removed)}
+        if info:
+            ours = {"version": 1, "operation": "append", "commit_id": tid, "timestamp": at.isoformat()}
+            body["dbio_commit"] = {**ours, **info}
+        self.data(*(path for path in added if path not in self.objects), at=at)
+        self.put_json(f"_committed_{tid}", body, at=at)
+
+    def delete(self, *paths: str) -> None:
+        for path in paths:
+            del self.objects[path]
+
+    def when(self, operation: str, path: str, action: Callable[[], None], *, nth: int = 1) -> None:
+        """Somebody does `action` right before the reader's nth call of the operation on the path."""
+        calls = 0
+
+        def before(called: str, on: str) -> None:
+            nonlocal calls
+            if (called, on) == (operation, path):
+                calls += 1
+                if calls == nth:
+                    action()
+
+        self.before = before
+
+    def table(self) -> Table:
+        return Table.over(self, ManualClock(NOW))
+
+    def snapshot(self, **how: Any) -> Snapshot:
+        return self.table().snapshot(**how)
+
+    def seen(self, **how: Any) -> set[str]:
+        return {file.path for file in self.snapshot(**how).files}
+
+
+# --- table scope: two listings that agree (I6) --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_commit_between_two_listings_is_seen_whole_or_not_at_all(nth: int) -> None:
+    world = World(descriptor=True)
+    world.commit("1", [data("1")])
+    world.when("list_log", "", lambda: world.commit("2", [data("2"), data("2", 1)], [data("1")]), nth=nth)
+    assert world.seen() == ({data("2"), data("2", 1)} if nth < 3 else {data("1")})
+
+
+def test_a_listing_that_shows_a_later_commit_without_an_earlier_one_is_not_believed() -> None:
+    class Overtaken(World):
+        """Its first listing passes the place of `_committed_1` before that is created, and of `_committed_2` after."""
+
+        def list_log(self) -> list[Entry]:
+            self.listings += 1
+            return [e for e in super().list_log() if self.listings > 1 or e.path != "_committed_1"]
+
+    world = Overtaken(descriptor=True)
+    world.commit("1", [data("1")])
+    world.commit("2", [data("2")])
+    assert world.seen() == {data("1"), data("2")}
+
+
+def test_a_reader_needs_two_listings_of_the_log_and_lists_no_data_file() -> None:
+    world = World(descriptor=True)
+    world.commit("1", [data("1")], files={"size": [5], "rows": [1]})
+    calls: list[tuple[str, str]] = []
+    world.before = lambda operation, path: calls.append((operation, path))
+    world.seen()
+    assert sorted(calls) == [("get", "_committed_1"), ("get", "_dbio_table"), ("list_log", ""), ("list_log", "")]
+
+
+def test_a_table_that_never_holds_still_is_given_up_with_an_error() -> None:
+    world = World(descriptor=True)
+    number = 0
+
+    def always(operation: str, path: str) -> None:
+        nonlocal number
+        if operation == "list_log":
+            number += 1
+            world.commit(str(number), [data(str(number))])
+
+    world.before = always
+    with pytest.raises(StoreError, match="quieter"):
+        world.snapshot()
+
+
+@pytest.mark.parametrize("descriptor", [True, False])
+def test_a_marker_that_vacuum_purges_before_it_is_read_restarts_the_read(descriptor: bool) -> None:
+    world = World(descriptor=descriptor)
+    world.commit("1", [data("1")])
+    world.commit("2", [data("2")])
+    world.when("get", "_committed_1", lambda: world.delete("_committed_1", data("1")))
+    assert world.seen() == {data("2")}
+
+
+def test_a_marker_that_is_listed_but_never_there_is_given_up_with_an_error() -> None:
+    class Haunted(World):
+        def list_log(self) -> list[Entry]:
+            return [*super().list_log(), Entry("_committed_1", 9, OLD)]
+
+    with pytest.raises(StoreError, match="changed under each"):
+        Haunted(descriptor=True).snapshot()
+
+
+def test_a_table_that_is_deleted_under_the_read_is_not_found() -> None:
+    world = World(descriptor=True)
+    world.commit("1", [data("1")])
+    world.when("get", "_dbio_table", world.objects.clear)
+    with pytest.raises(TableNotFoundError):
+        world.snapshot()
+
+
+def test_a_table_that_is_created_while_an_empty_place_is_read_shows_nothing_uncommitted() -> None:
+    """The first listing finds no descriptor; what is there at the second is in the table scope (I1)."""
+    world = World(descriptor=False)
+
+    def create() -> None:
+        world.put_json("_dbio_table", {**DESCRIPTOR, "partition_columns": ["day"]}, at=NOW)
+        world.put("_started_1", modified=NOW)
+        world.data(f"day=1/{data('1')}", at=NOW)
+
+    world.when("list_files", "", create)
+    snapshot = world.snapshot()
+    assert (snapshot.scope, snapshot.files, snapshot.partition_columns) == (Scope.TABLE, (), ("day",))
+
+
+# --- directory scope: torn listings -------------------------------------------------------------------------------
+
+
+class Torn(World):
+    """The objects are those of the second listing; the first one shows others."""
+
+    first: Sequence[Entry] = ()
+
+    def list_files(self, under: str = "") -> list[Entry]:
+        self.listings += 1
+        return list(self.first) if self.listings == 1 else super().list_files(under)
+
+    def remember(self, *, without: Sequence[str] = ()) -> None:
+        """The first listing is of what is there now."""
+        self.first = [entry for entry in super().list_files() if entry.path not in without]
+
+
+def test_what_commits_between_two_listings_of_a_directory_stays_hidden() -> None:
+    world = Torn(descriptor=False)
+    world.data(data("1"), data("2"), at=NOW)
+    world.commit("1", [data("1")], at=NOW)
+    world.remember()  # with the file of 2, and none of its markers
+    world.put("_started_2", modified=NOW)
+    world.commit("2", [data("2")], [data("1")], at=NOW)
+    assert world.seen() == {data("1")}
+    assert world.listings == 2
+
+
+def test_a_pending_transaction_whose_start_marker_was_missed_stays_hidden() -> None:
+    world = Torn(descriptor=False)
+    world.put("_started_2", modified=NOW)
+    world.data(data("1"), data("2"), at=NOW)
+    world.remember(without=["_started_2"])
+    assert world.seen() == {data("1")}
+
+
+def test_an_added_file_that_a_listing_missed_is_found_by_the_next() -> None:
+    world = Torn(descriptor=False)
+    world.commit("1", [data("1"), data("1", 1)], at=NOW)
+    world.remember(without=[data("1", 1)])
+    assert world.seen() == {data("1"), data("1", 1)}
+
+
+def test_a_file_that_vacuum_deletes_between_two_listings_is_not_seen() -> None:
+    world = Torn(descriptor=False)
+    world.data(data("1"), data("2"), at=NOW)
+    world.commit("3", [data("3")], at=NOW)
+    world.remember()
+    world.delete(data("1"))
+    assert world.seen() == {data("2"), data("3")}
+
+
+def test_markers_that_vacuum_purges_between_two_listings_still_decide() -> None:
+    world = Torn(descriptor=False)
+    world.data(data("1"), data("1", 7), data("2"), at=NOW)  # 1: a winner and a failed attempt; 2: purged long ago
+    world.commit("1", [data("1")], at=NOW)
+    world.remember()
+    world.delete(data("1", 7))
+    assert world.seen() == {data("1"), data("2")}
+
+
+def test_a_directory_that_goes_between_two_listings_shows_nothing() -> None:
+    world = Torn(descriptor=False)
+    world.data(f"day=1/{data('1')}", "day=2/untracked", at=NOW)
+    world.remember()
+    world.delete(f"day=1/{data('1')}")
+    assert world.seen() == {"day=2/untracked"}
+
+
+def test_only_young_directories_are_listed_again() -> None:
+    world = Torn(descriptor=False)
+    world.data(f"day=1/{data('1')}", at=OLD)
+    world.remember()
+    assert world.seen() == {f"day=1/{data('1')}"}
+    assert world.listings == 1
+
+
+# --- as of --------------------------------------------------------------------------------------------------------
+
+
+def three_commits(*, descriptor: bool) -> World:
+    """1 adds; 2 replaces what 1 added; 3 adds. An hour apart, 1 at OLD."""
+    world = World(descriptor=descriptor)
+    world.commit("1", [data("1")], at=OLD)
+    world.commit("2", [data("2")], [data("1")], at=OLD + timedelta(hours=1))
+    world.commit("3", [data("3")], at=OLD + timedelta(hours=2))
+    return world
+
+
+@pytest.mark.parametrize("descriptor", [True, False])
+def test_a_table_is_read_as_of_a_time_a_text_or_a_tid(descriptor: bool) -> None:
+    world = three_commits(descriptor=descriptor)
+    assert world.seen(as_of="1") == {data("1")}
+    assert world.seen(as_of="2") == {data("2")}
+    assert world.seen(as_of="3") == world.seen() == {data("2"), data("3")}
+    assert world.seen(as_of=OLD) == {data("1")}
+    assert world.seen(as_of=OLD - timedelta(microseconds=1)) == set()
+    assert world.seen(as_of=(OLD + timedelta(hours=1)).isoformat()) == {data("2")}
+    assert world.seen(as_of=NOW + timedelta(days=9)) == {data("2"), data("3")}
+
+
+@pytest.mark.parametrize("descriptor", [True, False])
+@pytest.mark.parametrize("as_of", ["4", "yesterday", "2026-11-20T12:00:00", datetime(2026, 11, 20), ""])
+def test_an_unknown_tid_and_a_time_without_zone_are_refused(descriptor: bool, as_of: datetime | str) -> None:
+    with pytest.raises(InvalidInputError):
+        three_commits(descriptor=descriptor).snapshot(as_of=as_of)
+
+
+def test_as_of_leaves_alone_what_no_transaction_wrote_and_what_is_still_pending() -> None:
+    world = three_commits(descriptor=False)
+    world.data("untracked", data("purged"), data("4"))
+    world.put("_started_4", modified=OLD)
+    assert world.seen(as_of="1") == {data("1"), "untracked", data("purged")}
+
+
+def test_as_of_counts_a_transaction_over_several_directories_from_its_last_marker_on() -> None:
+    world = World(descriptor=False)
+    for hour, place in enumerate(["day=1", "day=2"]):
+        world.data(f"{place}/{data('1')}")
+        world.put_json(f"{place}/_committed_1", {"added": [data("1")], "removed": []}, at=OLD + timedelta(hours=hour))
+    assert world.seen(as_of=OLD) == set()
+    assert len(world.seen(as_of=OLD + timedelta(hours=1))) == len(world.seen(as_of="1")) == 2
+
+
+# --- what a snapshot knows ----------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_knows_its_transactions_and_its_urls() -> None:
+    world = three_commits(descriptor=True)
+    world.put_json(
+        "_committed_4",
+        {
+            "added": [],
+            "removed": [],
+            "dbio_commit": {"version": 1, "operation": "abort", "commit_id": "x", "timestamp": "2026-11-20T00:00:00Z"},
+        },
+        at=NOW,
+    )
+    snapshot = world.snapshot()
+    assert snapshot.tids == ("1", "2", "3")
+    assert snapshot.urls() == [f"memory://table/{data('2')}", f"memory://table/{data('3')}"]
+    assert [(commit.tid, commit.timestamp, commit.operation) for commit in snapshot.history()] == [
+        ("3", OLD + timedelta(hours=2), "unknown"),
+        ("2", OLD + timedelta(hours=1), "unknown"),
+        ("1", OLD, "unknown"),
+    ]
+    assert [commit.tid for commit in world.table().history()] == ["3", "2", "1"]
+    assert snapshot.history()[1].removed == [data("1")]
+
+
+def test_the_tables_schema_and_application_versions_are_those_of_the_snapshot() -> None:
+    world = World(descriptor=True)
+    narrow, wide = {"type": "struct", "fields": [1]}, {"type": "struct", "fields": [1, 2]}
+    world.commit("1", at=OLD, schema=narrow, schema_turn=1, app={"id": "job", "version": 7})
+    world.commit("3", at=OLD + timedelta(hours=1), schema=wide, schema_turn=2, app={"id": "job", "version": 9})
+    world.commit("2", at=OLD + timedelta(hours=2), schema=narrow, schema_turn=1, app={"id": "job", "version": 8})
+    schema = world.snapshot().schema
+    assert schema is not None
+    assert (schema.json, schema.turn) == (wide, 2)
+    assert world.snapshot().app_versions == {"job": 9}
+    before = world.snapshot(as_of="1")
+    assert before.schema is not None
+    assert (before.schema.json, before.app_versions) == (narrow, {"job": 7})
+
+
+def test_sizes_that_no_marker_tells_are_looked_up_and_a_missing_file_is_still_named() -> None:
+    world = World(descriptor=True)
+    world.commit("1", [data("1")], files={"size": [77], "rows": [None]})
+    world.commit("2", [data("2"), data("2", 1)])
+    world.delete(data("2", 1))
+    sizes = {file.path: file.size for file in world.snapshot().files}
+    assert sizes == {data("1"): 77, data("2"): 5, data("2", 1): UNKNOWN_SIZE}
+
+
+def test_a_directory_snapshot_has_sizes_and_partitions_of_the_listing() -> None:
+    world = World(descriptor=False)
+    world.data(f"day=1/{data('1')}", "day=__HIVE_DEFAULT_PARTITION__/a%2Fb")
+    snapshot = world.snapshot()
+    assert snapshot.scope is Scope.DIRECTORY
+    assert snapshot.partition_columns == ("day",)
+    assert [(f.path, f.size, f.tid, f.partition) for f in snapshot.files] == [
+        (f"day=1/{data('1')}", 5, "1", {"day": "1"}),
+        ("day=__HIVE_DEFAULT_PARTITION__/a%2Fb", 5, None, {"day": None}),
+    ]
+
+
+# --- transactions over several directories ------------------------------------------------------------------------
+
+
+def test_a_half_committed_transaction_whose_other_half_was_aborted_can_still_be_read() -> None:
+    world = World(descriptor=False)
+    for place in ("day=1", "day=2"):
+        world.put(f"{place}/_started_1", modified=OLD)
+        world.data(f"{place}/{data('1')}")
+    world.put_json("day=2/_committed_1", {"added": [data("1")], "removed": []})
+    world.table().abort("1")
+    assert world.seen() == {f"day=2/{data('1')}"}
+    assert world.snapshot().tids == ("1",)
+
+
+# --- refused ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("descriptor", [True, False])
+def test_a_marker_larger_than_any_writers_is_refused_before_it_is_read(descriptor: bool) -> None:
+    class Vast(World):
+        """Says of one marker, which really is tiny, that it has more than 64 MiB."""
+
+        def _entries(self, prefix: str) -> list[Entry]:
+            entries = super()._entries(prefix)
+            return [e._replace(size=MAX_BYTES + 1) if e.path == "_committed_2" else e for e in entries]
+
+    world = Vast(descriptor=descriptor)
+    world.commit("1", [data("1")])
+    world.put("_started_2", modified=OLD)
+    world.commit("2", [data("2")])
+    read: list[str] = []
+    world.before = lambda operation, path: read.append(path) if operation == "get" else None
+    with pytest.raises(CorruptMarkerError, match=str(MAX_BYTES)):
+        world.snapshot()
+    assert world.seen(ignore_corrupt_markers=True) == {data("1")}
+    assert "_committed_1" in read
+    assert "_committed_2" not in read
+
+
+HOSTILE = ["../x", "/x", "a/../../x", "a//b", "./a", "a/", "", "a\0b", "a\nb", "a\x1bb", "..\\x", "x" * 5000, "\ud800"]
+
+
+@pytest.mark.parametrize("descriptor", [True, False])
+@pytest.mark.parametrize("key", ["added", "removed"])
+@pytest.mark.parametrize("path", HOSTILE)
+def test_a_marker_with_a_hostile_path_is_refused_and_can_be_ignored(descriptor: bool, key: str, path: str) -> None:
+    world = World(descriptor=descriptor)
+    world.commit("1", [data("1")])
+    world.put_json("_committed_2", {"added": [], "removed": [], key: [path]})
+    with pytest.raises(CorruptMarkerError, match="_committed_2"):
+        world.snapshot()
+    assert world.seen(ignore_corrupt_markers=True) == {data("1")}
+
+
+@pytest.mark.parametrize("path", ["_x", ".x", "_temporary/a", "day=1/_x", "day=1/.x/a"])
+def test_a_commit_that_adds_what_readers_skip_is_refused_in_a_table_and_can_be_ignored(path: str) -> None:
+    world = World(descriptor=True)
+    world.commit("1", [data("1")])
+    world.put_json("_committed_2", {"added": [path], "removed": []})
+    with pytest.raises(CorruptMarkerError, match="_committed_2"):
+        world.snapshot()
+    assert world.seen(ignore_corrupt_markers=True) == {data("1")}
+
+
+def test_a_marker_of_another_directory_is_refused_and_can_be_ignored() -> None:
+    world = World(descriptor=False)
+    world.commit("1", [data("1")])
+    world.put_json("_committed_2", {"added": [], "removed": ["day=1/a"]})
+    with pytest.raises(CorruptMarkerError, match="another directory"):
+        world.snapshot()
+    assert world.seen(ignore_corrupt_markers=True) == {data("1")}
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"added": [1], "removed": []}'])
+def test_a_body_that_is_no_marker_is_refused_by_name(body: bytes) -> None:
+    world = World(descriptor=True)
+    world.put("_committed_1", body, modified=OLD)
+    with pytest.raises(CorruptMarkerError, match="memory://table/_committed_1"):
+        world.snapshot()
+
+
+def test_ignoring_corrupt_markers_ignores_no_later_version_and_no_checkpoint() -> None:
+    for path, body in (
+        ("_checkpoint_5", {}),
+        ("_committed_5", {"added": [], "removed": [], "dbio_commit": {"version": 2}}),
+        ("_dbio_table", {**DESCRIPTOR, "version": 2}),
+    ):
+        world = World(descriptor=True)
+        world.put_json(path, body)
+        with pytest.raises(UnsupportedTableError, match=path):
+            world.snapshot(ignore_corrupt_markers=True)
+
+
+@pytest.mark.parametrize("found", [[], ["_SUCCESS"], ["_temporary/0/a.parquet", ".x"], [f"_serial_{1:020d}"]])
+def test_a_path_without_data_and_markers_is_no_table(found: list[str]) -> None:
+    world = World(descriptor=False)
+    world.data(*found)
+    with pytest.raises(TableNotFoundError, match="memory://table"):
+        world.snapshot()
+
+
+def test_a_local_path_that_is_not_there_or_no_directory_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    for path in (tmp_path / "nothing", tmp_path / "file", tmp_path / "file/below"):
+        with pytest.raises(TableNotFoundError, match=path.name):
+            Table(path).snapshot()
+
+
+def test_a_directory_that_holds_a_table_further_down_is_refused() -> None:
+    world = World(descriptor=False)
+    world.data("a.parquet")
+    world.put_json("lake/events/_dbio_table", DESCRIPTOR)
+    with pytest.raises(InvalidInputError, match="memory://table/lake/events"):
+        world.snapshot()
+
+
+USES: list[Callable[[Table], object]] = [Table.snapshot, Table.history, Table.begin, Table.check]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_partition_of_a_table_is_refused_for_it_is_none_by_itself(
+    use: Callable[[Table], object], tmp_path: Path
+) -> None:
+    partition = tmp_path / "table/day=1/hour=2"
+    partition.mkdir(parents=True)
+    (tmp_path / "table/_dbio_table").write_text(json.dumps({**DESCRIPTOR, "partition_columns": ["day", "hour"]}))
+    (partition / data("1")).write_bytes(b"pending")
+    for path in (partition, partition.parent):
+        with pytest.raises(InvalidInputError, match="is a partition of the table"):
+            use(Table(path))
+
+
+def test_a_partition_of_a_directory_without_descriptor_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "table/day=1").mkdir(parents=True)
+    (tmp_path / "table/day=1/a.parquet").write_bytes(b"x")
+    assert [file.path for file in Table(tmp_path / "table/day=1").snapshot().files] == ["a.parquet"]
+
+
+def test_every_refusal_is_an_error_of_ours() -> None:
+    """No traceback of a library, whatever a stranger leaves at the root."""
+    for name in ("_dbio_table", "_committed_1", f"_serial_{1:020d}", "_checkpoint_1", "_committed_vacuum1"):
+        for body in (b"", b"\x00", b"[]", b"{}", b'{"version": "x"}'):
+            world = World(descriptor=True)
+            world.put(name, body, modified=OLD)
+            try:
+                world.snapshot()
+            except DbioError as error:
+                assert name in str(error)

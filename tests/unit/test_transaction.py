@@ -1,0 +1,1000 @@
+"""Transactions in the table scope, from begin to decision, on a store in memory. Numbers I1 to I9: PROTOCOL.md 3.1.
+
+How lost answers, turns and leases are settled is in `test_decision`; crashes, call by call, in `test_crash_points`.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from dbio_commit import transaction as transaction_module
+from dbio_commit.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    InvalidInputError,
+    SchemaMismatchError,
+    TableExistsError,
+    TableNotFoundError,
+    TransactionAbortedError,
+    TransactionStateError,
+    UnsupportedStoreError,
+)
+from dbio_commit.markers import MAX_BYTES, Bounds, FileInfo, Operation, decode_commit, encode_commit
+from dbio_commit.names import HIVE_NULL
+from dbio_commit.snapshot import Scope
+from dbio_commit.state import Entry
+from dbio_commit.table import Table
+from dbio_commit.testing import ManualClock, MemoryStore
+from tests.writers import calls_to, contents, data_files, live, once, stage, write, write_days
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    monkeypatch.setattr(transaction_module, "_PROBED", set())
+    return MemoryStore(clock)
+
+
+@pytest.fixture
+def table(store: MemoryStore, clock: ManualClock) -> Table:
+    return Table.over(store, clock)
+
+
+def columns(*names: str) -> dict[str, Any]:
+    fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in names]
+    return {"type": "struct", "fields": fields}
+
+
+# --- append -------------------------------------------------------------------------------------------------------
+
+
+def test_append_makes_all_its_files_live_in_all_partitions_at_once(table: Table) -> None:  # I1, I2
+    transaction = table.begin(partition_by=["day"])
+    paths = {stage(table, transaction, partition={"day": day}) for day in ("1", "2", "3")}
+    assert table.snapshot().files == ()
+    commit = transaction.commit()
+    assert live(table) == paths == set(commit.added)
+    assert table.snapshot().tids == (transaction.tid,)
+
+
+def test_files_that_no_commit_names_are_never_live(table: Table, store: MemoryStore) -> None:  # I1
+    write(table)
+    transaction = table.begin()
+    path = stage(table, transaction, b"named")
+    store.put(path.replace("-0-0-c000", "-1-0-c000"), b"of a task attempt that failed")
+    transaction.commit()
+    assert contents(table) == [b"named", b"rows"]
+
+
+def test_new_file_gives_every_file_a_name_of_its_own_with_the_tid(table: Table) -> None:
+    transaction = table.begin(partition_by=["day", "hour"])
+    urls = [transaction.new_file(".zstd.parquet", {"hour": "1", "day": None}) for _ in range(3)]
+    assert len(set(urls)) == 3
+    for url in urls:
+        assert url.startswith(f"{table.url}/day={HIVE_NULL}/hour=1/part-00000-tid-{transaction.tid}-")
+        assert url.endswith("-c000.zstd.parquet")
+
+
+def test_copies_of_a_transaction_that_resume_it_elsewhere_take_different_new_files(table: Table) -> None:
+    transaction = table.begin()
+    copies = [table.resume(transaction.terms) for _ in range(3)]
+    assert len({copy.new_file() for copy in (transaction, *copies)}) == 4
+
+
+def test_commit_records_size_rows_partition_and_statistics_of_each_file(table: Table) -> None:
+    transaction = table.begin(partition_by=["day"])
+    new = stage(table, transaction, b"12345", {"day": "a/b"})
+    given = FileInfo(
+        path=f"day=2/part-00001-tid-{transaction.tid}-x-7-0-c000.parquet",
+        size=9,
+        rows=4,
+        partition={"day": "2"},
+        statistics={"n": Bounds(1, 5, 0)},
+    )
+    transaction.add([given])
+    commit = transaction.commit()
+    by_path = {file.path: file for file in commit.files}
+    assert (by_path[new].size, by_path[new].rows, by_path[new].partition) == (5, None, {"day": "a/b"})
+    assert by_path[given.path] == given
+    assert commit.metrics["numFiles"] == 2
+    assert commit.metrics["numOutputBytes"] == 14
+    assert commit.metrics["numParts"] == 2
+    assert "numOutputRows" not in commit.metrics  # not known of each file
+    assert {(file.path, file.size) for file in table.snapshot().files} == {(new, 5), (given.path, 9)}
+
+
+def test_empty_append_is_a_commit_without_files(table: Table) -> None:
+    with table.begin() as transaction:
+        pass
+    assert table.snapshot().tids == (transaction.tid,)
+    assert live(table) == set()
+
+
+# --- overwrite, replacement, rewrite (I7) ------------------------------------------------------------------------
+
+
+def test_overwrite_removes_what_was_live_and_nothing_else_shows(table: Table) -> None:  # I2
+    old = {*write(table).added, *write(table).added}
+    commit = write(table, "overwrite", bodies=[b"new"])
+    assert set(commit.removed) == old
+    assert contents(table) == [b"new"]
+
+
+def test_overwrite_removes_what_was_committed_after_it_began(table: Table) -> None:  # I7
+    write(table, bodies=[b"before"])
+    transaction = table.begin("overwrite")
+    stage(table, transaction, b"new")
+    write(table, bodies=[b"between"])
+    transaction.commit()
+    assert contents(table) == [b"new"]
+
+
+def test_overwrite_keeps_what_commits_after_it(table: Table) -> None:
+    write(table, bodies=[b"before"])
+    late = table.begin()
+    stage(table, late, b"late")
+    write(table, "overwrite", bodies=[b"new"])
+    late.commit()
+    assert contents(table) == [b"late", b"new"]
+
+
+def test_two_overwrites_at_once_leave_exactly_one_of_them(table: Table) -> None:  # I7
+    write(table, bodies=[b"old"])
+    first, second = table.begin("overwrite"), table.begin("overwrite")
+    stage(table, first, b"first")
+    stage(table, second, b"second")
+    second.commit()
+    first.commit()
+    assert contents(table) == [b"first"]
+
+
+def test_empty_overwrite_empties_the_table(table: Table) -> None:
+    write(table)
+    write(table, "overwrite", bodies=[])
+    assert live(table) == set()
+
+
+def test_dynamic_replacement_replaces_just_the_partitions_that_it_writes_to(table: Table) -> None:
+    write_days(table, a=b"a1", b=b"b1", c=b"c1")
+    write_days(table, a=b"a2")
+    commit = write_days(table, "replace_partitions", a=b"a3", d=b"d3")
+    assert contents(table) == [b"a3", b"b1", b"c1", b"d3"]
+    assert len(commit.removed) == 2
+
+
+def test_dynamic_replacement_without_files_removes_nothing(table: Table) -> None:
+    write_days(table, a=b"a1")
+    commit = write_days(table, "replace_partitions")
+    assert not commit.removed
+    assert contents(table) == [b"a1"]
+
+
+def test_replacement_of_the_null_partition_leaves_other_partitions(table: Table) -> None:
+    transaction = table.begin(partition_by=["day"])
+    stage(table, transaction, b"null", {"day": None})
+    stage(table, transaction, b"text", {"day": "null"})
+    transaction.commit()
+    replacing = table.begin("replace_partitions")
+    stage(table, replacing, b"new", {"day": None})
+    replacing.commit()
+    assert contents(table) == [b"new", b"text"]
+
+
+def test_static_replacement_empties_the_named_partition_even_if_nothing_is_written_there(table: Table) -> None:
+    write_days(table, a=b"a1", b=b"b1")
+    transaction = table.begin("replace_partitions")
+    transaction.replace_partition({"day": "a"})
+    transaction.commit()
+    assert contents(table) == [b"b1"]
+
+
+def test_static_replacement_by_some_columns_replaces_all_partitions_below_them(table: Table) -> None:
+    transaction = table.begin(partition_by=["day", "hour"])
+    for day, hour in ("11", "12", "21", "22"):
+        stage(table, transaction, f"{day}{hour}".encode(), {"day": day, "hour": hour})
+    transaction.commit()
+    replacing = table.begin("replace_partitions")
+    replacing.replace_partition({"day": "1"})
+    replacing.replace_partition({"hour": "2"})
+    stage(table, replacing, b"new", {"day": "1", "hour": "3"})
+    replacing.commit()
+    assert contents(table) == [b"21", b"new"]
+
+
+def test_static_replacement_keeps_what_was_live_in_a_partition_that_it_only_writes_to(table: Table) -> None:
+    write_days(table, a=b"a1", b=b"b1")
+    transaction = table.begin("replace_partitions")
+    transaction.replace_partition({"day": "a"})
+    stage(table, transaction, b"b2", {"day": "b"})
+    transaction.commit()
+    assert contents(table) == [b"b1", b"b2"]
+
+
+@pytest.mark.parametrize("partition", [{}, {"month": "1"}, {"day": "a", "month": "1"}])
+def test_replacing_what_is_no_partition_of_the_table_is_refused(table: Table, partition: dict[str, str]) -> None:
+    transaction = table.begin("replace_partitions", partition_by=["day"])
+    with pytest.raises(InvalidInputError, match="day"):
+        transaction.replace_partition(partition)
+
+
+def test_rewrite_swaps_exactly_the_files_that_it_names(table: Table) -> None:
+    small = [*write(table, bodies=[b"1"]).added, *write(table, bodies=[b"2"]).added]
+    write(table, bodies=[b"3"])
+    transaction = table.begin("rewrite")
+    transaction.remove(small)
+    stage(table, transaction, b"1+2")
+    commit = transaction.commit()
+    assert sorted(commit.removed) == sorted(small)
+    assert contents(table) == [b"1+2", b"3"]
+
+
+@pytest.mark.parametrize("rival", ["overwrite", "rewrite"])
+def test_rewrite_of_a_file_that_is_not_live_any_more_is_a_conflict(
+    table: Table, store: MemoryStore, rival: Operation
+) -> None:  # I7
+    small = list(write(table, bodies=[b"1"]).added)
+    transaction = table.begin("rewrite")
+    transaction.remove(small)
+    mine = stage(table, transaction, b"mine")
+    other = table.begin(rival)
+    if rival == "rewrite":
+        other.remove(small)
+    stage(table, other, b"theirs")
+    other.commit()
+    with pytest.raises(CommitConflictError, match="not\\s+live any more"):
+        transaction.commit()
+    assert contents(table) == [b"theirs"]
+    assert mine not in data_files(store)
+    with pytest.raises(TransactionStateError, match="aborted"):
+        transaction.commit()
+
+
+def test_rewrite_of_a_file_that_never_was_is_a_conflict(table: Table) -> None:
+    write(table)
+    transaction = table.begin("rewrite")
+    transaction.remove(["part-00000-tid-1-x-0-0-c000.parquet"])
+    with pytest.raises(CommitConflictError):
+        transaction.commit()
+
+
+# --- idempotent (I8) ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("operation", ["append", "overwrite"])
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_version_that_is_committed_already_is_skipped_and_its_files_deleted(
+    table: Table, store: MemoryStore, operation: Operation, version: int
+) -> None:
+    write(table, bodies=[b"once"], app=("job", 5))
+    before = data_files(store)
+    again = write(table, operation, bodies=[b"twice"], app=("job", version))
+    assert again.skipped
+    assert not again.added
+    assert contents(table) == [b"once"]
+    assert data_files(store) == before
+    assert again.tid not in table.snapshot().tids
+
+
+def test_later_versions_and_other_applications_are_committed(table: Table) -> None:
+    for app in (("job", 0), ("job", 1), ("other", 0)):
+        assert not write(table, bodies=[repr(app).encode()], app=app).skipped
+    assert len(live(table)) == 3
+
+
+def test_a_version_stays_committed_when_its_files_are_overwritten(table: Table) -> None:
+    write(table, bodies=[b"once"], app=("job", 5))
+    write(table, "overwrite", bodies=[b"new"])
+    assert write(table, bodies=[b"twice"], app=("job", 5)).skipped
+    assert contents(table) == [b"new"]
+
+
+def test_an_aborted_version_is_not_committed(table: Table) -> None:
+    table.begin(app=("job", 5)).abort()
+    assert not write(table, app=("job", 5)).skipped
+
+
+def test_of_concurrent_twins_with_one_version_one_commits_and_the_other_is_skipped(table: Table) -> None:
+    twins = [table.begin(app=("job", 1)) for _ in range(2)]
+    for number, twin in enumerate(twins):
+        stage(table, twin, f"twin {number}".encode())
+    commits = [twin.commit() for twin in reversed(twins)]
+    assert [commit.skipped for commit in commits] == [False, True]
+    assert contents(table) == [b"twin 1"]
+
+
+def test_a_skipped_transaction_leaves_the_turn_free(table: Table, clock: ManualClock) -> None:
+    write(table, app=("job", 1))
+    write(table, app=("job", 1))
+    write(table, "overwrite")
+    assert clock.monotonic() == 0
+
+
+@pytest.mark.parametrize("app", [("", 1), ("job", -1), ("job", "1"), ("job", 1.5), ("job",), 7, ("job", True)])
+def test_what_is_no_application_and_version_is_refused_and_nothing_is_written(
+    table: Table, store: MemoryStore, app: Any
+) -> None:
+    with pytest.raises(InvalidInputError, match="application id, version"):
+        table.begin(app=app)
+    assert not store.objects
+
+
+# --- a new table -------------------------------------------------------------------------------------------------
+
+
+def test_must_create_refuses_a_table_with_commits(table: Table) -> None:
+    write(table)
+    with pytest.raises(TableExistsError):
+        table.begin(must_create=True)
+
+
+def test_must_create_takes_a_table_whose_only_transactions_were_aborted(table: Table) -> None:
+    table.begin().abort()
+    with table.begin(must_create=True) as transaction:
+        stage(table, transaction)
+    assert len(live(table)) == 1
+
+
+def test_of_twins_that_must_create_the_table_exactly_one_wins(table: Table) -> None:
+    twins = [table.begin(must_create=True) for _ in range(2)]
+    for number, twin in enumerate(twins):
+        stage(table, twin, f"twin {number}".encode())
+    twins[1].commit()
+    with pytest.raises(TableExistsError):
+        twins[0].commit()
+    assert contents(table) == [b"twin 1"]
+
+
+def test_must_create_loses_against_a_blind_append_that_commits_first(table: Table) -> None:
+    transaction = table.begin(must_create=True)
+    stage(table, transaction, b"mine")
+    write(table, bodies=[b"theirs"])
+    with pytest.raises(TableExistsError):
+        transaction.commit()
+    assert contents(table) == [b"theirs"]
+
+
+def test_of_two_beginners_one_creates_the_table_and_both_write_to_it(table: Table, store: MemoryStore) -> None:
+    other = Table.over(store, ManualClock(seed=1))
+    store.before = once("put_if_absent", "_dbio_table", lambda: write_days(other, a=b"theirs"))
+    write_days(table, b=b"mine")
+    assert contents(table) == [b"mine", b"theirs"]
+
+
+def test_of_two_beginners_with_other_partition_columns_the_second_is_refused(table: Table, store: MemoryStore) -> None:
+    other = Table.over(store, ManualClock(seed=1))
+    store.before = once("put_if_absent", "_dbio_table", lambda: write_days(other, a=b"theirs"))
+    with pytest.raises(SchemaMismatchError, match=r"\['day'\].*\['hour'\]"):
+        table.begin(partition_by=["hour"])
+    assert contents(table) == [b"theirs"]
+
+
+def test_a_table_that_is_created_between_the_two_listings_of_a_beginner_is_written_as_a_table(
+    table: Table, store: MemoryStore
+) -> None:  # I2: in the directory scope its files would be committed where no reader of the table looks
+    other = Table.over(store, ManualClock(seed=1))
+    store.before = once("list_files", "*", lambda: write_days(other, a=b"theirs"))
+    transaction = table.begin(partition_by=["day"])
+    assert transaction.terms.scope is Scope.TABLE
+    stage(table, transaction, b"mine", {"day": "b"})
+    transaction.commit()
+    assert contents(table) == [b"mine", b"theirs"]
+
+
+class PagedStore(MemoryStore):
+    """Lists files in two pages, the markers at the root first; something may happen between the pages."""
+
+    between: Callable[[], object] = staticmethod(lambda: None)
+
+    def list_files(self, under: str = "") -> list[Entry]:
+        first = [entry for entry in super().list_files(under) if entry.path.startswith("_")]
+        happen, self.between = self.between, lambda: None
+        happen()
+        return first + [entry for entry in super().list_files(under) if not entry.path.startswith("_")]
+
+
+def test_a_table_that_is_created_between_two_pages_of_a_beginners_listing_is_written_as_a_table(
+    clock: ManualClock,
+) -> None:
+    store = PagedStore(clock)
+    table, other = Table.over(store, clock), Table.over(store, ManualClock(seed=1))
+    store.between = lambda: write_days(other, a=b"theirs")
+    transaction = table.begin(partition_by=["day"])
+    assert transaction.terms.scope is Scope.TABLE
+    stage(table, transaction, b"mine", {"day": "b"})
+    transaction.commit()
+    assert contents(table) == [b"mine", b"theirs"]
+
+
+@pytest.mark.parametrize("paged", [False, True])
+def test_a_reader_that_is_overtaken_by_the_creation_of_the_table_sees_no_pending_file(
+    clock: ManualClock, paged: bool
+) -> None:  # I1
+    store = PagedStore(clock)
+    table, other = Table.over(store, clock), Table.over(store, ManualClock(seed=1))
+
+    def begin_and_stage() -> None:
+        stage(other, other.begin(partition_by=["day"]), b"pending", {"day": "a"})
+
+    if paged:
+        store.between = begin_and_stage
+    else:
+        store.before = once("list_files", "*", begin_and_stage)
+    assert contents(table) == []
+
+
+def test_other_partition_columns_than_the_tables_are_refused(table: Table) -> None:
+    write_days(table, a=b"a1")
+    for partition_by in (["hour"], ["day", "hour"]):
+        with pytest.raises(SchemaMismatchError, match=r"partitioned by \['day'\]"):
+            table.begin(partition_by=partition_by)
+    for partition_by in ([], ["day"], ["DAY"]):  # case makes no difference
+        assert table.begin(partition_by=partition_by).terms.partition_columns == ("day",)
+
+
+@pytest.mark.parametrize("partition_by", [["_day"], [""], [".d"], ["a", "A"], ["a\0"]])
+def test_partition_columns_that_readers_would_skip_are_refused_and_nothing_is_written(
+    table: Table, store: MemoryStore, partition_by: list[str]
+) -> None:
+    with pytest.raises(InvalidInputError):
+        table.begin(partition_by=partition_by)
+    assert not store.objects
+
+
+def test_a_tid_that_somebody_else_has_is_not_taken(store: MemoryStore) -> None:  # I3
+    tids = {Table.over(store, ManualClock(seed=3)).begin().tid for _ in range(3)}  # the same time and chance
+    assert len(tids) == 3
+
+
+def test_tids_sort_by_the_time_of_begin(table: Table, clock: ManualClock) -> None:
+    tids = []
+    for _ in range(5):
+        tids.append(table.begin().tid)
+        clock.advance(timedelta(milliseconds=1))
+    assert tids == sorted(tids)
+
+
+class WithoutPutIfAbsent(MemoryStore):
+    """Ignores If-None-Match, as some gateways to S3 do."""
+
+    def put_if_absent(self, path: str, body: bytes) -> bool:
+        def put() -> bool:
+            self.put(path, body)
+            return True
+
+        return self._apply("put_if_absent", path, put)
+
+
+def test_a_store_that_ignores_put_if_absent_is_refused_and_nothing_is_left(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction_module, "_PROBED", set())
+    store = WithoutPutIfAbsent(clock)
+    for _ in range(2):
+        with pytest.raises(UnsupportedStoreError, match="conditional writes"):
+            Table.over(store, clock).begin()
+    assert not store.objects
+
+
+def test_a_table_on_a_store_that_ignores_put_if_absent_gets_no_marker(
+    table: Table, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(table)
+    broken = WithoutPutIfAbsent(clock)
+    broken.objects = dict(store.objects)
+    monkeypatch.setattr(transaction_module, "_PROBED", set())
+    with pytest.raises(UnsupportedStoreError):
+        Table.over(broken, clock).begin()
+    assert broken.objects == store.objects
+
+
+def test_every_store_in_memory_has_an_identity_of_its_own_so_that_each_is_probed() -> None:
+    seen = set()
+    for _ in range(50):
+        seen.add(MemoryStore().identity)  # each is freed before the next is made
+    assert len(seen) == 50
+
+
+# --- abort -------------------------------------------------------------------------------------------------------
+
+
+def test_abort_decides_first_and_then_deletes_the_files(table: Table, store: MemoryStore) -> None:  # I3
+    transaction = table.begin()
+    path = stage(table, transaction)
+    with calls_to(store) as calls:
+        transaction.abort()
+    assert calls == [("put_if_absent", f"_committed_{transaction.tid}"), ("delete", path)]
+    marker = decode_commit(store.get(f"_committed_{transaction.tid}"), where="")
+    assert marker.is_abort
+    assert not marker.added
+    assert not marker.removed
+    assert live(table) == set()
+    assert table.history() == []
+
+
+def test_abort_twice_is_fine(table: Table, store: MemoryStore) -> None:
+    transaction = table.begin()
+    transaction.abort()
+    with calls_to(store) as calls:
+        transaction.abort()
+    assert not calls
+
+
+def test_an_exception_in_the_block_aborts_and_deletes_the_files(table: Table, store: MemoryStore) -> None:
+    def fail() -> None:
+        with table.begin() as transaction:
+            stage(table, transaction)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        fail()
+    assert not data_files(store)
+    assert table.snapshot().tids == ()
+
+
+def test_the_end_of_the_block_commits_once(table: Table) -> None:
+    with table.begin() as transaction:
+        stage(table, transaction)
+        commit = transaction.commit()
+    with table.begin() as aborted:
+        stage(table, aborted)
+        aborted.abort()
+    assert live(table) == set(commit.added)
+
+
+def test_a_transaction_that_somebody_else_aborts_cannot_commit(table: Table, store: MemoryStore) -> None:  # I3, I5
+    transaction = table.begin()
+    path = stage(table, transaction)
+    table.abort(transaction.tid)
+    table.abort(transaction.tid)
+    with pytest.raises(TransactionAbortedError, match="aborted at 2026"):
+        transaction.commit()
+    assert live(table) == set()
+    assert path not in data_files(store)
+
+
+def test_a_committed_transaction_cannot_be_aborted_by_anybody(table: Table) -> None:  # I3
+    transaction = table.begin()
+    path = stage(table, transaction)
+    transaction.commit()
+    for abort in (transaction.abort, lambda: table.abort(transaction.tid), table.resume(transaction.terms).abort):
+        with pytest.raises(TransactionStateError, match="is committed"):
+            abort()
+    assert live(table) == {path}
+
+
+def test_abort_of_an_unknown_tid_is_refused(table: Table, store: MemoryStore) -> None:
+    write(table)
+    before = dict(store.objects)
+    with pytest.raises(InvalidInputError, match="no marker"):
+        table.abort("123")
+    assert store.objects == before
+
+
+# --- misuse and bad input ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decide", ["commit", "abort"])
+def test_a_decided_transaction_takes_nothing_more(table: Table, decide: str) -> None:
+    transaction = table.begin()
+    getattr(transaction, decide)()
+    misuses: list[Callable[[], object]] = [
+        transaction.new_file,
+        transaction.commit,
+        lambda: transaction.add([]),
+        lambda: transaction.remove([]),
+        lambda: transaction.replace_partition({}),
+    ]
+    for misuse in misuses:
+        with pytest.raises(TransactionStateError, match="begin a new one"):
+            misuse()
+
+
+def test_only_a_rewrite_removes_and_only_a_replacement_replaces(table: Table) -> None:
+    with pytest.raises(TransactionStateError, match="'append'"):
+        table.begin("append").remove(["x"])
+    with pytest.raises(TransactionStateError, match="'overwrite'"):
+        table.begin("overwrite").replace_partition({"day": "1"})
+
+
+def test_an_unknown_operation_is_refused(table: Table, store: MemoryStore) -> None:
+    with pytest.raises(InvalidInputError, match="'merge'"):
+        table.begin("merge")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError):
+        table.begin("abort")
+    assert not store.objects
+
+
+def test_a_new_file_that_was_not_written_is_named_and_nothing_commits(table: Table) -> None:
+    transaction = table.begin()
+    stage(table, transaction)
+    url = transaction.new_file()
+    with pytest.raises(TransactionStateError) as error:
+        transaction.commit()
+    assert url in str(error.value)
+    assert "1 of the files" in str(error.value)
+    assert live(table) == set()
+
+
+@pytest.mark.parametrize(
+    "partition", [{}, {"day": ""}, {"day": HIVE_NULL}, {"day": "a\0"}, {"hour": "1"}, {"day": "1", "hour": "1"}]
+)
+def test_partitions_that_a_directory_cannot_hold_are_refused(table: Table, partition: dict[str, str]) -> None:
+    transaction = table.begin(partition_by=["day"])
+    with pytest.raises(InvalidInputError, match="day"):
+        transaction.new_file(partition=partition)
+
+
+def test_a_partition_of_an_unpartitioned_table_is_refused(table: Table) -> None:
+    with pytest.raises(InvalidInputError, match="partition columns are"):
+        table.begin().new_file(partition={"day": "1"})
+
+
+@pytest.mark.parametrize("value", ["..", ".", "a/b", "../../etc", "%2F", "a=b", "\n", "ü 漢", "_x", " "])
+def test_partition_values_stay_inside_the_table_and_come_back_equal(table: Table, value: str) -> None:
+    transaction = table.begin(partition_by=["day"])
+    path = stage(table, transaction, partition={"day": value})
+    transaction.commit()
+    (file,) = table.snapshot().files
+    assert (file.path, file.partition) == (path, {"day": value})
+    assert path.count("/") == 1
+
+
+@pytest.mark.parametrize("path", ["../x.parquet", "/etc/x.parquet", "a//x.parquet", "_x.parquet", "_d/x.parquet", ""])
+def test_add_refuses_paths_that_no_reader_would_take_for_data_as_bad_input(table: Table, path: str) -> None:
+    with pytest.raises(InvalidInputError):
+        table.begin().add([FileInfo(path=path, size=1)])
+
+
+@pytest.mark.parametrize("suffix", ["/../x.parquet", "\n.parquet", "/"])
+def test_a_suffix_that_leads_elsewhere_is_refused_as_bad_input(table: Table, suffix: str) -> None:
+    with pytest.raises(InvalidInputError):
+        table.begin().new_file(suffix)
+
+
+def test_a_file_of_a_resumed_transaction_counts_like_any_other(table: Table) -> None:
+    transaction = table.begin()
+    path = stage(table, transaction)
+    elsewhere = table.resume(transaction.terms)
+    elsewhere.add([FileInfo(path=path, size=4)])
+    elsewhere.commit()
+    assert live(table) == {path}
+
+
+# --- the life of a transaction -----------------------------------------------------------------------------------
+
+
+def test_no_transaction_commits_after_seven_days(table: Table, store: MemoryStore, clock: ManualClock) -> None:
+    transaction = table.begin()
+    stage(table, transaction)
+    clock.advance(timedelta(days=7, seconds=1))
+    with pytest.raises(TransactionAbortedError, match="7 days"):
+        transaction.commit()
+    assert not data_files(store)
+    assert decode_commit(store.get(f"_committed_{transaction.tid}"), where="").is_abort
+
+
+def test_a_transaction_commits_until_seven_days_by_its_own_clock_whatever_the_time_of_day_says(
+    table: Table, clock: ManualClock
+) -> None:
+    transaction = table.begin()
+    clock.advance(timedelta(days=7))
+    clock.jump(timedelta(days=300))
+    transaction.commit()
+    assert table.snapshot().tids == (transaction.tid,)
+
+
+def test_a_transaction_that_grows_too_old_while_it_waits_for_its_turn_does_not_commit(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    write(table, bodies=[b"old"])
+    transaction = table.begin("overwrite")
+    stage(table, transaction, b"new")
+    store.after = once("put_if_absent", "_serial_*", lambda: clock.advance(timedelta(days=8)))
+    with pytest.raises(TransactionAbortedError, match="7 days"):
+        transaction.commit()
+    assert contents(table) == [b"old"]
+
+
+def test_a_commit_that_took_too_long_is_reported_as_unknown(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    transaction = table.begin()
+    stage(table, transaction)
+    store.after = once("put_if_absent", "_committed_*", lambda: clock.advance(timedelta(days=8)))
+    with pytest.raises(CommitStateUnknownError, match="dbio check"):
+        transaction.commit()
+    with pytest.raises(TransactionStateError, match="is committed"):
+        transaction.abort()
+    assert contents(table) == [b"rows"]
+
+
+# --- size of the marker ------------------------------------------------------------------------------------------
+
+
+def test_a_marker_that_would_be_too_large_leaves_its_statistics_out(table: Table, store: MemoryStore) -> None:
+    transaction = table.begin()
+    path = stage(table, transaction)
+    huge = Bounds("x" * MAX_BYTES, "y", 0)
+    transaction.add([FileInfo(path=path, size=4, rows=1, statistics={"text": huge})])
+    transaction.commit()
+    (file,) = table.history()[0].files
+    assert (file.size, file.rows, file.statistics) == (4, 1, None)
+    assert len(store.get(f"_committed_{transaction.tid}")) < 2000
+    assert live(table) == {path}
+
+
+@pytest.mark.parametrize("operation", ["append", "overwrite"])
+def test_a_marker_that_no_put_holds_is_refused_with_the_number_of_files(
+    table: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, operation: Operation
+) -> None:
+    write(table, bodies=[b"old"])
+    monkeypatch.setattr(transaction_module, "encode_commit", partial(encode_commit, limit_bytes=2000))
+    with pytest.raises(InvalidInputError, match="50 added"):
+        write(table, operation, bodies=[b"new"] * 50)
+    assert contents(table) == [b"old"]
+    assert len(data_files(store)) == 1
+    write(table, "overwrite", bodies=[b"new"])  # the turn is free
+    assert contents(table) == [b"new"]
+
+
+# --- schemas -----------------------------------------------------------------------------------------------------
+
+
+def schema_of(table: Table) -> Any:
+    schema = table.snapshot().schema
+    return schema and schema.json
+
+
+def turns(store: MemoryStore) -> int:
+    return sum(path.startswith("_serial_") for path in store.objects)
+
+
+def test_the_first_schema_takes_a_turn_and_appends_with_the_same_take_none(table: Table, store: MemoryStore) -> None:
+    write(table, schema=columns("a"))
+    assert turns(store) == 1
+    write(table, schema=columns("a"))
+    write(table)
+    assert turns(store) == 1
+    assert schema_of(table) == columns("a")
+    assert all(commit.schema == columns("a") for commit in table.history())
+
+
+def test_a_write_without_schema_takes_no_turn(table: Table, store: MemoryStore) -> None:
+    write(table)
+    assert turns(store) == 0
+    assert schema_of(table) is None
+
+
+def test_of_two_first_writers_with_different_schemas_the_second_has_a_conflict(table: Table) -> None:
+    first, second = table.begin(), table.begin()
+    stage(table, first, b"first")
+    stage(table, second, b"second")
+    first.commit(columns("a"))
+    with pytest.raises(CommitConflictError, match="schema"):
+        second.commit(columns("b"))
+    assert contents(table) == [b"first"]
+    assert schema_of(table) == columns("a")
+
+
+def test_two_first_writers_with_one_schema_both_commit(table: Table) -> None:
+    first, second = table.begin(), table.begin()
+    stage(table, first, b"first")
+    stage(table, second, b"second")
+    second.commit(columns("a"))
+    first.commit(columns("a"))
+    assert contents(table) == [b"first", b"second"]
+    assert schema_of(table) == columns("a")
+
+
+def test_two_changes_of_schema_at_once_are_a_conflict_for_the_second(table: Table) -> None:
+    write(table, schema=columns("a"))
+    first, second = table.begin(), table.begin()
+    first.commit(columns("a", "b"))
+    with pytest.raises(CommitConflictError, match="schema"):
+        second.commit(columns("a", "c"))
+    assert schema_of(table) == columns("a", "b")
+
+
+def test_two_equal_changes_of_schema_at_once_agree(table: Table) -> None:
+    write(table, schema=columns("a"))
+    first, second = table.begin(), table.begin()
+    first.commit(columns("a", "b"))
+    second.commit(columns("a", "b"))
+    assert schema_of(table) == columns("a", "b")
+
+
+def test_a_change_of_schema_loses_against_an_overwrite_with_another(table: Table) -> None:
+    write(table, schema=columns("a"))
+    merging = table.begin()
+    write(table, "overwrite", schema=columns("z"))
+    with pytest.raises(CommitConflictError, match="schema"):
+        merging.commit(columns("a", "b"))
+    assert schema_of(table) == columns("z")
+
+
+def test_an_overwrite_sets_its_own_schema_whatever_was_changed_meanwhile(table: Table) -> None:
+    write(table, schema=columns("a"))
+    overwriting = table.begin("overwrite")
+    write(table, schema=columns("a", "b"))
+    overwriting.commit(columns("a"))
+    assert schema_of(table) == columns("a")
+    assert live(table) == set()
+
+
+def test_a_blind_append_beside_a_change_records_the_schema_that_it_saw_and_changes_nothing(table: Table) -> None:
+    write(table, schema=columns("a"))
+    append = table.begin()
+    stage(table, append, b"older")
+    write(table, "overwrite", bodies=[b"new"], schema=columns("b"))
+    commit = append.commit(columns("a"))
+    assert commit.schema == columns("a")
+    assert schema_of(table) == columns("b")
+    assert contents(table) == [b"new", b"older"]
+    assert table.begin().terms.schema == table.snapshot().schema
+
+
+def test_an_idempotent_append_beside_a_change_keeps_the_change(table: Table) -> None:
+    write(table, schema=columns("a"))
+    append = table.begin(app=("job", 1))
+    write(table, "overwrite", schema=columns("b"))
+    append.commit(columns("a"))
+    assert schema_of(table) == columns("b")
+
+
+def test_an_overwrite_without_schema_keeps_the_tables(table: Table) -> None:
+    write(table, schema=columns("a"))
+    write(table, "overwrite")
+    assert schema_of(table) == columns("a")
+
+
+def test_a_beginner_sees_the_last_schema_whatever_came_after_it(table: Table) -> None:
+    write(table, schema=columns("a"))
+    steps: list[Callable[[], object]] = [
+        lambda: write(table),
+        lambda: write(table, "overwrite"),
+        lambda: table.begin("overwrite").abort(),
+        lambda: write(table, app=("job", 1)),
+        lambda: write(table, app=("job", 1)),  # skipped: a turn that ends with an abort
+        lambda: [table.begin().abort() for _ in range(5)],
+        lambda: write(table),
+    ]
+    for step in steps:
+        step()
+        seen = table.begin().terms.schema
+        assert seen is not None
+        assert seen.json == columns("a")
+    write(table, schema=columns("a", "b"))
+    seen = table.begin().terms.schema
+    assert seen is not None
+    assert seen.json == columns("a", "b")
+
+
+def test_a_beginner_beside_an_undecided_change_sees_the_schema_before_it(table: Table, store: MemoryStore) -> None:
+    write(table, schema=columns("a"))
+    changing, seen = table.begin("overwrite"), []
+    store.after = once("put_if_absent", "_serial_*", lambda: seen.append(table.begin().terms.schema))
+    changing.commit(columns("b"))
+    assert seen[0] is not None
+    assert (seen[0].json, seen[0].turn) == (columns("a"), 1)
+
+
+# --- costs -------------------------------------------------------------------------------------------------------
+
+
+def cost(store: MemoryStore, action: Callable[[], object]) -> list[tuple[str, str]]:
+    """The calls of the action to the log, without the tids and numbers in the paths."""
+    with calls_to(store) as calls:
+        action()
+    return [(operation, path.rstrip("0123456789")) for operation, path in calls if not path.startswith("part-")]
+
+
+@pytest.fixture
+def used(table: Table, clock: ManualClock) -> Table:
+    """A table with twenty commits, on a clock that moves on by a second with each write."""
+    for _ in range(20):
+        write_later(table, clock)
+    return table
+
+
+def write_later(
+    table: Table, clock: ManualClock, operation: Operation = "append", *, column: str = "a", app: Any = None
+) -> None:
+    clock.advance(timedelta(seconds=1))
+    write(table, operation, app=app, schema=columns(column))
+
+
+APPEND = [
+    ("list_log", ""),
+    ("get", "_dbio_table"),
+    ("get", "_committed_"),
+    ("put_if_absent", "_started_"),
+    ("put_if_absent", "_committed_"),
+]
+
+
+def test_an_append_to_an_existing_table_costs_five_requests_and_once_a_probe(
+    used: Table, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert cost(store, lambda: write_later(used, clock)) == APPEND
+    monkeypatch.setattr(transaction_module, "_PROBED", set())
+    probing = [*APPEND[:4], ("put_if_absent", "_started_"), *APPEND[4:]]
+    assert cost(store, lambda: write_later(used, clock)) == probing
+    assert cost(store, lambda: write_later(used, clock)) == APPEND
+
+
+@pytest.mark.parametrize(
+    "last", [{"operation": "overwrite"}, {"operation": "overwrite", "column": "b"}, {"app": ("job", 1)}]
+)
+def test_an_append_after_a_turn_costs_no_more(
+    used: Table, store: MemoryStore, clock: ManualClock, last: dict[str, Any]
+) -> None:
+    write_later(used, clock, **last)
+    column = last.get("column", "a")
+    assert cost(store, lambda: write_later(used, clock, column=column)) == APPEND
+
+
+def test_an_append_after_an_overwrite_that_took_longer_than_three_appends_costs_no_more(
+    used: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    overwrite = used.begin("overwrite")
+    for _ in range(3):
+        write_later(used, clock)
+    clock.advance(timedelta(seconds=1))
+    overwrite.commit(columns("a"))
+    assert cost(store, lambda: write_later(used, clock)) == APPEND
+
+
+def test_appends_after_an_aborted_turn_cost_no_more_once_one_of_them_has_committed(
+    used: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    for _ in range(2):
+        write_later(used, clock, app=("job", 1))  # the second is skipped: its turn ends with an abort
+    write_later(used, clock)
+    assert cost(store, lambda: write_later(used, clock)) == APPEND
+
+
+def test_an_append_to_a_table_without_schema_costs_the_same_however_many_commits_there_are(
+    table: Table, store: MemoryStore
+) -> None:
+    costs = [len(cost(store, lambda: write(table))) for _ in range(12)]
+    assert costs[-1] == costs[5]
+
+
+# --- what is on disk ---------------------------------------------------------------------------------------------
+
+
+def test_a_marker_is_json_that_any_dbio_reader_takes(table: Table, store: MemoryStore) -> None:
+    old = list(write(table).added)
+    commit = write(table, "overwrite", app=("job", 3), schema=columns("a"))
+    body = json.loads(store.get(f"_committed_{commit.tid}"))
+    assert set(body) == {"added", "removed", "dbio_commit"}
+    assert (body["added"], body["removed"]) == (list(commit.added), old)
+    ours = body["dbio_commit"]
+    assert (ours["version"], ours["operation"], ours["turn"]) == (1, "overwrite", 1)
+    assert ours["app"] == {"id": "job", "version": 3}
+    assert ours["schema"] == columns("a")
+
+
+def test_everything_that_decides_lies_at_the_root_under_an_underscore(table: Table, store: MemoryStore) -> None:
+    write_days(table, a=b"a1")
+    write_days(table, "overwrite", b=b"b1")
+    assert {path for path in store.objects if path not in data_files(store)} == {
+        entry.path for entry in store.list_log()
+    }
+    assert store.get(f"_started_{table.snapshot().tids[0]}") == b""
+
+
+def test_begin_at_a_path_without_anything_creates_a_table_that_reads_as_empty(table: Table) -> None:
+    with pytest.raises(TableNotFoundError):
+        table.snapshot()
+    table.begin(partition_by=["day"])
+    snapshot = table.snapshot()
+    assert (snapshot.files, snapshot.partition_columns, snapshot.scope) == ((), ("day",), Scope.TABLE)

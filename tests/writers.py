@@ -1,0 +1,119 @@
+"""Small writers for the tests of transactions: files of a few bytes, no Spark, no Parquet; and faults to put in a store."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+
+from dbio_commit import Commit, Table, TableNotFoundError, Transaction
+from dbio_commit.markers import Operation
+from dbio_commit.testing import ManualClock, MemoryStore, Step
+
+Partition = Mapping[str, str | None]
+
+
+def stage(table: Table, transaction: Transaction, body: bytes = b"rows", partition: Partition | None = None) -> str:
+    """Writes one file of the transaction; returns its path from the root."""
+    path = transaction.new_file(partition=partition).removeprefix(f"{table.url}/")
+    with table.store.open_write(path) as stream:
+        stream.write(body)
+    return path
+
+
+def write(
+    table: Table,
+    operation: Operation = "append",
+    *,
+    bodies: Sequence[bytes] = (b"rows",),
+    app: tuple[str, int] | None = None,
+    schema: Mapping[str, object] | None = None,
+) -> Commit:
+    """A whole write of a file for each body, to a table without partitions."""
+    transaction = table.begin(operation, app=app)
+    for body in bodies:
+        stage(table, transaction, body)
+    return transaction.commit(schema)
+
+
+def write_days(table: Table, operation: Operation = "append", **days: bytes) -> Commit:
+    """A whole write of a file for each day, to a table that is partitioned by day."""
+    transaction = table.begin(operation, partition_by=["day"])
+    for day, body in days.items():
+        stage(table, transaction, body, {"day": day})
+    return transaction.commit()
+
+
+def live(table: Table) -> set[str]:
+    """The paths of the live files."""
+    return {file.path for file in table.snapshot().files}
+
+
+def contents(table: Table) -> list[bytes]:
+    """What a reader sees: the bodies of the live files, sorted. Nothing where there is no table yet."""
+    try:
+        files = table.snapshot().files
+    except TableNotFoundError:
+        return []
+    return sorted(table.store.get(file.path) for file in files)
+
+
+def data_files(store: MemoryStore) -> set[str]:
+    """Every data file in the store, live or not."""
+    return {path for path in store.objects if not path.rpartition("/")[2].startswith("_")}
+
+
+def fail_with(error: BaseException, operation: str, pattern: str, *, times: int | None = 1) -> Step:
+    """A step that raises at calls of the operation on such paths; `times` None is always."""
+    left = [times]
+
+    def step(called: str, path: str) -> None:
+        if called == operation and fnmatchcase(path, pattern) and left[0] != 0:
+            left[0] = None if left[0] is None else left[0] - 1
+            raise error
+
+    return step
+
+
+def once(operation: str, pattern: str, action: Callable[[], object]) -> Step:
+    """A step that does something at the first call of the operation on such a path; what it does is not intercepted."""
+    done: list[bool] = []
+
+    def step(called: str, path: str) -> None:
+        if called == operation and fnmatchcase(path, pattern) and not done:
+            done.append(True)
+            action()
+
+    return step
+
+
+def heal(store: MemoryStore) -> None:
+    """No more faults."""
+    store.before = store.after = lambda operation, path: None
+
+
+@contextmanager
+def calls_to(store: MemoryStore) -> Iterator[list[tuple[str, str]]]:
+    """Collects the calls to the store: (operation, path)."""
+    calls: list[tuple[str, str]] = []
+    before, store.before = store.before, lambda operation, path: calls.append((operation, path))
+    try:
+        yield calls
+    finally:
+        store.before = before
+
+
+class WakingClock(ManualClock):
+    """A manual clock on which somebody acts while others sleep: `at` a time in seconds, once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._alarms: list[tuple[float, Callable[[], object]]] = []
+
+    def at(self, monotonic_s: float, action: Callable[[], object]) -> None:
+        self._alarms.append((monotonic_s, action))
+
+    def sleep(self, duration_s: float) -> None:
+        super().sleep(duration_s)
+        due = [alarm for alarm in self._alarms if alarm[0] <= self.monotonic()]
+        self._alarms = [alarm for alarm in self._alarms if alarm not in due]
+        for _, action in due:
+            action()
