@@ -9,10 +9,18 @@ from dbio_commit import names
 from dbio_commit.clock import Clock
 from dbio_commit.errors import InvalidInputError, TableNotFoundError
 from dbio_commit.markers import CommitMarker, FileInfo, unpack_files
-from dbio_commit.snapshot import Scope, read_descriptor, read_markers, read_snapshot
+from dbio_commit.snapshot import (
+    Scope,
+    agreed_log,
+    check_directories,
+    read_descriptor,
+    read_markers,
+    until_quiet,
+)
 from dbio_commit.state import (
     UNKNOWN_SIZE,
     Commit,
+    Directory,
     Entry,
     Garbage,
     Log,
@@ -21,6 +29,7 @@ from dbio_commit.state import (
     merge_directories,
     parse_directories,
     parse_log,
+    visible_files,
 )
 from dbio_commit.store import Store
 
@@ -74,23 +83,32 @@ class CheckReport:
 
 def check_table(store: Store, clock: Clock) -> CheckReport:
     """Reads every marker and lists every file; changes nothing. Raises as `read_snapshot` does."""
-    snapshot = read_snapshot(store, clock, ignore_corrupt_markers=True)
+    return until_quiet(store, lambda: _check(store, clock))
+
+
+def _check(store: Store, clock: Clock) -> CheckReport:
     entries = store.list_files()
-    found = {entry.path: entry.size for entry in entries}
-    scopes = _scopes(snapshot.scope, entries)
-    markers, corrupt = read_markers(store, [entry for _, log in scopes.values() for entry in log.committed.values()])
-    live = {file.path for file in snapshot.files}
+    scope, directories = _directories(store, entries)
+    logs = [directory.log for directory in directories.values()]
+    markers, corrupt = read_markers(store, [e for log in logs for e in log.committed.values()], scope=scope)
+    live: set[str] = set()
     expected: dict[str, int] = {}
     garbage: dict[Garbage, list[Entry]] = {}
-    for directory, (inside, log) in scopes.items():
+    for path, directory in directories.items():
+        log = directory.log
         own = {tid: markers[entry.path] for tid, entry in log.committed.items() if entry.path in markers}
-        expected |= _expected(directory, own.values())
-        from_root = {tid: merge_directories({directory: marker}) for tid, marker in own.items()}
-        for reason, useless in classify(inside, live=live, log=log, markers=from_root).items():
+        named = _expected(path, own.values())
+        expected |= named
+        live |= named.keys() if scope is Scope.TABLE else {file.path for file in visible_files(directory, own)}
+        from_root = {tid: merge_directories({path: marker}) for tid, marker in own.items()}
+        for reason, useless in classify(directory.files.values(), live=live, log=log, markers=from_root).items():
             garbage.setdefault(reason, []).extend(useless)
+    found = {entry.path: entry.size for entry in entries}
+    overlooked = store.stat_many([path for path in expected if path not in found])  # committed since that listing
+    found |= {entry.path: entry.size for entry in overlooked if entry}
     return CheckReport(
         url=store.url,
-        scope=snapshot.scope,
+        scope=scope,
         live_files=len(live),
         live_size=sum(found.get(path, 0) for path in live),
         missing=sorted(expected.keys() - found.keys()),
@@ -101,17 +119,27 @@ def check_table(store: Store, clock: Clock) -> CheckReport:
             if size != UNKNOWN_SIZE and found.get(path, size) != size
         ],
         corrupt={path: str(error) for path, error in corrupt.items()},
-        pending=_pending((log for _, log in scopes.values()), entries, clock.now()),
+        pending=_pending(logs, entries, clock.now()),
         garbage=garbage,
     )
 
 
-def _scopes(scope: Scope, entries: Sequence[Entry]) -> dict[str, tuple[Sequence[Entry], Log]]:
-    """By the directory whose markers decide: the entries that they decide about, and those markers."""
-    if scope is Scope.TABLE:
-        return {"": (entries, parse_log(entry for entry in entries if "/" not in entry.path))}
+def _directories(store: Store, entries: Sequence[Entry]) -> tuple[Scope, dict[str, Directory]]:
+    """By the directory whose markers decide: the files that they decide about, and those markers.
+
+    The log of a table is read after its files were listed, so that no commit in between makes them look like garbage.
+    """
+    log = parse_log(store.list_log())
+    if log.descriptor is not None:
+        log = agreed_log(store, log)
+        read_descriptor(store, log)
+        files = {entry.path: entry for entry in entries if names.is_data_file(entry.path)}
+        return Scope.TABLE, {"": Directory("", files, log, uncommitted=frozenset())}
     directories = parse_directories(entries)
-    return {path: (list(directory.files.values()), directory.log) for path, directory in directories.items()}
+    check_directories(store, directories)
+    if is_empty(directories):
+        raise TableNotFoundError(f"there is no table at {store.url}; check the path")
+    return Scope.DIRECTORY, directories
 
 
 def _expected(directory: str, markers: Iterable[CommitMarker]) -> dict[str, int]:
@@ -177,7 +205,7 @@ def inspect_transaction(store: Store, tid: str) -> TransactionReport:
 
     Raises InvalidInputError where there is no marker of it, TableNotFoundError, CorruptMarkerError.
     """
-    logs = _logs(store)
+    scope, logs = _logs(store)
     started = {path: log.started[tid] for path, log in logs.items() if tid in log.started}
     decided = {path: log.committed[tid] for path, log in logs.items() if tid in log.committed}
     if not started and not decided:
@@ -185,7 +213,7 @@ def inspect_transaction(store: Store, tid: str) -> TransactionReport:
             f"{store.url} has no marker of a transaction {tid!r}; `dbio log` lists what is committed, `dbio check` "
             "what is pending"
         )
-    found, corrupt = read_markers(store, decided.values())
+    found, corrupt = read_markers(store, decided.values(), scope=scope)
     if corrupt:
         raise next(iter(corrupt.values()))
     markers = {path: found[entry.path] for path, entry in decided.items()}
@@ -205,16 +233,16 @@ def inspect_transaction(store: Store, tid: str) -> TransactionReport:
     )
 
 
-def _logs(store: Store) -> dict[str, Log]:
+def _logs(store: Store) -> tuple[Scope, dict[str, Log]]:
     """The logs that decide, by the directory that they decide about."""
     log = parse_log(store.list_log())
     if log.descriptor is not None:
         read_descriptor(store, log)  # refuses what a later version wrote
-        return {"": log}
+        return Scope.TABLE, {"": log}
     directories = parse_directories(store.list_files())
     if is_empty(directories):
         raise TableNotFoundError(f"there is no table at {store.url}; check the path")
-    return {path: directory.log for path, directory in directories.items()}
+    return Scope.DIRECTORY, {path: directory.log for path, directory in directories.items()}
 
 
 def _state(*, committed: bool, pending: bool) -> TransactionState:

@@ -3,10 +3,12 @@
 Follows PROTOCOL.md 3.4 where there is a descriptor, and section 2 where there is none. Writes nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cache
+from typing import TypeVar
 
 from dbio_commit import names
 from dbio_commit.clock import Clock
@@ -42,6 +44,8 @@ from dbio_commit.state import (
     visible_files,
 )
 from dbio_commit.store import Store
+
+_T = TypeVar("_T")
 
 _ATTEMPTS = 100
 """How often a read starts again because commits or vacuum overtook it, before it gives up."""
@@ -98,14 +102,21 @@ def read_snapshot(store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corr
     Raises TableNotFoundError where there is nothing, CorruptMarkerError (unless told to ignore corrupt markers, whose
     transactions then count as pending), UnsupportedTableError, InvalidInputError for an impossible `as_of`.
     """
+
+    def read() -> Snapshot:
+        log = parse_log(store.list_log())
+        if log.descriptor is None:
+            return _read_directories(store, clock, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
+        return _read_table(store, log, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
+
+    return until_quiet(store, read)
+
+
+def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
+    """What `read` returns once it finds every marker that it had listed: vacuum may purge one in between."""
     for _ in range(_ATTEMPTS):
-        try:
-            log = parse_log(store.list_log())
-            if log.descriptor is None:
-                return _read_directories(store, clock, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
-            return _read_table(store, log, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
-        except ObjectNotFoundError:
-            continue  # vacuum purged a marker between our listing and our reading it
+        with suppress(ObjectNotFoundError):
+            return read()
     raise StoreError(f"{store.url} changed under each of {_ATTEMPTS} attempts to read it; try again when it is quieter")
 
 
@@ -113,9 +124,9 @@ def read_snapshot(store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corr
 
 
 def _read_table(store: Store, log: Log, *, as_of: AsOf, ignore_corrupt: bool) -> Snapshot:
-    log = _agreed_log(store, log)
+    log = agreed_log(store, log)
     descriptor = read_descriptor(store, log)
-    markers = _read_valid(store, log.committed.values(), ignore_corrupt=ignore_corrupt)
+    markers = _read_valid(store, log.committed.values(), scope=Scope.TABLE, ignore_corrupt=ignore_corrupt)
     decided = [
         Decided(entry.modified, tid, markers[entry.path])
         for tid, entry in log.committed.items()
@@ -125,13 +136,13 @@ def _read_table(store: Store, log: Log, *, as_of: AsOf, ignore_corrupt: bool) ->
     return Snapshot(
         url=store.url,
         scope=Scope.TABLE,
-        files=_with_sizes(store, live_files(commits, where=store.url)),
+        files=_with_sizes(store, live_files(commits)),
         partition_columns=tuple(descriptor.partition_columns),
         commits=tuple(commits),
     )
 
 
-def _agreed_log(store: Store, log: Log) -> Log:
+def agreed_log(store: Store, log: Log) -> Log:
     """Lists until two listings in a row agree: the state is then the one between the two (I6)."""
     for _ in range(_ATTEMPTS):
         again = parse_log(store.list_log())
@@ -152,7 +163,7 @@ def read_descriptor(store: Store, log: Log) -> Descriptor:
 
 
 def read_markers(
-    store: Store, entries: Iterable[Entry]
+    store: Store, entries: Iterable[Entry], *, scope: Scope
 ) -> tuple[dict[str, CommitMarker], dict[str, CorruptMarkerError]]:
     """The commit markers, and what is wrong with those that are corrupt, by path; read in parallel."""
     corrupt: dict[str, CorruptMarkerError] = {}
@@ -164,17 +175,41 @@ def read_markers(
             corrupt[entry.path] = CorruptMarkerError(
                 f"{store.url_of(entry.path)} has {entry.size} bytes, and no writer writes over {MAX_BYTES}; inspect it"
             )
+    check_scope = _check_visible if scope is Scope.TABLE else _check_local
     markers: dict[str, CommitMarker] = {}
     for path, body in zip(paths, store.get_many(paths), strict=True):
         try:
-            markers[path] = decode_commit(body, where=store.url_of(path))
+            marker = decode_commit(body, where=store.url_of(path))
+            check_scope(marker, where=store.url_of(path))
+            markers[path] = marker
         except CorruptMarkerError as error:
             corrupt[path] = error
     return markers, corrupt
 
 
-def _read_valid(store: Store, entries: Iterable[Entry], *, ignore_corrupt: bool) -> dict[str, CommitMarker]:
-    markers, corrupt = read_markers(store, entries)
+def _check_visible(marker: CommitMarker, *, where: str) -> None:
+    """In the table scope, markers add only what readers take for data."""
+    visible = cache(names.is_data_file)
+    for path in marker.added:
+        directory, name = names.split(path)
+        if name[0] in "._" or (directory and not visible(directory)):
+            raise CorruptMarkerError(f"{where} adds {path[:200]!r}, which readers skip by its name. Inspect it")
+
+
+def _check_local(marker: CommitMarker, *, where: str) -> None:
+    """In the directory scope, markers name files of their own directory only."""
+    for name in (*marker.added, *marker.removed):
+        if "/" in name:
+            raise CorruptMarkerError(
+                f"{where} names {name[:200]!r}, which lies in another directory; without a {names.DESCRIPTOR} at the "
+                "root a marker speaks of its own directory only. Inspect it"
+            )
+
+
+def _read_valid(
+    store: Store, entries: Iterable[Entry], *, scope: Scope, ignore_corrupt: bool
+) -> dict[str, CommitMarker]:
+    markers, corrupt = read_markers(store, entries, scope=scope)
     if corrupt and not ignore_corrupt:
         raise next(iter(corrupt.values()))
     return markers
@@ -221,6 +256,8 @@ def read_turn(store: Store, number: int) -> str | None:
 
 def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt: bool) -> Snapshot:
     directories = parse_directories(store.list_files())
+    if (root := directories.get("")) and root.log.descriptor:  # created since the log was listed
+        return _read_table(store, root.log, as_of=as_of, ignore_corrupt=ignore_corrupt)
     check_directories(store, directories)
     if is_empty(directories):
         raise TableNotFoundError(
@@ -228,8 +265,7 @@ def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt
         )
     logs = [directory.log for directory in directories.values()]
     entries = [entry for log in logs for entry in log.committed.values()]
-    markers = _read_valid(store, entries, ignore_corrupt=ignore_corrupt)
-    _check_local(store, markers)
+    markers = _read_valid(store, entries, scope=Scope.DIRECTORY, ignore_corrupt=ignore_corrupt)
     commits = committed_by(_decided(directories, markers), as_of)
     counted = {commit.tid for commit in commits}
     files: list[DataFile] = []
@@ -257,17 +293,6 @@ def check_directories(store: Store, directories: Mapping[str, Directory]) -> Non
             raise InvalidInputError(
                 f"{store.url} is no table, but holds one: {store.url_of(path)}; read and write that by its own path"
             )
-
-
-def _check_local(store: Store, markers: Mapping[str, CommitMarker]) -> None:
-    """In the directory scope, markers name files of their own directory only."""
-    for path, marker in markers.items():
-        for name in (*marker.added, *marker.removed):
-            if "/" in name:
-                raise CorruptMarkerError(
-                    f"{store.url_of(path)} names {name[:200]!r}, which lies in another directory; without a "
-                    f"{names.DESCRIPTOR} at the root a marker speaks of its own directory only. Inspect it"
-                )
 
 
 def _decided(directories: Mapping[str, Directory], markers: Mapping[str, CommitMarker]) -> Sequence[Decided]:

@@ -6,13 +6,13 @@ and 3.1 to 3.5 (table scope).
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
 from typing import Any, NamedTuple
 
 from dbio_commit import names
-from dbio_commit.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.errors import InvalidInputError
 from dbio_commit.markers import CommitMarker, FileInfo, unpack_files
 from dbio_commit.names import Kind, Partition
 
@@ -150,37 +150,19 @@ def parse_log(entries: Iterable[Entry]) -> Log:
 # --- table scope --------------------------------------------------------------------------------------------------
 
 
-def live_files(commits: Iterable[Decided], *, where: str) -> tuple[DataFile, ...]:
-    """All that was added less all that was removed, in the order of commits; `where` is the table's URL.
-
-    Raises CorruptMarkerError where a commit adds a name that no reader would take for data.
-    """
+def live_files(commits: Iterable[Decided]) -> tuple[DataFile, ...]:
+    """All that was added less all that was removed, in the order of commits."""
     commits = sorted(commits, key=lambda commit: commit[:2])
     removed = {path for commit in commits for path in commit.marker.removed}
     live: dict[str, DataFile] = {}
     partition_of = cache(names.parse_partition)
-    check = cache(lambda directory: _check_data_directory(directory, where=where))
     for _, tid, marker in commits:
         sizes = marker.dbio_commit.files.size if marker.dbio_commit and marker.dbio_commit.files else None
         for i, path in enumerate(marker.added):
-            directory, name = names.split(path)
-            if name[0] in "._":
-                _refuse_hidden(path, where=where)
-            check(directory)
             if path not in removed:
-                live[path] = DataFile(path, sizes[i] if sizes else UNKNOWN_SIZE, tid, partition_of(directory))
+                partition = partition_of(names.split(path)[0])
+                live[path] = DataFile(path, sizes[i] if sizes else UNKNOWN_SIZE, tid, partition)
     return tuple(live.values())
-
-
-def _check_data_directory(directory: str, *, where: str) -> None:
-    if directory and not names.is_data_file(directory):
-        _refuse_hidden(directory, where=where)
-
-
-def _refuse_hidden(path: str, *, where: str) -> None:
-    raise CorruptMarkerError(
-        f"a commit marker of {where} adds {path!r}, which readers skip by its name; inspect it with `dbio check`"
-    )
 
 
 class TableSchema(NamedTuple):
@@ -240,7 +222,7 @@ def _bound(commits: Iterable[Decided], as_of: datetime | str) -> tuple[datetime,
             ) from None
     if as_of.tzinfo is None:
         raise InvalidInputError(f"as_of={as_of.isoformat()} has no time zone; add one, such as +00:00")
-    return as_of.astimezone(UTC), _LAST
+    return as_of, _LAST  # in its own zone: UTC cannot hold the ends of others' years 1 and 9999
 
 
 # --- directory scope ----------------------------------------------------------------------------------------------
@@ -304,9 +286,17 @@ def settle(first: Directory, second: Directory | None) -> Directory:
     """
     if second is None:
         return replace(first, files={})
-    new = {tid for name in second.files if name not in first.files and (tid := names.parse_data_file(name))}
-    later = (new | second.log.committed.keys()) - first.log.committed.keys()
-    return replace(second, log=first.log, uncommitted=first.uncommitted | second.uncommitted | later)
+    committed = first.log.committed.keys()
+
+    def is_later(name: str) -> bool:
+        return name not in first.files and (tid := names.parse_data_file(name)) is not None and tid not in committed
+
+    return replace(
+        second,
+        files={name: entry for name, entry in second.files.items() if not is_later(name)},
+        log=first.log,
+        uncommitted=first.uncommitted | second.uncommitted | (second.log.committed.keys() - committed),
+    )
 
 
 def visible_files(directory: Directory, markers: Mapping[str, CommitMarker]) -> tuple[DataFile, ...]:
@@ -335,8 +325,9 @@ def visible_files(directory: Directory, markers: Mapping[str, CommitMarker]) -> 
 
 def merge_directories(markers: Mapping[str, CommitMarker]) -> CommitMarker:
     """One marker, with paths from the root, for a transaction that has a marker in each of several directories."""
+    # Aborted in some directories only: committed all the same.
+    markers = {directory: marker for directory, marker in markers.items() if not marker.is_abort} or markers
     infos = [marker.dbio_commit for marker in markers.values() if marker.dbio_commit]
-    infos.sort(key=lambda info: info.operation == "abort")  # aborted in some directories only: committed all the same
     return CommitMarker(
         added=[names.join(directory, name) for directory, marker in markers.items() for name in marker.added],
         removed=[names.join(directory, name) for directory, marker in markers.items() for name in marker.removed],

@@ -451,6 +451,8 @@ def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
     directories = parse_directories(store.list_files())
     if is_empty(directories):
         return Target(scope=None)
+    if (root := directories.get("")) and root.log.descriptor:  # created since the log was listed
+        return look(store, clock, must_create=must_create)
     check_directories(store, directories)
     if must_create:
         raise TableExistsError(table_exists(store))

@@ -1,4 +1,4 @@
-"""Small writers for the tests of transactions: files of a few bytes, no Spark, no Parquet; and faults to put in a store."""
+"""Small writers for the tests of transactions: files of a few bytes, without Spark or Parquet; and faults for a store."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

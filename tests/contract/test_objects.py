@@ -27,7 +27,6 @@ NAMES = [
     "naïve-日本-😀",
     "[a]*{b}",
     "~tilde,comma;semi@at!$()",
-    "back\\slash",
 ]
 
 

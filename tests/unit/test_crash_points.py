@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -254,7 +255,7 @@ def test_a_reader_sees_exactly_the_old_or_the_new_state(name: str, on: str) -> N
         seen.append(contents(scene.table))
         assert seen[-1] in (scene.old, scene.new)
         check_consistent(scene)
-    changes = sum(a != b for a, b in zip(seen, seen[1:], strict=False))
+    changes = sum(a != b for a, b in pairwise(seen))
     assert changes == (0 if name == "give_up" else 1)  # one call commits, all before it change nothing
 
 
@@ -346,6 +347,7 @@ def test_a_waiter_that_is_killed_while_it_waits_holds_up_nobody(not_probed: None
 
 
 # --- in the directory scope --------------------------------------------------------------------------------------
+
 
 def by_day(table: Table) -> dict[str | None, list[bytes]]:
     days: dict[str | None, list[bytes]] = {}

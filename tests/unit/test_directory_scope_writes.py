@@ -1,4 +1,4 @@
-"""Writes to directories that DBIO wrote: what they leave there is what DBIO would, and DBIO's rules read it (section 2).
+"""Writes to directories that DBIO wrote: what they leave is what DBIO would, and its own rules read it (section 2).
 
 The rules are written down here once more, independently of the package.
 """
@@ -431,10 +431,15 @@ def test_abort_after_a_commit_whose_answers_were_lost_deletes_no_live_file(
 
 def test_an_interrupt_after_the_commit_landed_deletes_no_live_file(table: Table, store: MemoryStore) -> None:  # I9
     dbio_wrote(store, directories=("",))
+
+    def work() -> None:
+        with table.begin() as transaction:
+            stage(table, transaction, b"new")
+            transaction.commit()
+
     store.after = fail_with(KeyboardInterrupt(), "put_if_absent", "_committed_*")
-    with pytest.raises(KeyboardInterrupt), table.begin() as transaction:
-        stage(table, transaction, b"new")
-        transaction.commit()
+    with pytest.raises(KeyboardInterrupt):
+        work()
     check_nothing_is_lost(table, store)
     assert b"new" in contents(table)
 

@@ -1,4 +1,4 @@
-"""What listings and markers add up to, against naive models of the protocol. No store: reading is in `test_snapshot`."""
+"""What listings and markers add up to, against naive models. No store: reading is in `test_snapshot`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -74,9 +74,9 @@ def histories(draw: st.DrawFn) -> list[Decided]:
 def test_live_files_are_all_added_less_all_removed_in_whatever_order_they_come(history: list[Decided]) -> None:
     added = {path for commit in history for path in commit.marker.added}
     removed = {path for commit in history for path in commit.marker.removed}
-    live = [file.path for file in live_files(history, where="t")]
+    live = [file.path for file in live_files(history)]
     assert sorted(live) == sorted(added - removed)  # each of them once
-    assert live_files(list(reversed(history)), where="t") == live_files(history, where="t")
+    assert live_files(list(reversed(history))) == live_files(history)
 
 
 @given(histories(), st.data())
@@ -97,7 +97,7 @@ def test_commits_are_ordered_by_the_time_of_their_marker_then_by_tid() -> None:
 
 def test_a_path_that_two_commits_add_is_live_once() -> None:
     commits = [Decided(OLD, "1", marker([data("1"), data("1")])), Decided(NOW, "2", marker([data("1")]))]
-    assert [file.path for file in live_files(commits, where="t")] == [data("1")]
+    assert [file.path for file in live_files(commits)] == [data("1")]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,297 @@
+"""What a store says when its service fails, refuses or cannot be reached: the right error, no secret, nothing half done."""
+
+import pickle
+import socket
+import traceback
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import boto3
+import pytest
+
+from dbio_commit.errors import AccessDeniedError, ObjectNotFoundError, StoreError
+from dbio_commit.store import Store, open_store, parse_location
+from tests.contract.places import Place
+from tests.servers import AzureServer, Fault, Kind, S3Server, Server
+
+CALLS: dict[str, Callable[[Store], Any]] = {
+    "list_log": lambda store: store.list_log(),
+    "list_files": lambda store: store.list_files("day=1"),
+    "get": lambda store: store.get("_marker"),
+    "stat": lambda store: store.stat("_marker"),
+    "put_if_absent": lambda store: store.put_if_absent("_marker", b"x"),
+    "delete_many": lambda store: store.delete_many(["_marker"]),
+}
+METHODS = ["GET", "HEAD", "PUT", "POST", "DELETE"]
+FEW_RETRIES = {"config_kwargs": {"retries": {"total_max_attempts": 1}}}
+
+
+def everywhere(kind: Kind, path: str = ".") -> list[Fault]:
+    return [Fault(method=method, path=path, kind=kind, times=10_000) for method in METHODS]
+
+
+def impatient(place: Place) -> Store:
+    """A store that gives up soon, where that can be chosen."""
+    return place.open(**FEW_RETRIES) if place.kind == "s3" else place.open()
+
+
+def failures_of(store: Store) -> dict[str, StoreError]:
+    """What each call fails with, all called at once because retries take their time."""
+
+    def fail(name: str) -> StoreError:
+        if name == "delete_many":
+            return store.delete_many(["_marker"])["_marker"]
+        with pytest.raises(StoreError) as failure:
+            CALLS[name](store)
+        return failure.value
+
+    with ThreadPoolExecutor(len(CALLS)) as pool:
+        return dict(zip(CALLS, pool.map(fail, CALLS), strict=True))
+
+
+# --- answers that are lost ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", [1, 10_000])
+@pytest.mark.parametrize("kind", ["lost-answer", "dropped-answer"])
+def test_a_put_whose_answer_was_lost_is_found_by_reading_back(
+    remote: Place, server: Server, kind: Kind, times: int
+) -> None:
+    store = impatient(remote)
+    server.inject(Fault(method="PUT", path="_committed_1", kind=kind, times=times))
+    try:
+        assert store.put_if_absent("_committed_1", b"ours") is False
+    except StoreError as error:
+        assert not isinstance(error, AccessDeniedError | ObjectNotFoundError)
+    assert any(request.fault == kind for request in server.requests())
+    server.inject()
+    assert store.get("_committed_1") == b"ours"
+
+
+def test_a_lost_race_is_not_mistaken_for_ours(remote: Place, server: Server) -> None:
+    store = impatient(remote)
+    store.put_if_absent("_committed_1", b"theirs")
+    server.inject(Fault(method="PUT", path="_committed_1", kind="lost-answer"))
+    assert store.put_if_absent("_committed_1", b"ours") is False
+    assert store.get("_committed_1") == b"theirs"
+
+
+# --- conflicts ----------------------------------------------------------------------------------------------------
+
+
+def test_a_put_that_meets_another_under_way_is_repeated(s3: Place, s3_server: S3Server) -> None:
+    s3_server.inject(Fault(method="PUT", path="_marker", kind="409", times=3))
+    assert s3.open().put_if_absent("_marker", b"x") is True
+    assert [request.status for request in s3_server.requests()] == [409, 409, 409, 200]
+
+
+def test_a_put_that_lost_against_another_under_way_reports_it(s3: Place, s3_server: S3Server) -> None:
+    s3.open().put_if_absent("_marker", b"theirs")
+    s3_server.inject(Fault(method="PUT", path="_marker", kind="409", times=2))
+    s3_server.requests()
+    assert s3.open().put_if_absent("_marker", b"ours") is False
+    assert [request.status for request in s3_server.requests()] == [200, 409, 409, 412]
+
+
+def test_a_put_that_only_meets_others_under_way_fails(s3: Place, s3_server: S3Server) -> None:
+    s3_server.inject(Fault(method="PUT", path="_marker", kind="409", times=10_000))
+    with pytest.raises(StoreError, match=rf"cannot create {s3.url}/_marker: .*try again") as failure:
+        s3.open().put_if_absent("_marker", b"x")
+    assert type(failure.value) is StoreError
+
+
+# --- a service that fails -----------------------------------------------------------------------------------------
+
+
+def test_a_busy_service_is_a_store_error_with_the_url_and_the_next_step(remote: Place, server: Server) -> None:
+    store = impatient(remote)
+    store.put_if_absent("_marker", b"")
+    server.inject(*everywhere("503"))
+    for name, error in failures_of(store).items():
+        assert type(error) is StoreError, name
+        assert remote.url in str(error), name
+        assert "try again" in str(error), name
+
+
+def test_one_failure_of_the_service_is_not_seen(remote: Place, server: Server) -> None:
+    store = remote.open()
+    store.put_if_absent("_marker", b"x")
+    server.inject(Fault(method="GET", path="_marker", kind="500"))
+    assert store.get("_marker") == b"x"
+    server.inject(Fault(method="PUT", path="_new", kind="503"))
+    assert store.put_if_absent("_new", b"x") is True
+
+
+@pytest.fixture
+def silent_endpoint() -> Iterator[str]:
+    """Takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as listener:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+def test_a_silent_service_is_a_store_error(s3: Place, silent_endpoint: str) -> None:
+    config = {"retries": {"total_max_attempts": 1}, "read_timeout": 1}
+    store = s3.open(endpoint_url=silent_endpoint, config_kwargs=config)
+    for name, error in failures_of(store).items():
+        assert type(error) is StoreError, name
+        assert s3.url in str(error), name
+
+
+def at(place: Place, server: Server, endpoint: str) -> Store:
+    """A store at the place, but at another endpoint; with the retries that users get."""
+    if place.kind == "s3":
+        return place.open(endpoint_url=endpoint)
+    connection = place.storage_options["connection_string"]
+    return place.open(connection_string=connection.replace(server.endpoint_url, endpoint))
+
+
+@pytest.mark.timeout(45)
+def test_an_unreachable_service_is_a_store_error_within_seconds(remote: Place, server: Server) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        closed = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    for name, error in failures_of(at(remote, server, closed)).items():
+        assert type(error) is StoreError, name
+        assert remote.url in str(error), name
+        assert "check the service and the network" in str(error), name
+
+
+# --- a service that refuses ---------------------------------------------------------------------------------------
+
+
+def test_a_refusal_is_access_denied(remote: Place, server: Server) -> None:
+    store = remote.open()
+    store.put_if_absent("_marker", b"")
+    server.inject(*everywhere("403"))
+    for name, error in failures_of(store).items():
+        assert isinstance(error, AccessDeniedError), name
+        assert remote.url in str(error), name
+        assert "credentials" in str(error), name
+
+
+SECRET = "c2VjcmV0LXNlY3JldC1zZWNyZXQ="
+
+
+def with_wrong_key(place: Place) -> Store:
+    if place.kind == "s3":
+        return place.open(key="AKIAWRONGWRONG", secret=SECRET)
+    parts = place.storage_options["connection_string"].split(";")
+    return place.open(connection_string=";".join(f"AccountKey={SECRET}" if "Key=" in part else part for part in parts))
+
+
+def test_a_wrong_key_is_access_denied_and_shown_nowhere(remote: Place, server: Server) -> None:
+    store = with_wrong_key(remote)
+    if remote.kind == "s3":  # moto believes everybody
+        server.inject(*everywhere("403"))
+    for name, error in failures_of(store).items():
+        assert isinstance(error, AccessDeniedError), name
+        assert SECRET not in "".join(traceback.format_exception(error)), name
+    for shown in [store, pickle.loads(pickle.dumps(store))]:
+        assert SECRET not in repr(shown)
+        assert SECRET not in str(shown.url)
+
+
+def test_a_key_that_is_none_is_access_denied_and_shown_nowhere(azure_server: AzureServer) -> None:
+    garbled = "not-base64-not-base64"
+    options = {"connection_string": azure_server.connection_string.replace(azure_server.account_key, garbled)}
+    store = open_store(parse_location("az://tables/x"), options)
+    for name, error in failures_of(store).items():
+        assert isinstance(error, AccessDeniedError), name
+        assert garbled not in str(error), name
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("url", ["s3://tables/x", "az://tables/x"])
+def test_no_credentials_at_all_are_access_denied(url: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AZURE_STORAGE_CONNECTION_STRING"]:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    options = {"endpoint_url": "http://127.0.0.1:9"} if url.startswith("s3") else {}
+    store = open_store(parse_location(url), options)
+    if call == "delete_many":
+        assert isinstance(store.delete_many(["_marker"])["_marker"], AccessDeniedError)
+    else:
+        with pytest.raises(AccessDeniedError, match="give"):
+            CALLS[call](store)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_bucket_that_is_not_there_is_a_store_error_that_says_so(remote: Place, server: Server, call: str) -> None:
+    store = open_store(parse_location(remote.url.replace("tables", "nowhere")), remote.storage_options)
+    if remote.kind == "s3" and call == "stat":  # the answer to a HEAD has no body that could tell
+        with pytest.raises(ObjectNotFoundError):
+            store.stat("_marker")
+        return
+    error = failures_of_one(store, call)
+    assert type(error) is StoreError
+    assert "nowhere" in str(error)
+    assert "name" in str(error)
+
+
+def failures_of_one(store: Store, call: str) -> StoreError:
+    if call == "delete_many":
+        return store.delete_many(["_marker"])["_marker"]
+    with pytest.raises(StoreError) as failure:
+        CALLS[call](store)
+    return failure.value
+
+
+# --- deletions that fail ------------------------------------------------------------------------------------------
+
+
+def test_what_could_not_be_deleted_is_returned_and_the_rest_is_gone(s3: Place, s3_server: S3Server) -> None:
+    store = s3.open()
+    for path in ["a", "kept/b", "c", "kept/d"]:
+        store.put_if_absent(path, b"")
+    deny = f"arn:aws:s3:::{s3.url.removeprefix('s3://')}/kept/*"
+    policy = f'{{"Statement": [{{"Effect": "Deny", "Principal": "*", "Action": "s3:DeleteObject", "Resource": "{deny}"}}]}}'
+    with bucket_policy(s3_server, policy):
+        failures = store.delete_many(["a", "kept/b", "c", "kept/d", "missing"])
+    assert sorted(failures) == ["kept/b", "kept/d"]
+    for path, error in failures.items():
+        assert isinstance(error, AccessDeniedError)
+        assert f"{s3.url}/{path}" in str(error)
+    assert sorted(entry.path for entry in store.list_files()) == ["kept/b", "kept/d"]
+
+
+def test_a_batch_that_could_not_be_deleted_is_returned_and_the_others_are_gone(s3: Place, s3_server: S3Server) -> None:
+    store = impatient(s3)
+    names = [f"{number:04d}" for number in range(2100)]
+    for name in [names[0], names[1500], names[2050]]:
+        store.put_if_absent(name, b"")
+    s3_server.inject(Fault(method="POST", path="delete", kind="403"))
+    failures = store.delete_many(names)
+    assert list(failures) == names[:1000]
+    assert [entry.path for entry in store.list_files()] == names[:1]
+
+
+def test_blobs_that_could_not_be_deleted_are_returned(azure_root: Any, azure_server: AzureServer) -> None:
+    store = open_store(parse_location(azure_root.url), azure_root.storage_options)
+    for path in ["a", "kept", "c"]:
+        store.put_if_absent(path, b"")
+    azure_server.inject(Fault(method="DELETE", path="/kept", kind="403", times=10))
+    failures = store.delete_many(["a", "kept", "c", "missing"])
+    assert list(failures) == ["kept"]
+    assert isinstance(failures["kept"], AccessDeniedError)
+    assert [entry.path for entry in store.list_files()] == ["kept"]
+
+
+class bucket_policy:  # noqa: N801
+    """Sets the policy of the bucket `tables` for a while."""
+
+    def __init__(self, server: S3Server, policy: str) -> None:
+        credentials = {
+            "aws_access_key_id": server.env["AWS_ACCESS_KEY_ID"],
+            "aws_secret_access_key": server.env["AWS_SECRET_ACCESS_KEY"],
+            "region_name": server.env["AWS_DEFAULT_REGION"],
+        }
+        self._client = boto3.client("s3", endpoint_url=server.endpoint_url, **credentials)
+        self._policy = policy
+
+    def __enter__(self) -> None:
+        self._client.put_bucket_policy(Bucket="tables", Policy=self._policy)
+
+    def __exit__(self, *_: object) -> None:
+        self._client.delete_bucket_policy(Bucket="tables")

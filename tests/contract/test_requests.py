@@ -1,0 +1,82 @@
+"""What each call costs on S3, where requests are paid for; and that a conditional body is never split on Azure."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dbio_commit.store import Store
+from tests.contract.places import Place
+from tests.servers import S3Server, Server
+
+MIB = 1 << 20
+
+
+def sent(server: Server) -> list[str]:
+    """The methods of the requests since the last call."""
+    methods = [request.method for request in server.requests()]
+    server.reset()
+    return methods
+
+
+@pytest.fixture
+def store(s3: Place, s3_server: S3Server) -> Store:
+    store = s3.open()
+    store.put_if_absent("_marker", b"x")
+    s3_server.reset()
+    return store
+
+
+@pytest.mark.parametrize(
+    ("call", "methods"),
+    [
+        (lambda store: store.get("_marker"), ["GET"]),
+        (lambda store: store.list_log(), ["GET"]),
+        (lambda store: store.list_files(), ["GET"]),
+        (lambda store: store.stat("_marker"), ["HEAD"]),
+        (lambda store: store.put_if_absent("_new", b"x"), ["PUT"]),
+        (lambda store: store.put_if_absent("_new", b""), ["PUT"]),
+        (lambda store: store.put_if_absent("_marker", b"x"), ["PUT"]),
+        (lambda store: store.delete_many(["_marker", "_missing"]), ["POST"]),
+        (lambda store: store.get_many(["_marker"] * 5), ["GET"] * 5),
+        (lambda store: store.stat_many(["_marker"] * 5), ["HEAD"] * 5),
+        (lambda store: store.prepare("day=1/part-0"), []),
+        (lambda store: store.make_durable(["day=1/part-0"]), []),
+        (lambda store: store.delete_many([]), []),
+    ],
+)
+def test_each_call_is_one_request(
+    store: Store, s3_server: S3Server, call: Callable[[Store], Any], methods: list[str]
+) -> None:
+    call(store)
+    assert sent(s3_server) == methods
+
+
+@pytest.mark.parametrize("size", [0, 10])
+def test_a_small_file_is_one_request(store: Store, s3_server: S3Server, size: int) -> None:
+    with store.open_write("part-0") as file:
+        file.write(b"x" * size)
+    assert sent(s3_server) == ["PUT"]
+
+
+def test_opening_a_store_is_no_request(s3: Place, s3_server: S3Server) -> None:
+    s3.open()
+    assert sent(s3_server) == []
+
+
+def test_a_large_body_is_created_by_exactly_one_put(remote: Place, server: Server) -> None:
+    assert remote.open().put_if_absent("_marker", bytes(40 * MIB)) is True
+    assert sent(server) == ["PUT"]
+
+
+def test_2500_keys_are_three_lists_and_three_deletes(store: Store, s3_server: S3Server) -> None:
+    names = [f"_{number:04d}" for number in range(2499)]
+    assert all(store.in_parallel(lambda name: store.put_if_absent(name, b""), names))
+    s3_server.reset()
+    assert len(store.list_log()) == 2500
+    assert sent(s3_server) == ["GET"] * 3
+    assert len(store.list_files()) == 2500
+    assert sent(s3_server) == ["GET"] * 3
+    store.delete_many([*names, "_marker"])
+    assert sent(s3_server) == ["POST"] * 3
+    assert store.list_files() == []

@@ -1,0 +1,157 @@
+"""Arrow data comes back from the task writer's files as it was, in Parquet's own types."""
+
+import tempfile
+from datetime import UTC
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbio_commit.spark import arrow
+from dbio_commit.spark.task import write_task
+from tests.task_sink import DirectorySink, batch, spec, write
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+Typed = tuple[pa.DataType, st.SearchStrategy[Any]]
+
+
+def decimals(precision: int, scale: int) -> Typed:
+    unscaled = st.integers(-(10**precision) + 1, 10**precision - 1)
+    return pa.decimal128(precision, scale), unscaled.map(lambda value: Decimal(f"{value}E-{scale}"))
+
+
+PRIMITIVES: list[Typed] = [
+    (pa.bool_(), st.booleans()),
+    (pa.int8(), st.integers(-128, 127)),
+    (pa.int16(), st.integers(-(2**15), 2**15 - 1)),
+    (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    (pa.float32(), st.floats(width=32, allow_nan=False)),
+    (pa.float64(), st.floats(allow_nan=False)),
+    (pa.string(), texts),
+    (pa.large_string(), texts),
+    (pa.string_view(), texts),
+    (pa.binary(), st.binary(max_size=5)),
+    (pa.large_binary(), st.binary(max_size=5)),
+    (pa.binary_view(), st.binary(max_size=5)),
+    (pa.dictionary(pa.int32(), pa.string()), texts),
+    (pa.date32(), st.dates()),
+    (pa.timestamp("us"), st.datetimes()),
+    (pa.timestamp("us", "UTC"), st.datetimes(timezones=st.just(UTC))),
+    *(decimals(p, s) for p, s in [(1, 0), (9, 2), (10, 10), (18, 0), (19, 5), (38, 38)]),
+]
+
+
+def nested(inner: Typed) -> st.SearchStrategy[Typed]:
+    kind, values = inner
+    values = st.none() | values
+    lists = st.lists(values, max_size=3)
+    keyed = st.dictionaries(st.integers(0, 5), values, max_size=3).map(lambda d: list(d.items()))
+    return st.sampled_from(
+        [
+            (pa.list_(kind), lists),
+            (pa.large_list(kind), lists),
+            (pa.struct([("a", kind), ("b.c", pa.int32())]),
+             st.fixed_dictionaries({"a": values, "b.c": st.none() | st.just(1)})),
+            (pa.map_(pa.int32(), kind), keyed),
+        ]
+    )  # fmt: skip
+
+
+columns = st.recursive(st.sampled_from(PRIMITIVES), lambda inner: inner.flatmap(nested), max_leaves=4).flatmap(
+    lambda typed: st.tuples(st.just(typed[0]), st.lists(st.none() | typed[1], min_size=1, max_size=6))
+)
+
+
+@given(st.lists(columns, min_size=1, max_size=3))
+def test_every_type_comes_back_through_pyarrow(drawn: list[tuple[pa.DataType, list[Any]]]) -> None:
+    rows = max(len(values) for _, values in drawn)
+    arrays = {f"c{i}": pa.array([*v, *[None] * (rows - len(v))], kind) for i, (kind, v) in enumerate(drawn)}
+    data = pa.record_batch(arrays)
+    with tempfile.TemporaryDirectory() as root:
+        sink = DirectorySink(Path(root))
+        [info] = write(sink, data.slice(0, 1), data.slice(1))
+        assert sink.read(info).to_pylist() == pa.Table.from_batches([data]).to_pylist()
+
+
+def test_columns_are_the_tables_and_all_of_them_optional(tmp_path: Path) -> None:
+    schema = pa.schema(
+        [
+            pa.field("b", pa.int32(), nullable=False, metadata={"PARQUET:field_id": "7"}),
+            pa.field("p", pa.int32()),
+            pa.field("A b.c", pa.string()),
+        ],
+        metadata={"k": "v"},
+    )
+    sink = DirectorySink(tmp_path)
+    data = pa.record_batch([[1], [2], ["x"]], schema=schema)
+    table = spec(sink, columns=((2, "a B.c"), (1, "P"), (0, "b")), partition_columns=("P",))
+    [info] = write_task(table, [data], task=0, attempt=0, files=sink)
+    found = pq.read_metadata(sink.root / info.path)
+    assert str(found.schema.to_arrow_schema()) == "a B.c: string\nb: int32"
+    assert found.metadata is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "physical", "logical"),
+    [
+        (pa.decimal128(9, 2), "INT32", "Decimal(precision=9, scale=2)"),
+        (pa.decimal128(18, 2), "INT64", "Decimal(precision=18, scale=2)"),
+        (pa.decimal128(38, 2), "FIXED_LEN_BYTE_ARRAY", "Decimal(precision=38, scale=2)"),
+        (pa.timestamp("us", "Europe/Berlin"), "INT64", "isAdjustedToUTC=true, timeUnit=microseconds"),
+        (pa.timestamp("us"), "INT64", "isAdjustedToUTC=false, timeUnit=microseconds"),
+        (pa.int8(), "INT32", "Int(bitWidth=8, isSigned=true)"),
+        (pa.large_string(), "BYTE_ARRAY", "String"),
+        (pa.binary(), "BYTE_ARRAY", "None"),
+    ],
+)
+def test_parquet_types_are_those_that_spark_writes(
+    tmp_path: Path, kind: pa.DataType, physical: str, logical: str
+) -> None:
+    sink = DirectorySink(tmp_path)
+    [info] = write(sink, batch(value=pa.array([None], kind)))
+    column = pq.read_metadata(sink.root / info.path).schema.column(0)
+    assert column.physical_type == physical
+    assert logical in str(column.logical_type)
+
+
+def test_nested_columns_are_laid_out_as_the_format_prescribes(tmp_path: Path) -> None:
+    sink = DirectorySink(tmp_path)
+    kind = pa.map_(pa.string(), pa.list_(pa.struct([("x", pa.int32())])))
+    [info] = write(sink, batch(value=pa.array([[("k", [{"x": 1}])]], kind)))
+    footer = pq.read_metadata(sink.root / info.path)
+    assert [footer.row_group(0).column(i).path_in_schema for i in range(footer.num_columns)] == [
+        "value.key_value.key",
+        "value.key_value.value.list.element.x",
+    ]
+
+
+def test_only_columns_that_repeat_themselves_get_a_dictionary(tmp_path: Path) -> None:
+    rows = range(20_000)
+    data = batch(
+        few=[f"{i % 7}" for i in rows],
+        many=[f"{i * 7919 % 20_000}" for i in rows],
+        sorted=[i // 4 * 10 for i in rows],  # repeats itself, but only among neighbours
+        nulls=pa.array([i if i % 100 == 0 else None for i in rows]),
+        nested=[{"few": [i % 3, 1], "many": i} for i in rows],
+        map=pa.array([[("k", i)] for i in rows], pa.map_(pa.string(), pa.int64())),
+    )
+    sink = DirectorySink(tmp_path)
+    [info] = write(sink, data)
+    group = pq.read_metadata(sink.root / info.path).row_group(0)
+    found = [group.column(i) for i in range(group.num_columns)]
+    assert [column.path_in_schema for column in found if column.has_dictionary_page] == [
+        "few",
+        "nested.few.list.element",
+        "map.key_value.key",
+    ]
+
+
+def test_plain_data_is_passed_on_uncopied() -> None:
+    data = batch(a=[1, 2], b=["x", None], c=[[1], []])
+    assert arrow.plain_batch(data) is data
