@@ -220,14 +220,13 @@ def inspect_transaction(store: Store, tid: str) -> TransactionReport:
     effective = {path: marker for path, marker in markers.items() if not marker.is_abort}
     undecided = sorted(started.keys() - decided.keys())
     when = max((entry.modified for entry in decided.values()), default=None)
-    merged = merge_directories(effective or markers)
     return TransactionReport(
         url=store.url,
         tid=tid,
         state=_state(committed=bool(effective), pending=bool(undecided)),
         started=min((entry.modified for entry in started.values()), default=None),
         decided=when,
-        commit=Commit(tid=tid, timestamp=when, marker=merged) if when else None,
+        commit=Commit(tid=tid, timestamp=when, marker=merge_directories(markers)) if when else None,
         files=_added(store, effective) if effective else _written(store, tid),
         undecided=undecided,
     )

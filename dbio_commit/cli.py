@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.padding import Padding
 from rich.table import Table as Grid
+from rich.text import Text
 
 from dbio_commit.check import CheckReport, PendingTransaction, TransactionReport, TransactionState, WrongSize
 from dbio_commit.errors import DbioError, InvalidInputError
@@ -361,7 +362,7 @@ def _print_grid(columns: Sequence[_Column[_T]], things: Sequence[_T], *, indent:
     )
     lines: list[str] = []
     for row in zip(*(cells[column] for column in widths), strict=True):
-        parts = [chop_cells(text, width) for text, width in zip(row, widths.values(), strict=True)]
+        parts = [_fold(text, width, console) for text, width in zip(row, widths.values(), strict=True)]
         for pieces in zip_longest(*parts, fillvalue=""):
             line = "  ".join(_pad(column, piece, widths[column]) for column, piece in zip(widths, pieces, strict=True))
             lines.append(" " * indent + line.rstrip())
@@ -385,6 +386,13 @@ def _fit(widths: dict[_Column[_T], int], room: int) -> dict[_Column[_T], int]:
             break
         widths[widest] -= 1
     return widths
+
+
+def _fold(text: str, width: int, console: Console) -> list[str]:
+    """The text in lines: broken between words where it has words, else anywhere."""
+    if " " in text and cell_len(text) > width:
+        return [line.plain.rstrip() for line in Text(text).wrap(console, width, overflow="fold")]
+    return chop_cells(text, width)
 
 
 def _pad(column: _Column[_T], text: str, width: int) -> str:

@@ -272,10 +272,8 @@ def decode_commit(body: bytes, *, where: str) -> CommitMarker:
     marker = _decode(CommitMarker, body, where=where)
     if not {"added", "removed"} <= marker.model_fields_set:  # or vacuum would take its files for failed attempts
         raise CorruptMarkerError(f"{where} ({len(body)} bytes) does not say what it added and removed; {_INSPECT}")
-    for path in marker.added:
-        names.check_path(path, where=where)
-    for path in marker.removed:
-        names.check_path(path, where=where)
+    names.check_paths(marker.added, where=where)
+    names.check_paths(marker.removed, where=where)
     return marker
 
 

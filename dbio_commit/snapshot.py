@@ -256,13 +256,14 @@ def read_turn(store: Store, number: int) -> str | None:
 
 def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt: bool) -> Snapshot:
     directories = parse_directories(store.list_files())
-    if (root := directories.get("")) and root.log.descriptor:  # created since the log was listed
-        return _read_table(store, root.log, as_of=as_of, ignore_corrupt=ignore_corrupt)
-    check_directories(store, directories)
     if is_empty(directories):
         raise TableNotFoundError(
             f"there is no table at {store.url}: no descriptor, no data file and no marker; check the path"
         )
+    log = parse_log(store.list_log())
+    if log.descriptor is not None:  # created meanwhile: a table's descriptor comes before its files, so this tells (I1)
+        return _read_table(store, log, as_of=as_of, ignore_corrupt=ignore_corrupt)
+    check_directories(store, directories)
     logs = [directory.log for directory in directories.values()]
     entries = [entry for log in logs for entry in log.committed.values()]
     markers = _read_valid(store, entries, scope=Scope.DIRECTORY, ignore_corrupt=ignore_corrupt)

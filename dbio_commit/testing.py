@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from threading import RLock
 from typing import BinaryIO, TypeVar, cast
+from uuid import uuid4
 
 from dbio_commit.clock import Clock
 from dbio_commit.errors import ObjectNotFoundError, StoreError
@@ -61,11 +62,12 @@ class MemoryStore(Store):
         self.before: Step = lambda operation, path: None
         self.after: Step = lambda operation, path: None
         self._clock = clock or Clock()
+        self._identity = f"memory:{uuid4().hex}"  # an id() may come back
         self._lock = RLock()
 
     @property
     def identity(self) -> str:
-        return f"memory:{id(self)}"
+        return self._identity
 
     def list_log(self) -> list[Entry]:
         return self._apply("list_log", "", lambda: [e for e in self._entries("_") if "/" not in e.path])

@@ -451,7 +451,7 @@ def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
     directories = parse_directories(store.list_files())
     if is_empty(directories):
         return Target(scope=None)
-    if (root := directories.get("")) and root.log.descriptor:  # created since the log was listed
+    if parse_log(store.list_log()).descriptor is not None:  # created since the log was listed
         return look(store, clock, must_create=must_create)
     check_directories(store, directories)
     if must_create:

@@ -1,4 +1,4 @@
-"""Small writers for the tests of transactions: files of a few bytes, without Spark or Parquet; and faults for a store."""
+"""Small writers for the tests of transactions: a few bytes a file, without Spark or Parquet; and faults for a store."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -58,7 +58,8 @@ def write(
         job = begin_job(table, df.schema, mode=mode, partition_by=partition_by, app=app, options=options)
         with job.transaction() as transaction:
             with arrow_batches(spark, df.schema), errors_of_workers():
-                rows = df.mapInArrow(map_in_arrow(job.spec), RESULT_SCHEMA).collect()
+                numbered = df.toDF(*map(str, range(len(df.columns))))  # mapInArrow cannot resolve a name such as "a.b"
+                rows = numbered.mapInArrow(map_in_arrow(job.spec), RESULT_SCHEMA).collect()
             return job.commit(transaction, (row.file for row in rows))
     except TableExistsError:
         if mode != "ignore":

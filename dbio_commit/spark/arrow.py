@@ -87,7 +87,9 @@ def _codes(table: pa.Table, columns: Sequence[str]) -> tuple[Any, list[Key]]:
     codes: Any = pa.repeat(pa.scalar(0, pa.int32()), table.num_rows)
     keys: list[Key] = [()]
     for name in columns:
-        values: Any = table.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
+        column: Any = table.column(name)
+        _formatter(name, column.type)  # refuses types that cannot be encoded either
+        values = column.combine_chunks().dictionary_encode(null_encoding="encode")
         texts = format_values(name, values.dictionary)
         wide = pc.add(pc.multiply(codes.cast(pa.int64()), len(texts)), values.indices.cast(pa.int64()))
         pairs: Any = wide.dictionary_encode()
@@ -149,8 +151,10 @@ smaller and no slower than plain values; for the columns beyond, hashing every v
 
 def dictionary_columns(table: pa.Table) -> list[str]:
     """The leaf columns, by their Parquet paths, that repeat their values so much that a dictionary pays."""
-    step = max(table.num_rows // SAMPLE_ROWS, 1)  # a sample of neighbours would take sorted values for repeated ones
-    sample = table.take(pa.array(range(0, table.num_rows, step)[:SAMPLE_ROWS], pa.int64())).combine_chunks()
+    step = max(
+        -(-table.num_rows // SAMPLE_ROWS), 1
+    )  # a sample of neighbours would take sorted values for repeated ones
+    sample = table.take(pa.array(range(0, table.num_rows, step), pa.int64())).combine_chunks()
     chunks = [(name, chunk) for name in sample.schema.names for chunk in sample.column(name).chunks]
     return [path for name, chunk in chunks for path, values in _leaves(name, chunk) if _repeats(values)]
 
@@ -185,26 +189,43 @@ def count_nulls(table: pa.Table) -> list[int]:
 
 
 def columns_with_nan(table: pa.Table) -> set[str]:
-    """The top-level columns that hold a NaN: Parquet's min and max pass over it, and Spark takes it for the largest."""
+    """The top-level columns that hold a NaN.
+
+    Spark takes it for the largest value, and Arrow leaves it out of the min and max that it writes: by them, a reader
+    would skip rows. Such columns must be written without statistics.
+    """
     floats = [field.name for field in table.schema if types.is_floating(field.type)]
     return {name for name in floats if pc.any(pc.is_nan(table.column(name))).as_py()}
 
 
-def bounds(
-    schema: pa.Schema, footer: pq.FileMetaData, *, nulls: Sequence[int], unordered: Set[str]
-) -> dict[str, Bounds]:
-    """The statistics of a file's columns, from its footer; `unordered` columns get no min and max."""
+def statistics_columns(schema: pa.Schema, without: Set[str]) -> list[str]:
+    """The leaf columns, by their Parquet paths, to write statistics of: not those `without`, nor any nested float."""
+    leaves = [(field.name, path, kind) for field in schema for path, kind in _leaf_types(field.name, field.type)]
+    barred = {path for name, path, kind in leaves if types.is_floating(kind) and (path != name or name in without)}
+    return [path for _, path, _ in leaves if path not in barred]
+
+
+def bounds(schema: pa.Schema, footer: pq.FileMetaData, *, nulls: Sequence[int]) -> dict[str, Bounds]:
+    """The statistics of a file's columns, min and max from its footer."""
     found: dict[str, Bounds] = {}
     leaf = 0
     for field, count in zip(schema, nulls, strict=True):
-        low, high = (None, None) if field.name in unordered else _min_max(field.type, footer, leaf)
-        found[field.name] = Bounds(low, high, count)
-        leaf += _leaf_count(field.type)
+        found[field.name] = Bounds(*_min_max(field.type, footer, leaf), count)
+        leaf += len(list(_leaf_types(field.name, field.type)))
     return found
 
 
-def _leaf_count(kind: pa.DataType) -> int:
-    return sum(_leaf_count(kind.field(i).type) for i in range(kind.num_fields)) if types.is_nested(kind) else 1
+def _leaf_types(path: str, kind: Any) -> Iterator[tuple[str, Any]]:
+    if types.is_struct(kind):
+        for field in kind:
+            yield from _leaf_types(f"{path}.{field.name}", field.type)
+    elif types.is_map(kind):
+        yield from _leaf_types(f"{path}.key_value.key", kind.key_type)
+        yield from _leaf_types(f"{path}.key_value.value", kind.item_type)
+    elif types.is_nested(kind):
+        yield from _leaf_types(f"{path}.list.element", kind.value_type)
+    else:
+        yield path, kind
 
 
 def _min_max(kind: pa.DataType, footer: pq.FileMetaData, leaf: int) -> tuple[Scalar, Scalar]:

@@ -5,6 +5,7 @@ Spark is handed the exact files (in the form in which its own file sink lists th
 
 import atexit
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -84,18 +85,19 @@ def _scan_natively(spark: SparkSession, root: str, snapshot: Snapshot, schema: S
 
 def write_manifest(directory: Path, root: str, files: Iterable[DataFile]) -> None:
     """The list of files that Spark's file sink leaves in its output, and its reader takes instead of a listing."""
+    parent = quote(root, safe=":/@")
+    lines = ["v1"]
+    for path, size, *_ in files:
+        name = path if _NEEDS_NO_QUOTES(path) else quote(path, safe="/=")
+        lines.append(
+            f'{{"path":"{parent}/{name}","size":{size},"isDir":false,"modificationTime":0,"blockReplication":1,'
+            '"blockSize":134217728,"action":"add"}'
+        )
     (directory / "_spark_metadata").mkdir()
-    encoded = quote(root, safe="/:@")
-    with (directory / "_spark_metadata" / "0").open("w") as manifest:
-        manifest.write("v1")
-        for file in files:
-            manifest.write(
-                f'\n{{"path":"{encoded}/{quote(file.path, safe=_PLAIN)}","size":{file.size},"isDir":false,'
-                '"modificationTime":0,"blockReplication":1,"blockSize":134217728,"action":"add"}'
-            )
+    (directory / "_spark_metadata" / "0").write_text("\n".join(lines))
 
 
-_PLAIN = "/=-_.,+"
+_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9/=._-]*").fullmatch
 
 
 def _quoted(column: str) -> str:
@@ -118,7 +120,7 @@ class ReadSpec:
 def read_files(spec: ReadSpec, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
     """The rows of the files, with the table's columns: in its order, absent ones null, partition columns filled in."""
     store = Table(spec.path, spec.storage_options).store
-    target = arrow.plain_schema(to_arrow_schema(spec.schema))
+    target = arrow.plain_schema(to_arrow_schema(spec.schema, timezone="UTC"))
     for file in files:
         small = file.size <= _WHOLE_BYTES
         source = pa.BufferReader(store.get(file.path)) if small else store.open_read(file.path)

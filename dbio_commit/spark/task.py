@@ -247,10 +247,12 @@ class _Output:
         self._done: list[FileInfo] = []
         self._dictionaries: list[str] = []
         self._sampled_rows = 0
+        self._no_statistics: frozenset[str] = frozenset()
 
     def write(self, run: _Run) -> None:
         directory = names.format_partition(run.partition)
         for group in _cut(run.table, rows=ROW_GROUP_ROWS, size_bytes=ROW_GROUP_BYTES):
+            self._keep_nan_out_of_statistics(directory, group)
             start, bound = 0, self._spec.max_records_per_file or sys.maxsize
             while start < group.num_rows:
                 file = self._file(directory, run.partition, group)
@@ -260,6 +262,13 @@ class _Output:
                 if file.rows == bound:
                     self._close(directory)
         if run.last and directory in self._open:
+            self._close(directory)
+
+    def _keep_nan_out_of_statistics(self, directory: str, table: pa.Table) -> None:
+        """Which columns have statistics is fixed when a file is opened: a first NaN begins another file."""
+        nan = arrow.columns_with_nan(table)
+        self._no_statistics |= nan
+        if directory in self._open and not nan <= self._open[directory].no_statistics:
             self._close(directory)
 
     def finish(self) -> list[FileInfo]:
@@ -282,7 +291,7 @@ class _Output:
         path = names.join(directory, self._next_name())
         self._paths.append(path)  # before it is there: what fails to open may be there nevertheless
         options = self._parquet_options(table)
-        file = _DataFile(self._files.open(path), path, partition, table.schema, options)
+        file = _DataFile(self._files.open(path), path, partition, table.schema, self._no_statistics, options)
         self._open[directory] = file
         return file
 
@@ -306,6 +315,7 @@ class _Output:
             "compression": self._spec.compression,
             "compression_level": _LEVELS.get(self._spec.compression),
             "use_dictionary": self._dictionaries,
+            "write_statistics": arrow.statistics_columns(table.schema, self._no_statistics),
             "store_schema": False,  # other tools read Parquet's own types, and Spark its own metadata
             "store_decimal_as_integer": True,  # as Spark writes them
             "write_page_index": True,  # likewise; filters skip pages by it
@@ -325,6 +335,7 @@ class _DataFile:
         path: str,
         partition: names.Partition,
         schema: pa.Schema,
+        no_statistics: frozenset[str],
         options: Mapping[str, Any],
     ) -> None:
         self._path, self._partition, self._schema = path, partition, schema
@@ -334,13 +345,12 @@ class _DataFile:
             self._writer = pq.ParquetWriter(self._stream, schema, metadata_collector=self._footers, **options)
             self._context = stack.pop_all()
         self._nulls = [0] * len(schema)
-        self._unordered: set[str] = set()
+        self.no_statistics = no_statistics
         self.rows = 0
 
     def write(self, table: pa.Table) -> None:
         self._writer.write_table(table, row_group_size=table.num_rows)
         self._nulls = list(map(operator.add, self._nulls, arrow.count_nulls(table)))
-        self._unordered |= arrow.columns_with_nan(table)
         self.rows += table.num_rows
 
     def close(self, metadata: Mapping[str, str]) -> FileInfo:
@@ -348,7 +358,7 @@ class _DataFile:
         self._writer.close()
         size = self._stream.tell()
         self._context.close()
-        statistics = arrow.bounds(self._schema, self._footers[0], nulls=self._nulls, unordered=self._unordered)
+        statistics = arrow.bounds(self._schema, self._footers[0], nulls=self._nulls)
         return FileInfo(path=self._path, size=size, rows=self.rows, partition=self._partition, statistics=statistics)
 
     def discard(self, error: BaseException) -> None:

@@ -291,6 +291,20 @@ def test_a_commit_that_lands_during_the_check_is_neither_missing_nor_garbage(
     assert reported <= {data("1")}
 
 
+def test_a_listing_of_the_log_that_misses_a_commit_makes_no_garbage_of_its_files() -> None:
+    class Overtaken(World):
+        listings = 0
+
+        def list_log(self) -> list[Entry]:
+            self.listings += 1
+            return [e for e in super().list_log() if self.listings > 1 or e.path != "_committed_1"]
+
+    world = Overtaken(Scope.TABLE)
+    world.commit("1", [world.data(data("1"))])
+    report = world.check()
+    assert (report.live_files, paths(report)) == (1, {})
+
+
 def test_a_file_that_the_listing_missed_is_looked_for_before_it_is_called_missing() -> None:
     """A listing goes by name: "Day=1/..." is passed before "_committed_1" is there, which is then seen."""
 

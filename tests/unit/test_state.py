@@ -274,6 +274,10 @@ def test_a_zombies_file_that_turns_up_does_not_hide_the_files_of_its_purged_tran
     assert seen(settle(first, second), {}) == {data("1")}
 
 
+def test_a_pending_transactions_file_stays_hidden_though_its_start_marker_goes_meanwhile() -> None:
+    assert seen(settle(directory(data("1"), "_started_1"), directory(data("1"), "untracked")), {}) == {"untracked"}
+
+
 def test_a_directory_that_has_gone_shows_nothing() -> None:
     assert seen(settle(directory(data("1")), None), {}) == set()
 

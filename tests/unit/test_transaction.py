@@ -4,7 +4,7 @@ How lost answers, turns and leases are settled is in `test_decision`; crashes, c
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -69,7 +69,7 @@ def test_files_that_no_commit_names_are_never_live(table: Table, store: MemorySt
     write(table)
     transaction = table.begin()
     path = stage(table, transaction, b"named")
-    store.put(path.replace("-0-0-c000", "-1-0-c000"), b"of a task attempt that failed")
+    store.put(path.replace("-c000", "-c001"), b"of a task attempt that failed")
     transaction.commit()
     assert contents(table) == [b"named", b"rows"]
 
@@ -116,6 +116,24 @@ def test_empty_append_is_a_commit_without_files(table: Table) -> None:
         pass
     assert table.snapshot().tids == (transaction.tid,)
     assert live(table) == set()
+
+
+class DurableStore(MemoryStore):
+    """Notes when it is asked to make files durable."""
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._apply("make_durable", path, lambda: None)
+
+
+def test_data_is_durable_before_the_marker_that_names_it(clock: ManualClock) -> None:  # I2, PROTOCOL.md section 4
+    store = DurableStore(clock)
+    table = Table.over(store, clock)
+    transaction = table.begin()
+    path = stage(table, transaction)
+    with calls_to(store) as calls:
+        transaction.commit()
+    assert calls[-2:] == [("make_durable", path), ("put_if_absent", f"_committed_{transaction.tid}")]
 
 
 # --- overwrite, replacement, rewrite (I7) ------------------------------------------------------------------------
@@ -651,6 +669,18 @@ def test_partition_values_stay_inside_the_table_and_come_back_equal(table: Table
 def test_add_refuses_paths_that_no_reader_would_take_for_data_as_bad_input(table: Table, path: str) -> None:
     with pytest.raises(InvalidInputError):
         table.begin().add([FileInfo(path=path, size=1)])
+
+
+@pytest.mark.parametrize("decide", ["commit", "abort"])
+def test_a_file_of_another_transaction_is_not_taken_and_so_never_deleted_with_ours(
+    table: Table, decide: str
+) -> None:  # I4: an abort deletes what was staged
+    theirs = list(write(table).added)
+    transaction = table.begin()
+    with pytest.raises(InvalidInputError):
+        transaction.add([FileInfo(path=theirs[0], size=4)])
+    getattr(transaction, decide)()
+    assert contents(table) == [b"rows"]
 
 
 @pytest.mark.parametrize("suffix", ["/../x.parquet", "\n.parquet", "/"])

