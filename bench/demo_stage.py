@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -26,7 +26,7 @@ SPARK_LOG = DIRECTORY / "spark.log"
 
 # --- the screen ---------------------------------------------------------------------------------------------------
 
-_console = Console(soft_wrap=False, width=None if sys.stdout.isatty() else 120, emoji=False)
+_console = Console(width=None if sys.stdout.isatty() else 110)
 _steps = iter(range(1, 100))
 
 
@@ -40,18 +40,18 @@ def step(title: str) -> None:
 
 
 def say(text: str) -> None:
-    _console.print(Padding(Text(text), (0, 0, 0, 2)))
+    _print(Text(text))
 
 
 def claim(text: str, found: object, expected: object = True) -> None:
     """Says so if it is so. `{}` in the text stands for what was found. Raises DemoError."""
     if found != expected:
         raise DemoError(f"{text.format(found)}; expected: {expected}")
-    _console.print(Padding(Text.assemble(("✓ ", "bold green"), text.format(found)), (0, 0, 0, 2)))
+    _print(Text.assemble(("✓ ", "bold green"), text.format(found)))
 
 
 def show_failure(message: str) -> None:
-    _console.print(Padding(Text.assemble(("✗ Not so: ", "bold red"), message), (0, 0, 0, 2)))
+    _print(Text.assemble(("✗ Not so: ", "bold red"), message))
 
 
 def show_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -61,13 +61,17 @@ def show_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         table.add_column(name, justify="right" if isinstance(value, int) else "left", overflow="fold")
     for row in rows:
         table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row))
-    _console.print(Padding(table, (0, 0, 0, 2)))
+    _print(table)
+
+
+def _print(what: RenderableType, *, above: int = 0, below: int = 0, indent: int = 2) -> None:
+    _console.print(Padding(what, (above, 0, below, indent), expand=False))
 
 
 def dbio(*arguments: str) -> str:
     """Runs the command line as in a terminal; shows, and returns, what it printed. Raises DemoError where it fails."""
     command = ["dbio", *arguments]
-    _console.print(Padding(Text(f"$ {' '.join(command)}", style="bold cyan"), (1, 0, 0, 2)))
+    _print(Text(f"$ {' '.join(command)}", style="bold cyan"), above=1)
     ours, terminal = os.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "dbio_commit.cli", *arguments],
@@ -83,7 +87,7 @@ def dbio(*arguments: str) -> str:
             printed += part
     os.close(ours)
     text = Text.from_ansi(printed.decode().replace("\r\n", "\n"))
-    _console.print(Padding(text, (0, 0, 1, 4)))
+    _print(text, below=1, indent=4)
     if process.wait() != 0:
         raise DemoError(f"`{' '.join(command)}` ended with exit code {process.returncode}")
     return text.plain

@@ -133,13 +133,27 @@ def _read_table(store: Store, log: Log, *, as_of: AsOf, ignore_corrupt: bool) ->
         if entry.path in markers
     ]
     commits = committed_by(decided, as_of)
+    files = live_files(commits)
+    columns = tuple(descriptor.partition_columns)
+    _check_partitions(store, files, columns)
     return Snapshot(
         url=store.url,
         scope=Scope.TABLE,
-        files=_with_sizes(store, live_files(commits)),
-        partition_columns=tuple(descriptor.partition_columns),
+        files=_with_sizes(store, files),
+        partition_columns=columns,
         commits=tuple(commits),
     )
+
+
+def _check_partitions(store: Store, files: Iterable[DataFile], columns: tuple[str, ...]) -> None:
+    """Another DBIO writer may commit at our root without knowing of our partition columns."""
+    for file in files:
+        if tuple(file.partition) != columns:
+            raise CorruptMarkerError(
+                f"{store.url_of(names.committed(str(file.tid)))} adds {file.path!r} to a table that is partitioned by "
+                f"{list(columns)}, but the file lies in no such partition; inspect it with `dbio show`, and remove the "
+                "marker if that commit was a mistake"
+            )
 
 
 def agreed_log(store: Store, log: Log) -> Log:
@@ -255,7 +269,9 @@ def read_turn(store: Store, number: int) -> str | None:
 
 
 def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt: bool) -> Snapshot:
-    directories = parse_directories(store.list_files())
+    entries = store.list_files()
+    directories = parse_directories(entries)
+    check_directories(store, entries)
     if is_empty(directories):
         raise TableNotFoundError(
             f"there is no table at {store.url}: no descriptor, no data file and no marker; check the path"
@@ -263,10 +279,8 @@ def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt
     log = parse_log(store.list_log())
     if log.descriptor is not None:  # created meanwhile: a table's descriptor comes before its files, so this tells (I1)
         return _read_table(store, log, as_of=as_of, ignore_corrupt=ignore_corrupt)
-    check_directories(store, directories)
-    logs = [directory.log for directory in directories.values()]
-    entries = [entry for log in logs for entry in log.committed.values()]
-    markers = _read_valid(store, entries, scope=Scope.DIRECTORY, ignore_corrupt=ignore_corrupt)
+    committed = [entry for directory in directories.values() for entry in directory.log.committed.values()]
+    markers = _read_valid(store, committed, scope=Scope.DIRECTORY, ignore_corrupt=ignore_corrupt)
     commits = committed_by(_decided(directories, markers), as_of)
     counted = {commit.tid for commit in commits}
     files: list[DataFile] = []
@@ -287,12 +301,28 @@ def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt
     )
 
 
-def check_directories(store: Store, directories: Mapping[str, Directory]) -> None:
-    """Raises InvalidInputError where a table of ours lies further down: its rules are others."""
-    for path, directory in directories.items():
-        if path and directory.log.descriptor:
+_FOREIGN = {
+    "_delta_log": "a Delta table",
+    ".hoodie": "a Hudi table",
+    "_spark_metadata": "the output of a Spark stream",
+}
+
+
+def check_directories(store: Store, entries: Iterable[Entry]) -> None:
+    """Raises UnsupportedTableError where the rules of another format say which files are live, or InvalidInputError
+    where a table of ours lies further down.
+    """
+    for path, _, _ in entries:
+        first, _, rest = path.partition("/")
+        if rest and first in _FOREIGN:
+            raise UnsupportedTableError(
+                f"{store.url} holds {first}/, so it is {_FOREIGN[first]}, whose own log says which files are live; "
+                "read and write it with the tool that it belongs to"
+            )
+        if rest and path.endswith(f"/{names.DESCRIPTOR}"):
+            nested = names.split(path)[0]
             raise InvalidInputError(
-                f"{store.url} is no table, but holds one: {store.url_of(path)}; read and write that by its own path"
+                f"{store.url} is no table, but holds one: {store.url_of(nested)}; read and write that by its own path"
             )
 
 

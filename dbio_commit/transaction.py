@@ -292,12 +292,12 @@ class Transaction:
             turn = take_turn(self._store, self._clock, self.tid)
             snapshot = read_snapshot(self._store, self._clock)
             if terms.app and snapshot.app_versions.get(terms.app.id, -1) >= terms.app.version:
-                return self._commit(self._marker([], (), turn, seen, began_s), skipped=True)  # I8
+                return self._commit(self._marker([], (), self._metrics([], began_s), turn, seen), skipped=True)  # I8
             if terms.must_create and snapshot.tids:
                 raise TableExistsError(table_exists(self._store))
             removed = self._to_remove(snapshot, files)
             seen = self._schema_after(snapshot.schema, turn, schema, changes=changes_schema)
-        marker = self._marker(files, removed, turn, seen, began_s)
+        marker = self._marker(files, removed, self._metrics(files, began_s), turn, seen)
         body = encode_commit(marker)
         self._check_life()
         decide(self._store, names.committed(self.tid), body, commit_id=terms.commit_id)
@@ -344,9 +344,9 @@ class Transaction:
         self,
         files: Sequence[FileInfo],
         removed: Sequence[str],
-        turn: int | None,
-        schema: TableSchema | None,
-        began_s: float,
+        metrics: dict[str, int],
+        turn: int | None = None,
+        schema: TableSchema | None = None,
     ) -> CommitMarker:
         return CommitMarker(
             added=[file.path for file in files],
@@ -357,7 +357,7 @@ class Transaction:
                 timestamp=self._clock.now(),
                 turn=turn,
                 app=self.terms.app,
-                metrics=self._metrics(files, began_s),
+                metrics=metrics,
                 table_schema=dict(schema.json) if schema else None,
                 schema_turn=schema.turn if schema else None,
                 files=pack_files(files),
@@ -371,13 +371,13 @@ class Transaction:
         needs_snapshot = self.terms.operation != "append"
         snapshot = read_snapshot(self._store, self._clock) if needs_snapshot else None
         removed = self._to_remove(snapshot, files) if snapshot else []
-        whole = self._marker(files, removed, None, None, began_s)
+        metrics = self._metrics(files, began_s)  # of the whole transaction, in each of its markers
         parts = _by_directory(files, removed)
         done: list[str] = []
         for directory, (added, gone) in parts.items():
             mark_directory(self._store, self.terms, directory)
             local = [replace(file, path=names.split(file.path)[1]) for file in added]
-            marker = self._marker(local, [names.split(path)[1] for path in gone], None, None, began_s)
+            marker = self._marker(local, [names.split(path)[1] for path in gone], metrics)
             path = names.join(directory, names.committed(self.tid))
             try:
                 decide(self._store, path, encode_commit(marker), commit_id=self.terms.commit_id)
@@ -390,7 +390,7 @@ class Transaction:
                     "directory only. See `dbio show` for what is committed"
                 ) from error
             done.append(directory)
-        return self._commit(whole)
+        return self._commit(self._marker(files, removed, metrics))
 
     def _abort_directories(self) -> None:
         marker = encode(abort_marker(commit_id=self.terms.commit_id, timestamp=self._clock.now()))
@@ -448,12 +448,12 @@ def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
             raise TableExistsError(table_exists(store))
         columns = tuple(read_descriptor(store, log).partition_columns)
         return Target(scope=Scope.TABLE, partition_columns=columns, schema=read_schema(store, clock, log))
-    directories = parse_directories(store.list_files())
-    if is_empty(directories):
+    entries = store.list_files()
+    check_directories(store, entries)
+    if is_empty(parse_directories(entries)):
         return Target(scope=None)
     if parse_log(store.list_log()).descriptor is not None:  # created since the log was listed
         return look(store, clock, must_create=must_create)
-    check_directories(store, directories)
     if must_create:
         raise TableExistsError(table_exists(store))
     return Target(scope=Scope.DIRECTORY, partition_columns=read_snapshot(store, clock).partition_columns)

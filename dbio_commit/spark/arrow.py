@@ -223,7 +223,7 @@ def _leaf_types(path: str, kind: Any) -> Iterator[tuple[str, Any]]:
         yield from _leaf_types(f"{path}.key_value.key", kind.key_type)
         yield from _leaf_types(f"{path}.key_value.value", kind.item_type)
     elif types.is_nested(kind):
-        yield from _leaf_types(f"{path}.list.element", kind.value_type)
+        yield from _leaf_types(f"{path}.list.element", kind.field(0).type)
     else:
         yield path, kind
 

@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
 from uuid import uuid4
 
 from dbio_commit import names
@@ -20,6 +20,7 @@ from dbio_commit.errors import (
 from dbio_commit.state import Entry
 from dbio_commit.store.base import Store
 from dbio_commit.store.location import Location
+from dbio_commit.store.upload import Upload
 
 _T = TypeVar("_T")
 _TEMPORARY = "._dbio-"
@@ -54,7 +55,7 @@ class LocalStore(Store):
             raise self._translate(error, "list", directory) from error
         for child in children:
             path = names.join(directory, child.name)
-            if child.is_dir(follow_symlinks=False):
+            if child.is_dir():
                 if recursive:
                     yield from self._scan(path, recursive=True, prefix=prefix)
             elif not child.name.startswith(_TEMPORARY):
@@ -79,7 +80,8 @@ class LocalStore(Store):
         return self._call("create", path, lambda: _link_new(self._local(path), body))
 
     def open_write(self, path: str) -> BinaryIO:
-        return self._call("write", path, lambda: open(self.prepare(path), "xb"))
+        upload = Upload(lambda: open(self.prepare(path), "xb"), lambda f: self._call("write", path, f))
+        return cast(BinaryIO, upload)
 
     def prepare(self, path: str) -> str:
         target = self._local(path)

@@ -73,7 +73,7 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
         )
     if scheme == "file":
         return Location("file", "", os.path.abspath("/" + rest.lstrip("/")))
-    authority, _, key = rest.lstrip("/").partition("/")
+    authority, _, key = rest.removeprefix("//").partition("/")
     return _object_location(scheme, authority, _clean_key(key))
 
 

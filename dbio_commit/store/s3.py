@@ -1,16 +1,19 @@
 """Amazon S3, and what speaks its protocol with If-None-Match."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, BinaryIO, cast
 
 import s3fs
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+from botocore.handlers import add_expect_header
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.state import Entry
 from dbio_commit.store.base import FsspecStore
 from dbio_commit.store.location import Location
+from dbio_commit.store.upload import Upload
 
 _KEYS_PER_DELETE = 1000
 _DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401", "403"}
@@ -87,7 +90,8 @@ class S3Store(FsspecStore):
         return self.call("create", path, lambda: again(put))
 
     def open_write(self, path: str) -> BinaryIO:
-        return self.call("write", path, lambda: cast(BinaryIO, self.fs.open(self._location(path), "wb")))
+        upload = Upload(lambda: self.fs.open(self._location(path), "wb"), lambda f: self.call("write", path, f))
+        return cast(BinaryIO, upload)
 
     def prepare(self, path: str) -> str:
         return self.url_of(path)
@@ -147,6 +151,14 @@ class S3Store(FsspecStore):
 
 class _FileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
     retries = 2  # each of these is five attempts of botocore's: enough, and with 5 a silent server takes 6 minutes
+
+    async def set_session(self, refresh: bool = False, kwargs: Mapping[str, Any] = MappingProxyType({})) -> Any:
+        before = self._s3
+        client = await super().set_session(refresh, kwargs)
+        if client is not before:
+            # "Expect: 100-continue" costs a round trip, and aiohttp waits for its answer without a time-out.
+            client.meta.events.unregister("before-call.s3", add_expect_header)
+        return client
 
 
 class _Undecided(Exception):

@@ -1,0 +1,215 @@
+"""The documents: every example in them is run, and what they name is there.
+
+`python` blocks of a document run in order, in one namespace, in an empty directory. `console` blocks run where they say
+`$ dbio …`; what a terminal of 120 columns then shows must be what the document shows, but for times, sizes and ids.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+import dbio_commit
+from dbio_commit import errors, markers
+from dbio_commit.spark import datasource, write
+from tests.unit.test_cli import in_terminal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[1]
+COLUMNS = 120
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block of a document."""
+
+    kind: str
+    text: str
+    where: str
+
+
+def tokens(document: Path) -> list[Token]:
+    return MarkdownIt("commonmark").enable("table").parse(document.read_text())
+
+
+def blocks(document: Path) -> list[Block]:
+    return [
+        Block(token.info, token.content, f"{document.name}:{(token.map or [0])[0] + 1}")
+        for token in tokens(document)
+        if token.type == "fence"
+    ]
+
+
+def commands(block: Block) -> list[tuple[str, list[str]]]:
+    """The commands of a console block, each with the output that follows."""
+    found: list[tuple[str, list[str]]] = []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            found.append((line[2:], []))
+        else:
+            found[-1][1].append(line)
+    return found
+
+
+def has_examples(document: Path) -> bool:
+    return any(block.kind == "python" or "$ dbio " in block.text for block in blocks(document))
+
+
+@pytest.mark.parametrize("document", filter(has_examples, DOCUMENTS), ids=lambda path: path.name)
+def test_every_example_of_a_document_does_what_it_says(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: "SparkSession"
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    namespace: dict[str, Any] = {"spark": spark}
+    ids = Ids(tmp_path)
+    for block in blocks(document):
+        if block.kind == "python":
+            exec(compile(block.text, block.where, "exec"), namespace)
+        elif block.kind == "console":
+            for command, expected in commands(block):
+                if command.startswith("dbio "):
+                    _, printed = in_terminal(COLUMNS, *ids.real(command).split()[1:])
+                    assert ids.shape(printed, learn=expected) == ids.shape(expected), f"{block.where}: $ {command}"
+
+
+class Ids:
+    """Which transaction of this run is which of the document: the first time that both show a tid, they are the same."""
+
+    _TID = re.compile(r"\b\d{19}\b")
+    _VARYING = (
+        (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+"), "UUID"),
+        (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"), "TIME"),
+        (re.compile(r"[\d.,]+ (bytes|kB)"), "SIZE"),
+        (re.compile(r"\b\d+ (s|min)\b"), "AGE"),
+        (re.compile(r"(numOutputBytes|jobCommitTime) \d+"), r"\1 N"),
+    )
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._real: dict[str, str] = {}
+
+    def real(self, command: str) -> str:
+        return self._TID.sub(lambda match: self._real[match[0]], command)
+
+    def shape(self, lines: list[str], *, learn: list[str] | None = None) -> str:
+        text = " ".join(" ".join(lines).split())  # where a line wraps depends on the name of the directory
+        if learn is not None:
+            for shown, real in zip(self._TID.findall(" ".join(learn)), self._TID.findall(text), strict=False):
+                self._real.setdefault(shown, real)
+        for shown, real in self._real.items():
+            text = text.replace(real, shown)
+        text = text.replace(f"{self._directory}/", "/data/")
+        for pattern, name in self._VARYING:
+            text = pattern.sub(name, text)
+        return text
+
+
+# --- what the documents name --------------------------------------------------------------------------------------
+
+
+@each_document
+def test_every_link_of_a_document_resolves(document: Path) -> None:
+    for link in links(tokens(document)):
+        path, _, anchor = link.partition("#")
+        if "://" in path:
+            continue
+        target = document.parent / path if path else document
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def links(found: list[Token] | None) -> Iterator[str]:
+    for token in found or ():
+        if token.type == "link_open":
+            yield str(token.attrs["href"])
+        yield from links(token.children)
+
+
+def anchors(document: Path) -> set[str]:
+    """As GitHub makes them from headings."""
+    found = tokens(document)
+    titles = [after.content for before, after in zip(found, found[1:], strict=False) if before.type == "heading_open"]
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_make_target_that_a_document_names_is_there() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for document in DOCUMENTS:
+        named = set(re.findall(r"(?:`|\$ )make ([a-z]+)", document.read_text()))
+        assert named <= targets, document
+
+
+def test_every_invariant_that_is_cited_is_specified() -> None:
+    specified = set(re.findall(r"\*\*(I\d)\*\*", (ROOT / "docs/PROTOCOL.md").read_text()))
+    sources = [path for folder in ("dbio_commit", "tests", "docs") for path in (ROOT / folder).rglob("*.[pm][yd]")]
+    cited = {found for path in sources for found in re.findall(r"\bI\d\b", path.read_text())}
+    assert cited <= specified
+    assert specified == {f"I{number}" for number in range(1, 10)}
+
+
+def test_every_error_is_in_the_readme() -> None:
+    classes = {name for name, value in vars(errors).items() if isinstance(value, type)}
+    assert all(f"`{name}`" in (ROOT / "README.md").read_text() for name in classes)
+
+
+def test_every_option_is_in_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text()
+    parameters = set(write.__annotations__) - {"df", "path", "return"}
+    assert all(f"`{name}`" in readme for name in parameters)
+    known = (datasource._READ_OPTIONS | datasource._WRITE_OPTIONS) - {"path"}
+    assert all(f"`{name}`" in readme.lower() for name in known)
+
+
+def test_every_module_is_in_the_architecture() -> None:
+    text = (ROOT / "docs/ARCHITECTURE.md").read_text()
+    for path in (ROOT / "dbio_commit").rglob("*.py"):
+        assert re.search(rf"^ +{path.name} ", text, re.MULTILINE), path
+
+
+def test_every_decision_is_linked_from_the_architecture() -> None:
+    linked = set(links(tokens(ROOT / "docs/ARCHITECTURE.md")))
+    assert linked >= {f"adr/{path.name}" for path in (ROOT / "docs/adr").glob("*.md")}
+
+
+def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -> None:
+    bodies = {block.kind.removeprefix("json "): block.text.encode() for block in blocks(ROOT / "docs/PROTOCOL.md")}
+    descriptor = markers.decode_descriptor(bodies["descriptor"], where="the document")
+    commit = markers.decode_commit(bodies["commit"], where="the document")
+    abort = markers.decode_commit(bodies["abort"], where="the document")
+    turn = markers.decode_turn(bodies["turn"], where="the document")
+    assert commit.dbio_commit
+    assert commit.dbio_commit.files
+    for example in (descriptor, commit, commit.dbio_commit, commit.dbio_commit.files, turn):
+        assert example.model_fields_set == set(type(example).model_fields), "a key is not shown"
+    assert abort.is_abort
+    for name, body in {"descriptor": descriptor, "commit": commit, "abort": abort, "turn": turn}.items():
+        assert json.loads(markers.encode(body)) == json.loads(bodies[name])
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    version = dbio_commit.__version__
+    assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"dbio_commit-{version}-py3" in (ROOT / "README.md").read_text()
+
+
+def test_the_command_line_runs_as_a_module() -> None:
+    command = [sys.executable, "-m", "dbio_commit.cli", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=os.environ)
+    named = set(re.findall(r"^\$ dbio ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
+    assert named == {"files", "log", "show", "check", "abort"}
+    assert all(name in shown.stdout for name in named)
