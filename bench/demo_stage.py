@@ -10,7 +10,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -35,12 +35,21 @@ class DemoError(Exception):
 
 
 def step(title: str) -> None:
+    headline(f"{next(_steps)}. {title}")
+
+
+def headline(title: str) -> None:
     _console.print()
-    _console.rule(f"[bold]{next(_steps)}. {title}", align="left")
+    _console.rule(Text(title, style="bold"), align="left")
 
 
 def say(text: str) -> None:
     _print(Text(text))
+
+
+def busy(what: str) -> AbstractContextManager[object]:
+    """In a terminal, shows that the demo is not stuck."""
+    return _console.status(f"{what} ...")
 
 
 def claim(text: str, found: object, expected: object = True) -> None:
@@ -86,7 +95,7 @@ def dbio(*arguments: str) -> str:
         while part := os.read(ours, 1 << 16):
             printed += part
     os.close(ours)
-    text = Text.from_ansi(printed.decode().replace("\r\n", "\n"))
+    text = Text.from_ansi(printed.decode().replace("\r\n", "\n").rstrip())
     _print(text, below=1, indent=4)
     if process.wait() != 0:
         raise DemoError(f"`{' '.join(command)}` ended with exit code {process.returncode}")
@@ -98,22 +107,29 @@ def dbio(*arguments: str) -> str:
 
 @contextmanager
 def open_lake(store: str) -> Iterator[str]:
-    """An empty place for tables. The credentials for it are in the environment, where everything looks for them."""
-    shutil.rmtree(DIRECTORY, ignore_errors=True)
+    """An empty place for tables. The credentials for it are in the environment, where every tool looks for them."""
+    if DIRECTORY.exists():
+        shutil.rmtree(DIRECTORY)
     DIRECTORY.mkdir(parents=True)
-    match store:
-        case "s3":
-            with moto_server() as s3:
+    with ExitStack() as stack:
+        match store:
+            case "s3":
+                s3 = stack.enter_context(moto_server())
                 os.environ.update(s3.env)
                 s3.create_bucket("demo")
-                yield "s3://demo"
-        case "azure":
-            with azurite_server() as azure:
+                lake, name = "s3://demo", "S3 (moto, on this machine)"
+            case "azure":
+                azure = stack.enter_context(azurite_server())
                 os.environ.update(azure.env)
                 azure.create_container("demo")
-                yield "az://demo"
-        case _:
-            yield str(DIRECTORY)
+                lake, name = "az://demo", "Azure (Azurite, on this machine)"
+            case _:
+                lake, name = str(DIRECTORY), "a local disk"
+        headline(f"dbio_commit on {name}: transactions on plain Parquet, step by step")
+        say(f"The tables are in {lake}, and what Spark logs is in {SPARK_LOG}.")
+        if store != "local":
+            say("This Spark has no connector for it, so dbio.read takes the slower way, through Python workers.")
+        yield lake
 
 
 # --- Spark --------------------------------------------------------------------------------------------------------
@@ -123,8 +139,7 @@ def open_lake(store: str) -> Iterator[str]:
 def spark_session() -> Iterator[SparkSession]:
     """Like any session, but what Spark logs goes to a file."""
     warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
-    say(f"Spark starts; what it logs is in {SPARK_LOG}.")
-    with _stderr_to(SPARK_LOG):  # which its JVM and Python workers inherit
+    with busy("Spark starts"), _stderr_to(SPARK_LOG):  # which its JVM and Python workers inherit
         spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     try:
         yield spark

@@ -49,15 +49,21 @@ def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> None:
                 raise  # refused, so it has not landed
             failure = error
         try:
-            found = decode_commit(store.get(path), where=store.url_of(path))
+            read_own(store, path, commit_id=commit_id)
         except ObjectNotFoundError:
             continue  # it had not landed: put again
-        except (StoreError, CorruptMarkerError) as error:
+        except StoreError as error:
             raise _unknown(store, path, error) from error
-        if found.dbio_commit and found.dbio_commit.commit_id == commit_id:
-            return
-        raise _lost(store, path, found)
+        return
     raise _unknown(store, path, failure) from failure
+
+
+def read_own(store: Store, path: str, *, commit_id: str) -> CommitMarker:
+    """The commit marker that is there, if it is ours. Raises TransactionAbortedError where somebody else's is."""
+    found = decode_commit(store.get(path), where=store.url_of(path))
+    if found.dbio_commit and found.dbio_commit.commit_id == commit_id:
+        return found
+    raise _lost(store, path, found)
 
 
 def _lost(store: Store, path: str, found: CommitMarker) -> Exception:
@@ -120,20 +126,18 @@ def abort_pending(store: Store, clock: Clock, tid: str) -> None:
 # --- turns --------------------------------------------------------------------------------------------------------
 
 
-def take_turn(store: Store, clock: Clock, tid: str) -> int:
+def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
     """Waits for all turns before ours to be decided, and takes the next one; returns its number (I7).
 
-    The turn ends when our transaction is decided. A holder that stays undecided for the lease is aborted. Raises
-    TransactionAbortedError where somebody has decided us meanwhile.
+    The turn ends when our transaction is decided. A holder that stays undecided for the lease is aborted. None where
+    our transaction is decided already.
     """
     watched, since_s, pause_s = -1, 0.0, 0.02
     failures = 0
     while True:
         log = parse_log(store.list_log())
         if tid in log.committed:
-            raise TransactionAbortedError(
-                f"transaction {tid} of {store.url} was decided by somebody else before it took its turn; begin again"
-            )
+            return None
         last = log.last_turn
         if last >= _LAST_TURN:
             raise CorruptMarkerError(f"{store.url_of(names.turn(last))} is a turn that no writer reaches; inspect it")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dbio_commit import names
 from dbio_commit.clock import Clock
@@ -22,6 +22,7 @@ from dbio_commit.errors import (
 )
 from dbio_commit.markers import MAX_BYTES, CommitMarker, Descriptor, decode_commit, decode_descriptor, decode_turn
 from dbio_commit.state import (
+    NO_SCHEMA,
     UNKNOWN_SIZE,
     AsOf,
     Commit,
@@ -86,9 +87,9 @@ class Snapshot:
         return [Commit(tid=tid, timestamp=modified, marker=marker) for modified, tid, marker in committed]
 
     @property
-    def schema(self) -> TableSchema | None:
+    def schema(self) -> Mapping[str, Any] | None:
         """The table's columns as Spark's JSON; None where no writer recorded them."""
-        return current_schema(commit.marker for commit in self.commits)
+        return current_schema(commit.marker for commit in self.commits).json
 
     @property
     def app_versions(self) -> Mapping[str, int]:
@@ -238,18 +239,18 @@ def _with_sizes(store: Store, files: tuple[DataFile, ...]) -> tuple[DataFile, ..
     return tuple(file._replace(size=sizes[file.path]) if file.path in sizes else file for file in files)
 
 
-def read_schema(store: Store, clock: Clock, log: Log) -> TableSchema | None:
+def read_schema(store: Store, clock: Clock, log: Log) -> TableSchema:
     """The table's columns as of the log in hand, with as few requests as will do.
 
     The newest commit markers nearly always tell: each records the schema, and the last turn as of which it was so.
     """
-    for tid in sorted(log.committed, reverse=True)[:_NEWEST]:
-        path = log.committed[tid].path
+    newest = sorted(log.committed.values(), key=lambda entry: (entry.modified, entry.path), reverse=True)[:_NEWEST]
+    for path, _, _ in newest:
         info = decode_commit(store.get(path), where=store.url_of(path)).dbio_commit
-        if info and info.table_schema is not None and info.schema_turn == log.last_turn:
+        if info and info.schema_turn is not None and info.schema_turn == log.last_turn:
             return TableSchema(info.table_schema, info.schema_turn)
-    schema = read_snapshot(store, clock).schema if log.committed else None
-    if schema and schema.turn < log.last_turn and read_turn(store, log.last_turn) in log.committed:
+    schema = current_schema(commit.marker for commit in read_snapshot(store, clock).commits) if newest else NO_SCHEMA
+    if schema.turn < log.last_turn and read_turn(store, log.last_turn) in log.committed:
         return schema._replace(turn=log.last_turn)  # that turn ended without a change
     return schema
 

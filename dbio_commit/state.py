@@ -168,18 +168,22 @@ def live_files(commits: Iterable[Decided]) -> tuple[DataFile, ...]:
 class TableSchema(NamedTuple):
     """The columns of a table, as Spark's JSON, and the last decided turn as of which they are known to be these."""
 
-    json: Mapping[str, Any]
+    json: Mapping[str, Any] | None
+    """None where no writer recorded any."""
     turn: int
 
 
-def current_schema(markers: Iterable[CommitMarker]) -> TableSchema | None:
+NO_SCHEMA = TableSchema(None, 0)
+
+
+def current_schema(markers: Iterable[CommitMarker]) -> TableSchema:
     """The schema that was set last. Changes of schema take turns, so the highest turn is the last."""
     schemas = (
-        TableSchema(info.table_schema, info.schema_turn or 0)
+        TableSchema(info.table_schema, info.schema_turn)
         for marker in markers
-        if (info := marker.dbio_commit) and not marker.is_abort and info.table_schema is not None
+        if (info := marker.dbio_commit) and not marker.is_abort and info.schema_turn is not None
     )
-    return max(schemas, key=lambda schema: schema.turn, default=None)
+    return max(schemas, key=lambda schema: schema.turn, default=NO_SCHEMA)
 
 
 def app_versions(markers: Iterable[CommitMarker]) -> dict[str, int]:

@@ -15,11 +15,12 @@ from uuid import UUID
 
 from dbio_commit import names
 from dbio_commit.clock import Clock
-from dbio_commit.decision import abort_transaction, decide, take_turn
+from dbio_commit.decision import abort_transaction, decide, read_own, take_turn
 from dbio_commit.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     CorruptMarkerError,
+    DbioError,
     InvalidInputError,
     SchemaMismatchError,
     StoreError,
@@ -35,7 +36,6 @@ from dbio_commit.markers import (
     Descriptor,
     FileInfo,
     Operation,
-    abort_marker,
     decode_descriptor,
     encode,
     encode_commit,
@@ -49,7 +49,7 @@ from dbio_commit.snapshot import (
     read_schema,
     read_snapshot,
 )
-from dbio_commit.state import Commit, DataFile, TableSchema, is_empty, parse_directories, parse_log
+from dbio_commit.state import NO_SCHEMA, Commit, DataFile, TableSchema, is_empty, parse_directories, parse_log
 from dbio_commit.store import Store
 
 MAX_LIFE_S = 7 * 24 * 3600.0
@@ -82,7 +82,7 @@ class Terms:
     """Random, in the name of each data file, as DBIO has it."""
     began_s: float
     """By the machine's monotonic clock."""
-    schema: TableSchema | None
+    schema: TableSchema
     """The table's columns when it began."""
 
 
@@ -100,6 +100,7 @@ class Transaction:
         self._staged: dict[str, FileInfo | None] = {}  # None: a new file whose size is not known yet
         self._removed: set[str] = set()
         self._replaced: list[names.Partition] = []
+        self._attempt = clock.random_bits(31)  # so that copies which are resumed elsewhere take other names
 
     @property
     def tid(self) -> str:
@@ -116,9 +117,9 @@ class Transaction:
         self._require_open("take a new file")
         values = self._check_partition(partition or {})
         name = names.format_data_file(
-            tid=self.tid, job=self.terms.job, task=0, attempt=0, number=len(self._staged), suffix=suffix
+            tid=self.tid, job=self.terms.job, task=0, attempt=self._attempt, number=len(self._staged), suffix=suffix
         )
-        path = names.check_path(names.join(names.format_partition(values), name), where="new_file")
+        path = _check_new(names.join(names.format_partition(values), name), self.tid)
         mark_directory(self._store, self.terms, names.split(path)[0])
         url = self._store.prepare(path)
         self._staged[path] = None
@@ -128,9 +129,9 @@ class Transaction:
         """Takes data files that are written, durable and named in this transaction's way, by a task or anybody."""
         self._require_open("add files")
         for file in files:
-            names.check_path(file.path, where="add")
-            if not names.is_data_file(file.path):
-                raise InvalidInputError(f"{file.path!r} cannot be a data file: readers skip such names")
+            directory = names.split(_check_new(file.path, self.tid))[0]
+            if names.parse_partition(directory) != file.partition:
+                raise InvalidInputError(f"{file.path!r} does not lie in the partition {dict(file.partition)}")
             self._staged[file.path] = file
 
     def remove(self, paths: Iterable[str]) -> None:
@@ -138,7 +139,7 @@ class Transaction:
         self._require_open("remove files")
         if self.terms.operation != "rewrite":
             raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} names no files to remove")
-        self._removed.update(paths)
+        self._removed.update([paths] if isinstance(paths, str) else paths)
 
     def replace_partition(self, partition: Mapping[str, str | None]) -> None:
         """Of a partition replacement: what is live in this partition goes, even if nothing is written there.
@@ -157,6 +158,8 @@ class Transaction:
 
     def _check_partition(self, partition: Mapping[str, str | None]) -> names.Partition:
         columns = self.terms.partition_columns
+        if not all(value is None or isinstance(value, str) for value in partition.values()):
+            raise InvalidInputError(f"the values of partition {dict(partition)} must be text, or None for null")
         if partition.keys() != set(columns):
             raise InvalidInputError(f"the partition columns are {list(columns)}, but got values for {list(partition)}")
         return {column: partition[column] for column in columns}
@@ -205,10 +208,10 @@ class Transaction:
             )
         if self.terms.scope is Scope.TABLE:
             abort_transaction(self._store, self._clock, self.tid)
+            self._delete(self._staged)
         else:
             self._abort_directories()
         self._state = _State.ABORTED
-        self._delete_staged()
         _log.info("%s: aborted %s", self._store.url, self.tid)
 
     def __enter__(self) -> Self:
@@ -219,7 +222,11 @@ class Transaction:
     ) -> None:
         if kind is None:
             if self._state is _State.OPEN:
-                self.commit()
+                try:
+                    self.commit()
+                except StoreError:  # or nobody could take a turn before the lease ends
+                    self._try_abort()
+                    raise
         elif self._state is _State.OPEN:
             self._try_abort()
 
@@ -227,7 +234,7 @@ class Transaction:
         """Where there is an error to raise already, or nothing to lose: vacuum aborts what we could not."""
         try:
             self.abort()
-        except (StoreError, CorruptMarkerError, TransactionStateError) as failure:
+        except DbioError as failure:
             _log.warning("%s: could not abort %s, vacuum will: %s", self._store.url, self.tid, failure)
 
     def _require_open(self, action: str) -> None:
@@ -242,6 +249,13 @@ class Transaction:
             raise TransactionAbortedError(
                 f"transaction {self.tid} of {self._store.url} began {age_s / 86400:.1f} days ago, and none may commit "
                 f"after {MAX_LIFE_S / 86400:.0f} days, because vacuum may have deleted its files; begin again"
+            )
+
+    def _check_late(self) -> None:
+        if self._clock.monotonic() - self.terms.began_s > MAX_LIFE_S:
+            raise CommitStateUnknownError(
+                f"the commit of {self.tid} to {self._store.url} took so long that vacuum may have deleted its files; "
+                "run `dbio check` on the table before anything else"
             )
 
     def _complete_files(self) -> list[FileInfo]:
@@ -261,8 +275,8 @@ class Transaction:
                     self._staged[entry.path] = FileInfo(path=entry.path, size=entry.size, partition=partition)
         return [info for info in self._staged.values() if info is not None]
 
-    def _delete_staged(self) -> None:
-        failures = self._store.delete_many(list(self._staged))
+    def _delete(self, paths: Iterable[str]) -> None:
+        failures = self._store.delete_many(list(paths))
         if failures:
             _log.warning("%s: %d files of %s stay for vacuum", self._store.url, len(failures), self.tid)
 
@@ -287,9 +301,11 @@ class Transaction:
         turn: int | None = None
         removed: Sequence[str] = ()
         seen = terms.schema
-        changes_schema = schema is not None and (seen is None or schema != seen.json)
+        changes_schema = schema is not None and schema != seen.json
         if terms.operation != "append" or terms.app or terms.must_create or changes_schema:
             turn = take_turn(self._store, self._clock, self.tid)
+            if turn is None:  # decided already; by ourselves, where an earlier call of commit was interrupted
+                return self._commit(read_own(self._store, names.committed(self.tid), commit_id=terms.commit_id))
             snapshot = read_snapshot(self._store, self._clock)
             if terms.app and snapshot.app_versions.get(terms.app.id, -1) >= terms.app.version:
                 return self._commit(self._marker([], (), self._metrics([], began_s), turn, seen), skipped=True)  # I8
@@ -301,27 +317,23 @@ class Transaction:
         body = encode_commit(marker)
         self._check_life()
         decide(self._store, names.committed(self.tid), body, commit_id=terms.commit_id)
-        if self._clock.monotonic() - terms.began_s > MAX_LIFE_S:
-            raise CommitStateUnknownError(
-                f"the commit of {self.tid} to {self._store.url} took so long that vacuum may have deleted its files; "
-                "run `dbio check` on the table before anything else"
-            )
+        self._check_late()
         return self._commit(marker)
 
     def _schema_after(
-        self, current: TableSchema | None, turn: int, schema: Mapping[str, Any] | None, *, changes: bool
-    ) -> TableSchema | None:
+        self, current: Mapping[str, Any] | None, turn: int, schema: Mapping[str, Any] | None, *, changes: bool
+    ) -> TableSchema:
         """The table's schema after this commit. An overwrite sets its own; others change only what they have seen."""
-        if schema is not None and (self.terms.operation == "overwrite" or changes):
-            seen = self.terms.schema
-            expected = (None, seen.json if seen else None, schema)
-            if self.terms.operation != "overwrite" and (current.json if current else None) not in expected:
-                raise CommitConflictError(
-                    f"the schema of {self._store.url} was changed by another commit since transaction {self.tid} "
-                    "began; nothing was committed: read the table again and write anew"
-                )
+        if schema is not None and self.terms.operation == "overwrite":
             return TableSchema(schema, turn)
-        return TableSchema(current.json, turn) if current else None
+        if schema is None or not changes:
+            return TableSchema(current, turn)
+        if current not in (None, self.terms.schema.json, schema):
+            raise CommitConflictError(
+                f"the schema of {self._store.url} was changed by another commit since transaction {self.tid} "
+                "began; nothing was committed: read the table again and write anew"
+            )
+        return TableSchema(schema, turn)
 
     def _to_remove(self, snapshot: Snapshot, files: Sequence[FileInfo]) -> list[str]:
         match self.terms.operation:
@@ -358,7 +370,7 @@ class Transaction:
                 turn=turn,
                 app=self.terms.app,
                 metrics=metrics,
-                table_schema=dict(schema.json) if schema else None,
+                table_schema=dict(schema.json) if schema and schema.json is not None else None,
                 schema_turn=schema.turn if schema else None,
                 files=pack_files(files),
             ),
@@ -372,32 +384,55 @@ class Transaction:
         snapshot = read_snapshot(self._store, self._clock) if needs_snapshot else None
         removed = self._to_remove(snapshot, files) if snapshot else []
         metrics = self._metrics(files, began_s)  # of the whole transaction, in each of its markers
-        parts = _by_directory(files, removed)
-        done: list[str] = []
-        for directory, (added, gone) in parts.items():
-            mark_directory(self._store, self.terms, directory)
+        bodies: dict[str, bytes] = {}  # all of them, before the first one decides anything
+        for directory, (added, gone) in _by_directory(files, removed).items():
             local = [replace(file, path=names.split(file.path)[1]) for file in added]
-            marker = self._marker(local, [names.split(path)[1] for path in gone], metrics)
+            bodies[directory] = encode_commit(self._marker(local, [names.split(path)[1] for path in gone], metrics))
+        self._check_life()
+        done: list[str] = []
+        for directory, body in bodies.items():
             path = names.join(directory, names.committed(self.tid))
             try:
-                decide(self._store, path, encode_commit(marker), commit_id=self.terms.commit_id)
-            except StoreError as error:
+                mark_directory(self._store, self.terms, directory)
+                decide(self._store, path, body, commit_id=self.terms.commit_id)
+            except DbioError as error:
                 if not done:
                     raise
                 raise CommitStateUnknownError(
-                    f"{self.tid} is committed in {len(done)} of {len(parts)} directories of {self._store.url}, not yet "
-                    f"in {directory or 'the root'}: {error}; without {names.DESCRIPTOR} commits are atomic for each "
+                    f"{self.tid} is committed in {len(done)} of {len(bodies)} directories of {self._store.url}, not "
+                    f"yet in {directory or 'the root'}: {error}; without {names.DESCRIPTOR} commits are atomic for each "
                     "directory only. See `dbio show` for what is committed"
                 ) from error
             done.append(directory)
+        self._check_late()
         return self._commit(self._marker(files, removed, metrics))
 
     def _abort_directories(self) -> None:
-        marker = encode(abort_marker(commit_id=self.terms.commit_id, timestamp=self._clock.now()))
+        """Directory by directory; where it is committed, its files stay. Raises TransactionStateError for those."""
+        committed: list[str] = []
         for directory in sorted({names.split(path)[0] for path in self._staged}):
-            decide(
-                self._store, names.join(directory, names.committed(self.tid)), marker, commit_id=self.terms.commit_id
+            try:
+                abort_transaction(self._store, self._clock, self.tid, directory=directory)
+            except TransactionStateError:
+                committed.append(directory)
+            else:
+                self._delete(path for path in self._staged if names.split(path)[0] == directory)
+        if committed:
+            raise TransactionStateError(
+                f"transaction {self.tid} is committed in {len(committed)} directories of {self._store.url}, first "
+                f"{committed[0] or 'the root'}, and aborted in the others; see `dbio show`"
             )
+
+
+def _check_new(path: str, tid: str) -> str:
+    """The path of a data file that the transaction adds, and deletes when it aborts: so it must be its own."""
+    try:
+        names.check_path(path, where="a new file")
+    except CorruptMarkerError:
+        raise InvalidInputError(f"{path[:200]!r} is no path inside the table; give another name") from None
+    if not names.is_data_file(path) or names.parse_data_file(names.split(path)[1]) != tid:
+        raise InvalidInputError(f"{path!r} cannot be a data file of transaction {tid}: its name must hold that tid")
+    return path
 
 
 def _by_directory(files: Iterable[FileInfo], removed: Iterable[str]) -> dict[str, tuple[list[FileInfo], list[str]]]:
@@ -436,8 +471,9 @@ class Target:
 
     scope: Scope | None
     """None where nothing is there yet."""
-    partition_columns: tuple[str, ...] = ()
-    schema: TableSchema | None = None
+    partition_columns: tuple[str, ...] | None = None
+    """None where nothing says what they are."""
+    schema: TableSchema = NO_SCHEMA
 
 
 def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
@@ -456,7 +492,9 @@ def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
         return look(store, clock, must_create=must_create)
     if must_create:
         raise TableExistsError(table_exists(store))
-    return Target(scope=Scope.DIRECTORY, partition_columns=read_snapshot(store, clock).partition_columns)
+    snapshot = read_snapshot(store, clock)
+    settled = snapshot.files or snapshot.partition_columns
+    return Target(scope=Scope.DIRECTORY, partition_columns=snapshot.partition_columns if settled else None)
 
 
 def begin(
@@ -508,15 +546,15 @@ def choose_partition_columns(target: Target, partition_by: Sequence[str], *, whe
     Raises SchemaMismatchError where both are given and differ, InvalidInputError for impossible columns.
     """
     asked = names.check_partition_columns(partition_by)
-    has_own = target.scope is Scope.TABLE or target.partition_columns
-    if not has_own:
+    own = target.partition_columns
+    if own is None:
         return asked
-    if asked and [column.lower() for column in asked] != [column.lower() for column in target.partition_columns]:
+    if asked and [column.lower() for column in asked] != [column.lower() for column in own]:
         raise SchemaMismatchError(
-            f"{where} is partitioned by {list(target.partition_columns)}, not by {list(asked)}; "
+            f"{where} is partitioned by {list(own)}, not by {list(asked)}; "
             "leave partition_by out, or write to another path"
         )
-    return target.partition_columns
+    return own
 
 
 def table_exists(store: Store) -> str:

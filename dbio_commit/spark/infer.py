@@ -17,8 +17,8 @@ _ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
 
 def table_schema(store: Store, snapshot: Snapshot) -> t.StructType | None:
     """The columns of a table: those that its writers recorded, or inferred; None for an empty table without any."""
-    if snapshot.schema:
-        return schemas.from_json(snapshot.schema.json, where=snapshot.url)
+    if snapshot.schema is not None:
+        return schemas.from_json(snapshot.schema, where=snapshot.url)
     return infer_schema(store, snapshot)
 
 

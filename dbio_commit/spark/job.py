@@ -49,7 +49,7 @@ class WriteOptions:
     def __post_init__(self) -> None:
         if self.compression not in get_args(Compression):
             raise InvalidInputError(f"compression {self.compression!r} is none of {', '.join(get_args(Compression))}")
-        if not isinstance(self.max_records_per_file, int) or self.max_records_per_file < 0:
+        if type(self.max_records_per_file) is not int or self.max_records_per_file < 0:
             raise InvalidInputError(f"max_records_per_file is {self.max_records_per_file!r}, not a number from 0 on")
 
 
@@ -130,15 +130,14 @@ def begin_job(
     must_create = mode in ("error", "ignore")
     target = look(table.store, table.clock, must_create=must_create)
     columns = choose_partition_columns(target, partition_by, where=table.url)
-    schemas.check_writable(schema, columns)
-    _check_timestamps(schema, columns, target, table.url)
+    current = None if mode == "overwrite" else _current(table, target)
+    if current is None:
+        schemas.check_writable(schema, columns)
     layout = schemas.layout(
-        schema,
-        partition_columns=columns,
-        table=None if mode == "overwrite" else _current(table, target),
-        merge=options.merge_schema,
-        where=table.url,
+        schema, partition_columns=columns, table=current, merge=options.merge_schema, where=table.url
     )
+    schemas.check_writable(schema, columns)  # of a table that fits, whose partition columns others have chosen
+    _check_timestamps(schema, columns, target, table.url)
     transaction = begin(
         table.store,
         table.clock,
@@ -170,15 +169,16 @@ def begin_job(
 
 def _current(table: Table, target: Target) -> StructType | None:
     """The columns to fit; None where there are none yet."""
-    if target.schema:
+    if target.schema.json is not None:
         return schemas.from_json(target.schema.json, where=table.url)
     return infer_schema(table.store, table.snapshot()) if target.scope else None
 
 
 def _recorded(schema: StructType, target: Target) -> Mapping[str, Any]:
     """The schema as JSON: the very one that the table has, where it is the same, so that nothing changes."""
-    if target.schema and schemas.from_json(target.schema.json, where="the table") == schema:
-        return target.schema.json
+    own = target.schema.json
+    if own is not None and schemas.from_json(own, where="the table") == schema:
+        return own
     json_schema: dict[str, Any] = json.loads(schema.json())
     return json_schema
 

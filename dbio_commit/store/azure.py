@@ -95,7 +95,8 @@ class AzureStore(FsspecStore):
         return self._run("create", path, put)
 
     def open_write(self, path: str) -> BinaryIO:
-        return self.call("write", path, lambda: cast(BinaryIO, self.fs.open(self._location(path), "wb")))
+        upload = Upload(lambda: self.fs.open(self._location(path), "wb"), lambda f: self.call("write", path, f))
+        return cast(BinaryIO, upload)
 
     def prepare(self, path: str) -> str:
         return self.url_of(path)
@@ -117,6 +118,8 @@ class AzureStore(FsspecStore):
         return {path: error for path, error in results if error}
 
     def translate(self, error: BaseException, action: str, path: str) -> DbioError | None:
+        if isinstance(error, RuntimeError) and isinstance(error.__cause__, AzureError):
+            error = error.__cause__  # adlfs, when it uploads
         message = self.failure(action, path, error)
         if isinstance(error, FileNotFoundError | ResourceNotFoundError):
             if getattr(error, "error_code", None) == "ContainerNotFound":
@@ -132,6 +135,9 @@ class AzureStore(FsspecStore):
         if isinstance(error, ValueError) and not self._fs:  # adlfs, when it connects
             return AccessDeniedError(f"{message}; give account_name and a credential, or a connection string")
         return None
+
+    def failure(self, action: str, path: str, error: BaseException) -> str:
+        return super().failure(action, path, error).partition("\n")[0]  # the rest is XML
 
     def _location(self, path: str) -> str:
         return f"{self._container}/{self._prefix}{path}"

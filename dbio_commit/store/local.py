@@ -80,8 +80,10 @@ class LocalStore(Store):
         return self._call("create", path, lambda: _link_new(self._local(path), body))
 
     def open_write(self, path: str) -> BinaryIO:
-        upload = Upload(lambda: open(self.prepare(path), "xb"), lambda f: self._call("write", path, f))
-        return cast(BinaryIO, upload)
+        def create() -> BinaryIO:
+            return open(self.prepare(path), "xb")
+
+        return cast(BinaryIO, Upload(create, lambda f: self._call("write", path, f)))
 
     def prepare(self, path: str) -> str:
         target = self._local(path)

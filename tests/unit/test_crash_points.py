@@ -223,7 +223,7 @@ def not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transaction_module, "_PROBED", set())
 
 
-def scenes_of_a_kill(name: str, on: str, *, least_calls: int = 10) -> Iterator[Scene]:
+def scenes_of_a_kill(name: str, on: str, *, least_calls: int = 9) -> Iterator[Scene]:
     """A scene of its own for a kill before, and after, each call that the work makes."""
     for at in range(MOST_CALLS):
         for after in (False, True):

@@ -1,0 +1,97 @@
+"""What `make bench` writes: bench/RESULTS.md, a section for each case. What is measured, and how, is in the cases."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+PATH = Path(__file__).with_name("RESULTS.md")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A number that must not be exceeded."""
+
+    what: str
+    found: float
+    at_most: float
+    unit: str
+
+    def __str__(self) -> str:
+        verdict = "met" if self.found <= self.at_most else "NOT met"
+        return f"- **{verdict}**: {self.what}: {_short(self.found)} {self.unit} (at most {_short(self.at_most)})"
+
+
+def _short(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.2f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """The results of one case. `how` says how they were measured, `tables` are Markdown."""
+
+    title: str
+    how: str
+    tables: Sequence[str]
+    targets: Sequence[Target]
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table; the first column is text, the others are numbers or short texts."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def update(name: str, section: Section, *, setting: str) -> None:
+    """Puts the case's section in its place in the file; those of other machines, versions or scales are dropped."""
+    old = PATH.read_text() if PATH.exists() else ""
+    sections = dict(re.findall(r"^## (\S+): (.*?)(?=^## |\Z)", old, re.M | re.S)) if setting in old else {}
+    sections[name] = _format(section)
+    targets = re.findall(r"^- \*\*(?:NOT )?met\*\*: .*$", "".join(sections.values()), re.M)
+    summary = "\n".join(targets)
+    body = "".join(f"## {name}: {text.rstrip()}\n\n" for name, text in sorted(sections.items()))
+    PATH.write_text(f"# Benchmark results\n\n{_INTRODUCTION}\n\n{setting}\n\n{summary}\n\n{body.rstrip()}\n")
+
+
+_INTRODUCTION = """\
+Written by `make bench`, not by hand. Everything in a table was measured side by side in one run: the ways take turns,
+round by round, after a round that is not counted. Times are in seconds: the median of all rounds, min and max.
+A ratio is one of medians; below 1 the way is faster. Parquet is compressed by snappy everywhere."""
+
+
+def _format(section: Section) -> str:
+    measured = f"_Measured {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, dbio_commit at {_commit()}, load average before: "
+    measured += f"{LOAD_BEFORE:.1f}._"
+    targets = "\n".join(map(str, section.targets))
+    return "\n\n".join([section.title, measured, section.how, *section.tables, targets])
+
+
+LOAD_BEFORE = os.getloadavg()[0]
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=PATH.parent, capture_output=True, text=True).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "../dbio_commit")
+    return (git("rev-parse", "--short", "HEAD") or version("dbio-commit")) + (" with local changes" if changed else "")
+
+
+def describe_setting(*, scale: float, rounds: int, java: str) -> str:
+    """What two runs must share for their numbers to stand side by side."""
+    cpu = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    memory = re.search(r"MemTotal:\s*(\d+)", Path("/proc/meminfo").read_text())
+    assert memory is not None
+    names = ("pyspark", "pyarrow", "fsspec", "s3fs")
+    versions = [f"Python {sys.version.split()[0]}", f"Java {java}", *(f"{name} {version(name)}" for name in names)]
+    return (
+        f"- Machine: {os.cpu_count()} cores of {cpu[1] if cpu else os.uname().machine}, "
+        f"{int(memory[1]) / 2**20:.0f} GB of memory\n"
+        f"- Versions: {', '.join(versions)}\n"
+        f"- Data: TPC-H at scale {scale:g}; {rounds} counted rounds; Spark `local[2]`, 4 GB of Java heap"
+    )

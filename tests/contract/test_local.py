@@ -1,0 +1,241 @@
+"""What only a local disk has: temporary files, permissions, links, and a power cut to survive."""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dbio_commit.errors import AccessDeniedError, StoreError
+from dbio_commit.store import Store, open_store, parse_location
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "table"
+
+
+@pytest.fixture
+def store(root: Path) -> Store:
+    return open_store(parse_location(root))
+
+
+def everything(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir())
+
+
+# --- durability ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files and directories that were fsynced, in order."""
+    paths: list[Path] = []
+    fsync = os.fsync
+
+    def record(descriptor: int) -> None:
+        fsync(descriptor)
+        paths.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+
+    monkeypatch.setattr(os, "fsync", record)
+    return paths
+
+
+def test_a_created_object_is_synced_and_then_its_directory(store: Store, root: Path, synced: list[Path]) -> None:
+    root.mkdir()
+    assert store.put_if_absent("_marker", b"x") is True
+    body, *directories = synced
+    assert body.parent == root  # the temporary file that became the object
+    assert directories == [root]
+
+
+def test_directories_that_gained_a_directory_are_synced(store: Store, root: Path, synced: list[Path]) -> None:
+    store.put_if_absent("a=1/b=2/_started_1", b"")
+    assert set(synced[1:]) == {root / "a=1/b=2", root / "a=1", root, root.parent}
+
+
+def test_files_are_made_durable_with_all_their_directories(store: Store, root: Path, synced: list[Path]) -> None:
+    paths = ["a=1/b=2/part-0", "a=1/b=3/part-1", "part-2"]
+    for path in paths:
+        with store.open_write(path) as file:
+            file.write(b"x")
+    synced.clear()
+    store.make_durable(paths)
+    directories = {root / "a=1/b=2", root / "a=1/b=3", root / "a=1", root, root.parent}
+    assert set(synced) == {*(root / path for path in paths), *directories}
+
+
+def test_an_object_that_could_not_be_synced_was_not_created(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(StoreError, match=f"cannot create {root}/_marker: Input/output error; check"):
+        store.put_if_absent("_marker", b"x")
+    assert everything(root) == []
+
+
+# --- temporary files ----------------------------------------------------------------------------------------------
+
+
+def test_no_temporary_files_are_left(store: Store, root: Path) -> None:
+    for number in range(3):
+        store.put_if_absent("_marker", bytes(number))
+    (root / "directory").mkdir()
+    assert store.put_if_absent("directory", b"") is False
+    assert everything(root) == ["_marker"]
+
+
+def test_the_temporary_file_of_a_killed_writer_is_in_no_listing(store: Store, root: Path) -> None:
+    program = (
+        "import os, pickle, signal, sys\n"
+        "store = pickle.loads(bytes.fromhex(sys.argv[1]))\n"
+        "os.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "store.put_if_absent('_marker', b'x')"
+    )
+    child = run(program, pickle.dumps(store).hex())
+    assert child.returncode == -9, child.stderr
+    assert len(everything(root)) == 1
+    assert store.list_log() == store.list_files() == []
+    assert store.put_if_absent("_marker", b"y") is True
+
+
+# --- permissions --------------------------------------------------------------------------------------------------
+
+
+def run(program: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+AS_NOBODY = f"""
+import os, sys
+from dbio_commit.store import open_store, parse_location
+store = open_store(parse_location(sys.argv[1]))
+import dbio_commit.store.upload, encodings.idna
+if os.getuid() == 0:
+    os.setgid({NOBODY})
+    os.setuid({NOBODY})
+def said(call):
+    try:
+        return repr(call())
+    except Exception as error:
+        return f"{{type(error).__name__}}: {{error}}"
+"""
+
+
+@pytest.fixture
+def readable_root(store: Store, root: Path) -> Iterator[Path]:
+    """A table that nobody may write to."""
+    for path in ["_marker", "day=1/part-0", "hidden/part-0"]:
+        store.put_if_absent(path, b"x")
+    locked = [root / "day=1", root]
+    for directory in [*root.parents][:3]:  # pytest makes them for its user alone
+        directory.chmod(0o755)
+    (root / "hidden").chmod(0o000)
+    for directory in locked:
+        directory.chmod(0o555)
+    yield root
+    for directory in [*locked, root / "hidden"]:
+        directory.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("call", "place"),
+    [
+        ("store.put_if_absent('_new', b'')", "_new"),
+        ("store.put_if_absent('_marker', b'')", "_marker"),
+        ("store.put_if_absent('day=2/_new', b'')", "day=2/_new"),
+        ("store.open_write('part-0')", "part-0"),
+        ("store.prepare('day=2/part-0')", "day=2/part-0"),
+        ("store.get('hidden/part-0')", "hidden/part-0"),
+        ("store.stat('hidden/part-0')", "hidden/part-0"),
+        ("store.list_files()", "hidden"),
+        ("store.make_durable(['hidden/part-0'])", "hidden/part-0"),
+    ],
+)
+def test_what_is_not_permitted_is_access_denied(readable_root: Path, call: str, place: str) -> None:
+    child = run(f"{AS_NOBODY}\nprint(said(lambda: {call}))", str(readable_root))
+    assert child.stdout.startswith("AccessDeniedError: cannot "), (child.stdout, child.stderr)
+    assert f"{readable_root}/{place}: Permission denied; give this user access" in child.stdout
+    assert sorted(os.listdir(readable_root)) == ["_marker", "day=1", "hidden"]
+
+
+def test_what_is_readable_is_read_without_write_permission(readable_root: Path) -> None:
+    program = f"{AS_NOBODY}\nprint(said(lambda: (store.get('_marker'), [e.path for e in store.list_files('day=1')])))"
+    assert run(program, str(readable_root)).stdout == "(b'x', ['day=1/part-0'])\n"
+
+
+def test_what_may_not_be_deleted_is_returned_and_the_rest_is_gone(store: Store, readable_root: Path) -> None:
+    readable_root.chmod(0o777)
+    program = f"{AS_NOBODY}\nprint(said(lambda: store.delete_many(['day=1/part-0', '_marker', 'missing'])))"
+    child = run(program, str(readable_root))
+    assert child.stdout.startswith("{'day=1/part-0': AccessDeniedError("), (child.stdout, child.stderr)
+    assert child.stdout.count("AccessDeniedError") == 1
+    assert [entry.path for entry in store.list_files()] == ["day=1/part-0", "hidden/part-0"]
+
+
+# --- what lies in the way -----------------------------------------------------------------------------------------
+
+
+def test_a_directory_in_the_place_of_a_file_is_not_deleted(store: Store, root: Path) -> None:
+    store.put_if_absent("directory/part-0", b"")
+    store.put_if_absent("part-1", b"")
+    failures = store.delete_many(["directory", "part-1"])
+    assert list(failures) == ["directory"]
+    assert type(failures["directory"]) is StoreError
+    assert str(root / "directory") in str(failures["directory"])
+    assert [entry.path for entry in store.list_files()] == ["directory/part-0"]
+
+
+def test_a_file_in_the_place_of_the_root_is_an_error_that_says_so(store: Store, root: Path) -> None:
+    root.write_bytes(b"")
+    assert store.list_log() == []
+    with pytest.raises(StoreError, match=f"cannot create {root}/_marker: .*check the path") as failure:
+        store.put_if_absent("_marker", b"")
+    assert type(failure.value) is StoreError
+
+
+def test_a_written_object_is_not_written_again(store: Store) -> None:
+    with store.open_write("part-0") as file:
+        file.write(b"first")
+    with pytest.raises(StoreError, match="File exists"):
+        store.open_write("part-0")
+    assert store.get("part-0") == b"first"
+
+
+def test_a_full_disk_is_a_store_error(root: Path) -> None:
+    root.mkdir()
+    (root / "part-0").symlink_to("/dev/full")
+    store = open_store(parse_location(root))
+    with pytest.raises(StoreError):
+        store.open_write("part-0")  # it exists
+
+
+def test_links_are_followed_but_not_in_circles(store: Store, root: Path, tmp_path: Path) -> None:
+    store.put_if_absent("day=1/part-0", b"")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/part-1").write_bytes(b"12")
+    (root / "day=2").symlink_to(tmp_path / "elsewhere")
+    (root / "part-2").symlink_to(tmp_path / "elsewhere/part-1")
+    (root / "dangling").symlink_to(tmp_path / "nowhere")
+    assert {entry.path: entry.size for entry in store.list_files()} == {
+        "day=1/part-0": 0,
+        "day=2/part-1": 2,
+        "part-2": 2,
+    }
+    (root / "day=1/circle").symlink_to(root)
+    with pytest.raises(StoreError, match="circle"):
+        store.list_files()
