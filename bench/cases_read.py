@@ -35,7 +35,9 @@ def read(bench: Bench) -> report.Section:
         how="The table as `dbio.write` wrote it. Each time includes making the DataFrame. One column is "
         "`sum(l_extendedprice)`, all columns go to Spark's `noop` sink.",
         tables=[
-            report.table(["what", "way", "median", "min", "max", "× plain"], [row for _, (rows, _) in found for row in rows])
+            report.table(
+                ["what", "way", "median", "min", "max", "× plain"], [row for _, (rows, _) in found for row in rows]
+            )
         ],
         targets=[report.Target(what=f"read {what}", found=ratio, at_most=1.05, unit="×") for what, (_, ratio) in found],
     )
@@ -68,9 +70,9 @@ def plan(bench: Bench) -> report.Section:
     """Making the DataFrame, which is where Spark lists."""
     rows: list[list[str]] = []
     targets: list[report.Target] = []
+    path = bench.directory / "plan"
     with spark_session(bench.directory) as spark:
         for files in (1_000, 10_000, 30_000):
-            path = bench.directory / "plan"
             data.make_tiny_files(path, files)
             ways: dict[str, _Way] = {
                 PLAIN: lambda: spark.read.parquet(str(path)),
@@ -81,10 +83,15 @@ def plan(bench: Bench) -> report.Section:
             assert set(counts.values()) == {files // 30 * 30}, f"the ways find different files: {counts}"
             timings = take_turns(bench, f"plan {files:,} files", ways)
             ratio = {name: timings[OURS].median / timings[name].median for name in (PLAIN, PLAIN_SCHEMA)}
-            rows += [[f"{files:,}", name, *timing.cells(), f"{timing.median / timings[PLAIN].median:.2f}"] for name, timing in timings.items()]
+            rows += [
+                [f"{files:,}", name, *timing.cells(), f"{timing.median / timings[PLAIN].median:.2f}"]
+                for name, timing in timings.items()
+            ]
             if files == 30_000:
-                targets = [report.Target(what=f"plan {files:,} files", found=ratio[PLAIN], at_most=0.5, unit=f"× {PLAIN}")]
-    shutil.rmtree(bench.directory / "plan")
+                targets = [
+                    report.Target(what=f"plan {files:,} files", found=ratio[PLAIN], at_most=0.5, unit=f"× {PLAIN}")
+                ]
+    shutil.rmtree(path)
     return report.Section(
         title="planning of many files",
         how="Only making the DataFrame, of files of two rows in 30 partitions, each of which was one commit. "

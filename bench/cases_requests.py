@@ -9,40 +9,117 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
+
 import dbio_commit as dbio
 from bench import report
-from bench.measure import Bench, spark_session
-from tests.servers import Request, S3Server, moto_server
+from bench.measure import Bench, start_spark
+from tests.servers import Request, moto_server
 
 FILES = 8
-COMMITS = 5
+_Call = Callable[..., Any]
 
 
 def requests(bench: Bench) -> report.Section:
-    counting = bench.progress.add_task("requests", total=9)
     rows: list[list[object]] = []
-    other: dict[str, int] = {}
+    targets: list[report.Target] = []
+    counting = bench.progress.add_task("requests", total=10)
     with moto_server() as server:
         server.create_bucket("bench")
+        flat, parts = "s3://bench/flat", "s3://bench/parts"
 
-        def count(what: str, call: Callable[[], object]) -> None:
+        def count(what: str, run: _Call, call: _Call, *arguments: Any, at_most: int | None = None) -> None:
             server.reset()
-            call()
-            begin, data, commit = split(server.requests())
-            rows.append([what, len(data) or "", describe(begin), describe(commit), len(begin) + len(commit)])
-            other[what] = len(begin) + len(commit)
+            run(call, server.storage_options, *arguments)
+            seen = server.requests()
+            before, data, after = _split(seen)
+            others = len(before) + len(after)
+            rows.append([what, _kinds(before), _kinds(data), _kinds(after), others])
+            if at_most:
+                targets.append(
+                    report.Target(what=what, found=others, at_most=at_most, unit="requests besides the data")
+                )
             bench.progress.update(counting, advance=1, description=f"requests: {what}")
 
-        flat, parts = _Job("s3://bench/flat", server), _Job("s3://bench/parts", server, partition_by=["p"])
         with _process(bench.directory) as run:
-            count("first write, new table, new process", lambda: run(flat.write))
-            count("append, same process", lambda: run(flat.write))
-            count("first write to another table, same process", lambda: run(parts.write))
-            count("overwrite_partitions, same process", lambda: run(parts.write, "overwrite_partitions"))
+            count("first write, new table, new process", run, _write, flat)
+            count("append, same process", run, _write, flat, at_most=6)
+            count("overwrite", run, _write, flat, "overwrite")
+            count("append after the overwrite", run, _write, flat, at_most=6)
+            count("first write, new partitioned table", run, _write, parts)
+            count("overwrite_partitions", run, _write, parts, "overwrite_partitions")
         with _process(bench.directory) as run:
-            run(_ready)
-            count("append, new process", lambda: run(flat.write))
-            for _ in range(COMMITS - 3):
-                run(flat.write)
-            ...
-    return report.Section(title="", how="", tables=[], targets=[])
+            count("append, new process", run, _write, flat, at_most=6)
+        commits = len(dbio.Table(flat, server.storage_options).snapshot().tids)
+        with _process(bench.directory) as run:
+            count(f"Table.snapshot() of {commits} commits", run, _snapshot, flat, at_most=4 + commits)
+            count(f"dbio.read of {commits} commits", run, _plan, flat, at_most=4 + commits)
+            count(f"dbio.read of {commits} commits, and its rows", run, _collect, flat)
+    return report.Section(
+        title="requests on S3",
+        how=f"Writes of {FILES} small files by {FILES} tasks, counted at the server (moto): before the first data file, of "
+        "data files, and after the last of them, which is the commit. `DELETE` is one request for many objects. The "
+        "target of an append is its data uploads + 6, and of a read 4 + one GET for each commit. A file of more than "
+        "50 MB is uploaded in parts, each a request. Spark has no connector to S3 here, so that Python workers read.",
+        tables=[report.table(["what", "before", "data", "after", "in all, without data"], rows)],
+        targets=targets,
+    )
+
+
+def _split(seen: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Request], Sequence[Request]]:
+    """The requests before those of data files, these, and those after; where there is no data, all come before."""
+    data = [i for i, request in enumerate(seen) if _is_data(request)]
+    first, last = (data[0], data[-1] + 1) if data else (len(seen), len(seen))
+    between = [request for request in seen[first:last] if not _is_data(request)]
+    return seen[:first], seen[first:last], [*between, *seen[last:]]
+
+
+def _is_data(request: Request) -> bool:
+    return request.path.endswith(".parquet")
+
+
+def _kinds(requests: Sequence[Request]) -> str:
+    return ", ".join(f"{number} {kind}" for kind, number in Counter(map(_kind, requests)).most_common())
+
+
+def _kind(request: Request) -> str:
+    if request.method == "POST" and "delete" in request.query:
+        return "DELETE"
+    return "LIST" if "list-type" in request.query else request.method
+
+
+# --- in processes of their own ------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _process(directory: Path) -> Iterator[_Call]:
+    """Runs calls in one new process, which has a Spark session and has not seen the store yet."""
+    with ProcessPoolExecutor(1, get_context("spawn"), initializer=_start, initargs=(directory,)) as pool:
+        yield lambda call, *arguments: pool.submit(call, *arguments).result()
+
+
+def _start(directory: Path) -> None:
+    warnings.filterwarnings("ignore", message="Spark cannot read")  # it has no connector, as the section says
+    start_spark(directory)
+
+
+def _write(options: dict[str, Any], url: str, mode: Any = "append") -> None:
+    df = SparkSession.builder.getOrCreate().range(1000).selectExpr("id", "id % 2 as p").repartition(FILES, "id")
+    partition_by = ["p"] if url.endswith("parts") else []
+    dbio.write(df, url, mode, partition_by, storage_options=options)
+
+
+def _snapshot(options: dict[str, Any], url: str) -> None:
+    dbio.Table(url, options).snapshot()
+
+
+def _read(options: dict[str, Any], url: str) -> DataFrame:
+    return dbio.read(SparkSession.builder.getOrCreate(), url, storage_options=options)
+
+
+def _plan(options: dict[str, Any], url: str) -> None:
+    _read(options, url)
+
+
+def _collect(options: dict[str, Any], url: str) -> None:
+    _read(options, url).collect()

@@ -51,7 +51,10 @@ def make_tiny_files(path: Path, files: int) -> None:
     shutil.rmtree(path, ignore_errors=True)
     body = io.BytesIO()
     pq.write_table(pa.table({"id": [1, 2], "x": [1.0, 2.0], "s": ["a", "b"]}), body)
-    size, statistics = body.tell(), {"id": dbio.Bounds(1, 2, 0), "x": dbio.Bounds(1.0, 2.0, 0), "s": dbio.Bounds("a", "b", 0)}
+    size, statistics = (
+        body.tell(),
+        {"id": dbio.Bounds(1, 2, 0), "x": dbio.Bounds(1.0, 2.0, 0), "s": dbio.Bounds("a", "b", 0)},
+    )
     table = dbio.Table(path)
     for day in range(1, 31):
         transaction = table.begin(partition_by=["day"])

@@ -111,7 +111,7 @@ def kill_a_job_half_way(spark: SparkSession, url: str, flights: pa.Table) -> Non
     claim("dbio.read still finds {:,} rows", dbio.read(spark, url).count(), flights.num_rows)
 
 
-def wait_until_half_way(table: dbio.Table, job: "subprocess.Popen[bytes]", give_up_after_s: float = 120) -> None:
+def wait_until_half_way(table: dbio.Table, job: "subprocess.Popen[bytes]", give_up_after_s: float = 300) -> None:
     """Until the job has written half as many bytes as the table has; it must still be at work then."""
     give_up_s = time.monotonic() + give_up_after_s
     while time.monotonic() < give_up_s:

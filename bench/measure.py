@@ -3,6 +3,7 @@
 import os
 import re
 import statistics
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,15 +29,30 @@ class Bench:
 
 @contextmanager
 def spark_session(directory: Path) -> Iterator[SparkSession]:
-    """A fresh session with Python workers of its own; what its JVM logs goes to a file."""
-    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "4g")
-    builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-    with _stderr_to(directory / "spark.log"):  # which the JVM and its Python workers inherit
-        spark = builder.getOrCreate()
+    """A fresh session, with Python workers of its own."""
+    spark = start_spark(directory)
     try:
         yield spark
     finally:
         spark.stop()
+
+
+def start_spark(directory: Path) -> SparkSession:
+    """The session of this process; what its JVM logs goes to a file in the directory."""
+    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "4g")
+    builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    with _stderr_to(directory / "spark.log"):  # which the JVM and its Python workers inherit
+        return builder.getOrCreate()
+
+
+def java_version() -> str:
+    """Of the Java that Spark runs on."""
+    home = os.environ.get("JAVA_HOME")
+    java = subprocess.run(
+        [f"{home}/bin/java" if home else "java", "-version"], capture_output=True, text=True, check=True
+    )
+    found = re.search(r'version "(.*?)"', java.stderr)
+    return found[1] if found else "of unknown version"
 
 
 @contextmanager

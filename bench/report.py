@@ -47,15 +47,14 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
 
 
-def update(name: str, section: Section, *, setting: str) -> None:
+def update(name: str, section: Section, *, order: Sequence[str], setting: str) -> None:
     """Puts the case's section in its place in the file; those of other machines, versions or scales are dropped."""
     old = PATH.read_text() if PATH.exists() else ""
     sections = dict(re.findall(r"^## (\S+): (.*?)(?=^## |\Z)", old, re.M | re.S)) if setting in old else {}
     sections[name] = _format(section)
-    targets = re.findall(r"^- \*\*(?:NOT )?met\*\*: .*$", "".join(sections.values()), re.M)
-    summary = "\n".join(targets)
-    body = "".join(f"## {name}: {text.rstrip()}\n\n" for name, text in sorted(sections.items()))
-    PATH.write_text(f"# Benchmark results\n\n{_INTRODUCTION}\n\n{setting}\n\n{summary}\n\n{body.rstrip()}\n")
+    body = "\n\n".join(f"## {case}: {sections[case].rstrip()}" for case in order if case in sections)
+    targets = "\n".join(re.findall(r"^- \*\*(?:NOT )?met\*\*: .*$", body, re.M))
+    PATH.write_text(f"# Benchmark results\n\n{_INTRODUCTION}\n\n{setting}\n\n{targets}\n\n{body}\n")
 
 
 _INTRODUCTION = """\

@@ -1,11 +1,13 @@
 """What the tests of Spark share: small DataFrames, and what lies in a table's directory."""
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
 
 
 def numbers(spark: SparkSession, start: int, end: int, *, tasks: int = 2) -> DataFrame:
@@ -30,12 +32,3 @@ def objects(root: str | Path) -> set[str]:
 
 def data_files(root: str | Path) -> set[str]:
     return {path for path in objects(root) if not os.path.basename(path).startswith("_")}
-
-
-def quote(names: Sequence[str]) -> list[str]:
-    """Column names as Spark's `select` takes them."""
-    return ["`" + name.replace("`", "``") + "`" for name in names]
-
-
-def one_row(spark: SparkSession, **columns: Any) -> DataFrame:
-    return spark.createDataFrame([tuple(columns.values())], list(columns))

@@ -4,15 +4,18 @@
 `$ dbio …`; what a terminal of 120 columns then shows must be what the document shows, but for times, sizes and ids.
 """
 
+import io
 import json
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from markdown_it import MarkdownIt
@@ -20,14 +23,10 @@ from markdown_it.token import Token
 
 import dbio_commit
 from dbio_commit import errors, markers
+from dbio_commit.cli import app
 from dbio_commit.spark import datasource, write
-from tests.unit.test_cli import in_terminal
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[1]
-COLUMNS = 120
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 
@@ -68,13 +67,17 @@ def has_examples(document: Path) -> bool:
     return any(block.kind == "python" or "$ dbio " in block.text for block in blocks(document))
 
 
-@pytest.mark.parametrize("document", filter(has_examples, DOCUMENTS), ids=lambda path: path.name)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("document", [*filter(has_examples, DOCUMENTS)], ids=lambda path: path.name)
 def test_every_example_of_a_document_does_what_it_says(
-    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: "SparkSession"
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    namespace: dict[str, Any] = {"spark": spark}
+    for name, value in {"TERM": "dumb", "COLUMNS": "120", "LINES": "50"}.items():
+        monkeypatch.setenv(name, value)
+    if "SparkSession" in document.read_text():
+        request.getfixturevalue("spark")  # so that getOrCreate() gives this one
+    namespace: dict[str, Any] = {}
     ids = Ids(tmp_path)
     for block in blocks(document):
         if block.kind == "python":
@@ -82,12 +85,23 @@ def test_every_example_of_a_document_does_what_it_says(
         elif block.kind == "console":
             for command, expected in commands(block):
                 if command.startswith("dbio "):
-                    _, printed = in_terminal(COLUMNS, *ids.real(command).split()[1:])
+                    printed = in_terminal(ids.real(command).split()[1:])
                     assert ids.shape(printed, learn=expected) == ids.shape(expected), f"{block.where}: $ {command}"
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def in_terminal(arguments: list[str]) -> list[str]:
+    with redirect_stdout(Terminal()) as screen:
+        app(arguments, standalone_mode=False)
+    return screen.getvalue().splitlines()
+
+
 class Ids:
-    """Which transaction of this run is which of the document: the first time that both show a tid, they are the same."""
+    """Which transaction of this run is which of the document: they are the same where both first show a tid."""
 
     _TID = re.compile(r"\b\d{19}\b")
     _VARYING = (
@@ -142,7 +156,7 @@ def links(found: list[Token] | None) -> Iterator[str]:
 def anchors(document: Path) -> set[str]:
     """As GitHub makes them from headings."""
     found = tokens(document)
-    titles = [after.content for before, after in zip(found, found[1:], strict=False) if before.type == "heading_open"]
+    titles = [after.content for before, after in pairwise(found) if before.type == "heading_open"]
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 

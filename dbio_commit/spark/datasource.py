@@ -77,7 +77,9 @@ class DbioDataSource(DataSource):
     def schema(self) -> StructType:
         schema = table_schema(self._table.store, self._snapshot)
         if schema is None:
-            raise InvalidInputError(f"{self._table.url} has no files and no recorded columns: write to it first")
+            raise InvalidInputError(
+                f"{self._table.url} holds no files and no recorded columns: write to it first, or read a later one"
+            )
         return schema
 
     def reader(self, schema: StructType) -> "DbioReader":

@@ -129,7 +129,7 @@ def begin_job(
     table.refuse_partition()
     must_create = mode in ("error", "ignore")
     target = look(table.store, table.clock, must_create=must_create)
-    columns = choose_partition_columns(target, partition_by, where=table.url)
+    columns = choose_partition_columns(target, schemas.respell(partition_by, schema), where=table.url)
     current = None if mode == "overwrite" else _current(table, target)
     if current is None:
         schemas.check_writable(schema, columns)
@@ -154,7 +154,7 @@ def begin_job(
             tid=transaction.tid,
             job=transaction.terms.job,
             columns=layout.columns,
-            partition_columns=transaction.terms.partition_columns,
+            partition_columns=layout.partition_columns,
             compression=options.compression,
             max_records_per_file=options.max_records_per_file,
             spark_metadata={

@@ -36,19 +36,27 @@ _BATCH_ROWS = 64 * 1024
 
 def scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
     """The rows of the snapshot's files. Raises InvalidInputError where nothing says what the columns are."""
-    root = native_root(spark, table.location) if table.location else None
-    recorded = snapshot.schema is not None or root is None or not snapshot.files
-    schema = table_schema(table.store, snapshot) if recorded else None
     if not snapshot.files:
-        return spark.createDataFrame([], _known(schema, snapshot))
+        return spark.createDataFrame([], _known(table_schema(table.store, snapshot), snapshot))
+    root = _native_root(spark, table, snapshot)
     if root is None:
-        return _scan_in_workers(spark, table, snapshot, _known(schema, snapshot))
-    return _scan_natively(spark, root, snapshot, schema)
+        return _scan_in_workers(spark, table, snapshot, _known(table_schema(table.store, snapshot), snapshot))
+    # Where no writer recorded the columns, Spark infers them, as it does for everybody else.
+    return _scan_natively(spark, root, snapshot, table_schema(table.store, snapshot) if snapshot.schema else None)
+
+
+def _native_root(spark: SparkSession, table: Table, snapshot: Snapshot) -> str | None:
+    if table.location is None:
+        return None
+    account = table.storage_options.get("account_name")
+    return native_root(spark, table.location, account=account, file=snapshot.files[0].path)
 
 
 def _known(schema: StructType | None, snapshot: Snapshot) -> StructType:
     if schema is None:
-        raise InvalidInputError(f"{snapshot.url} has no files and no recorded columns: write to it first")
+        raise InvalidInputError(
+            f"{snapshot.url} holds no files and no recorded columns: write to it first, or read a later one"
+        )
     return schema
 
 

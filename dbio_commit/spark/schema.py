@@ -81,6 +81,12 @@ def check_writable(schema: t.StructType, partition_by: Sequence[str]) -> None:
         raise InvalidInputError(f"no column is left for the files: {schema.fieldNames()} are all partition columns")
 
 
+def respell(columns: Sequence[str], schema: t.StructType) -> tuple[str, ...]:
+    """The columns as the schema, which has them, spells them."""
+    spelling = {field.name.lower(): field.name for field in schema.fields}
+    return tuple(spelling[column.lower()] for column in columns)
+
+
 def _check_type(kind: t.DataType, where: str) -> None:
     match kind:
         case t.StructType():
@@ -122,9 +128,9 @@ def layout(
     """
     position = {field.name.lower(): i for i, field in enumerate(schema.fields)}
     if table is None:
-        spelling = {field.name.lower(): field.name for field in schema.fields}
-        partition_columns = tuple(spelling[column.lower()] for column in partition_columns)
-        fields = {field.name: nullable(field) for field in schema.fields}
+        own = {column.lower(): column for column in partition_columns}  # as the directories are named already
+        renamed = (t.StructField(own.get(f.name.lower(), f.name), f.dataType) for f in schema.fields)
+        fields = {field.name: nullable(field) for field in renamed}
     else:
         fields = {field.name: nullable(field) for field in table.fields}
         extra = [field for field in schema.fields if field.name.lower() not in {name.lower() for name in fields}]

@@ -89,39 +89,36 @@ def _azure_options(location: Location, settings: Settings) -> dict[str, Any]:
 _reached: dict[tuple[int, str], bool] = {}
 
 
-def native_root(spark: SparkSession, location: Location) -> str | None:
-    """The root as Hadoop writes it, if this session has a connector for it; None, and a warning once, if not."""
+def native_root(spark: SparkSession, location: Location, *, account: str | None, file: str) -> str | None:
+    """The table's root as Hadoop writes it, if this session can read there; None, and a warning once, if it cannot.
+
+    `account` is the storage account of a container whose URL names none; `file` a live file of the table, relative
+    to its root: only if Spark sees that very file does it look at the same store as we do.
+    """
     if location.scheme == "file":
         return f"file://{location.prefix}"
-    account = f"@{location.account}.dfs.core.windows.net" if location.account else None
-    if location.scheme == "az" and account is None:
-        return None  # Hadoop names no container without its account
-    root = f"s3a://{location.container}" if location.scheme == "s3" else f"abfss://{location.container}{account}"
-    known = (id(spark), root)
+    host = f"@{location.account or account}.dfs.core.windows.net"
+    container = f"s3a://{location.container}" if location.scheme == "s3" else f"abfss://{location.container}{host}"
+    root = f"{container}/{location.prefix}".rstrip("/")
+    known = (id(spark), container)
     if known not in _reached:
-        _reached[known] = _can_read(spark, root)
-    return f"{root}/{location.prefix}".rstrip("/") if _reached[known] else None
+        _reached[known] = _can_read(spark, f"{root}/{file}", container)
+    return root if _reached[known] else None
 
 
-def _can_read(spark: SparkSession, root: str) -> bool:
-    """Whether planning a read of the store gets as far as the store."""
+def _can_read(spark: SparkSession, file: str, container: str) -> bool:
     try:
-        spark.read.schema("probe int").parquet(root).schema  # noqa: B018  (over Connect, asking for it is what plans)
-    except PySparkException as error:
-        if error.getCondition() == "PATH_NOT_FOUND":
-            return True
-        reason = str(error)
-    except Py4JError as error:
-        reason = str(error)
-    else:
-        return True
-    first_line = reason.strip().splitlines()[0]
-    warnings.warn(
-        f"Spark cannot read {root} itself ({first_line:.200}); dbio_commit reads it through fsspec in Python workers, "
-        "which is about 3 times slower. Give the session a connector (hadoop-aws or hadoop-azure) and credentials",
-        stacklevel=4,
-    )
-    return False
+        spark.read.schema("probe int").parquet(file).schema  # noqa: B018  (over Connect, asking for it is what plans)
+    except (PySparkException, Py4JError) as error:
+        first_line = str(error).strip().splitlines()[0]
+        warnings.warn(
+            f"Spark cannot read {container} itself ({first_line:.200}); dbio_commit reads it through fsspec in Python "
+            "workers, which is about 3 times slower. Give the session a connector (hadoop-aws or hadoop-azure) and "
+            "credentials",
+            stacklevel=4,
+        )
+        return False
+    return True
 
 
 # --- the size of Arrow batches ------------------------------------------------------------------------------------

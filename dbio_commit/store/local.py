@@ -55,7 +55,7 @@ class LocalStore(Store):
             raise self._translate(error, "list", directory) from error
         for child in children:
             path = names.join(directory, child.name)
-            if child.is_dir():
+            if self._call("list", path, child.is_dir):
                 if recursive:
                     yield from self._scan(path, recursive=True, prefix=prefix)
             elif not child.name.startswith(_TEMPORARY):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dbio_commit.errors import AccessDeniedError, StoreError
+from dbio_commit.errors import StoreError
 from dbio_commit.store import Store, open_store, parse_location
 
 NOBODY = 65534
@@ -216,12 +216,26 @@ def test_a_written_object_is_not_written_again(store: Store) -> None:
     assert store.get("part-0") == b"first"
 
 
-def test_a_full_disk_is_a_store_error(root: Path) -> None:
-    root.mkdir()
-    (root / "part-0").symlink_to("/dev/full")
-    store = open_store(parse_location(root))
-    with pytest.raises(StoreError):
-        store.open_write("part-0")  # it exists
+def test_a_disk_without_room_is_a_store_error_and_leaves_no_temporary_file(store: Store, root: Path) -> None:
+    program = f"""{AS_NOBODY.partition("if os.getuid()")[0]}
+import resource
+from dbio_commit.errors import StoreError
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+def write():
+    with store.open_write("part-0") as file:
+        file.write(bytes(100_000))
+for call in [lambda: store.put_if_absent("_marker", bytes(2000)), write]:
+    try:
+        call()
+    except StoreError as error:
+        print(error)
+"""
+    child = run(program, str(root))
+    assert child.stdout.splitlines() == [
+        f"cannot {action}: File too large; check the path and the disk, then try again"
+        for action in [f"create {root}/_marker", f"write {root}/part-0"]
+    ], child.stderr
+    assert everything(root) == ["part-0"]
 
 
 def test_links_are_followed_but_not_in_circles(store: Store, root: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import dbio_commit as dbio
 from tests.spark_tables import data_files, ids, numbers, objects
@@ -23,6 +23,12 @@ BYTES, RECORDS = "spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execut
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return str(tmp_path / "table")
+
+
+def assert_nothing_committed(path: str) -> None:
+    """Other tasks' files may lie there for vacuum, but their transaction is decided and no reader sees them."""
+    assert dbio.Table(path).snapshot().files == ()
+    assert not dbio.Table(path).check().pending
 
 
 # --- modes --------------------------------------------------------------------------------------------------------
@@ -145,7 +151,6 @@ def test_no_file_has_more_records_than_asked(spark: SparkSession, path: str, par
         ({"max_records_per_file": 1.5}, dbio.InvalidInputError, r"max_records_per_file.*1\.5"),
         ({"max_records_per_file": True}, dbio.InvalidInputError, "max_records_per_file.*True"),
         ({"mode": "upsert"}, dbio.InvalidInputError, "upsert.*append"),
-        ({"mode": ["append"]}, dbio.InvalidInputError, "append"),
         ({"app": ("job", "7")}, dbio.InvalidInputError, "job|version"),
         ({"app": ("", 7)}, dbio.InvalidInputError, "application|app"),
         ({"app": "job"}, dbio.InvalidInputError, "job"),
@@ -204,7 +209,7 @@ def test_a_value_that_no_directory_can_hold_fails_the_write(spark: SparkSession,
     with pytest.raises(dbio.InvalidInputError, match="'day'") as caught:
         dbio.write(frame, path, partition_by="day")
     assert "Traceback" not in str(caught.value)
-    assert data_files(path) == set()
+    assert_nothing_committed(path)
 
 
 def test_a_partition_directory_of_a_table_is_no_place_for_another(spark: SparkSession, path: str) -> None:
@@ -241,7 +246,7 @@ def test_result_and_marker_carry_what_is_true_of_each_file(spark: SparkSession, 
     frame = spark.sql(
         "SELECT id, IF(id % 3 = 0, NULL, cast(id * 1.5 AS decimal(10,2))) AS amount, "
         "IF(id < 5, NULL, concat('text ', id)) AS text, IF(id = 7, double('NaN'), id / 2) AS half, "
-        "timestamp_micros(id * 1000001) AS at, date_from_unix_date(id) AS date, id % 2 = 0 AS even, "
+        "timestamp_micros(id * 1000001 + 1) AS at, date_from_unix_date(id) AS date, id % 2 = 0 AS even, "
         "array(id) AS list, concat('d', id % 2) AS day FROM range(0, 20, 1, 2)"
     )
     result = dbio.write(frame, path, partition_by="day")
@@ -262,10 +267,7 @@ def test_result_and_marker_carry_what_is_true_of_each_file(spark: SparkSession, 
             elif name == "amount":
                 assert bounds[:2] == (str(min(values)), str(max(values)))
             elif name == "at":
-                expected = [f"{value:%Y-%m-%dT%H:%M:%S.%f}" for value in (min(values), max(values))]
-                assert [str(bound).removesuffix("Z").ljust(26, "0") for bound in bounds[:2]] == [
-                    text if "." in str(bounds[0]) else text for text in expected
-                ] or values[0].microsecond == 0
+                assert bounds[:2] == tuple(f"{value:%Y-%m-%dT%H:%M:%S.%f}Z" for value in (min(values), max(values)))
             elif name == "date":
                 assert bounds[:2] == (min(values).isoformat(), max(values).isoformat())
             else:
@@ -281,7 +283,7 @@ def test_an_empty_dataframe_commits_an_empty_transaction_with_its_schema(
     assert (list(commit.added), commit.metrics["numFiles"], commit.metrics["numOutputRows"]) == ([], 0, 0)
     assert dbio.Table(path).snapshot().tids == (commit.tid,)
     read = dbio.read(spark, path)
-    assert read.schema == empty.schema.simpleString() or read.dtypes == empty.dtypes
+    assert read.dtypes == empty.dtypes
     assert read.collect() == []
     with pytest.raises(dbio.SchemaMismatchError):
         dbio.write(empty.selectExpr("day"), path)
@@ -428,10 +430,7 @@ def test_plain_parquet_without_markers_can_be_appended_to(spark: SparkSession, p
     assert ids(dbio.read(spark, path)) == list(range(6))
 
 
-@pytest.mark.parametrize("action", [lambda frame, path: dbio.write(frame, path)])
-def test_a_write_into_a_file_of_another_kind_is_a_clear_error(
-    spark: SparkSession, tmp_path: Path, action: Callable[[DataFrame, str], Any]
-) -> None:
-    (tmp_path / "table").write_text("not a directory")
-    with pytest.raises(dbio.DbioError, match="table"):
-        action(numbers(spark, 0, 2), str(tmp_path / "table"))
+def test_a_write_to_the_path_of_a_file_is_a_clear_error(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises(dbio.StoreError, match="file"):
+        dbio.write(numbers(spark, 0, 2), tmp_path / "file")

@@ -21,7 +21,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from dbio_commit import Bounds, FileInfo, Table, Transaction, TransactionAbortedError, names
-from dbio_commit.cli import _age, _time, app
+from dbio_commit.cli import app
+from dbio_commit.render import _age, _time
 
 GOLDEN = sorted(path for path in (Path(__file__).parents[1] / "golden").iterdir() if path.is_dir())
 TID = "1234567890123456789"

@@ -1,0 +1,53 @@
+"""`make bench`: measures dbio_commit against Spark's own writer and reader, and writes bench/RESULTS.md.
+
+`bench/run.py [case ...]` runs some cases only, and updates their sections. What each measures is in cases_*.py.
+"""
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench import cases_memory, cases_read, cases_requests, cases_write, report
+from bench.measure import Bench, java_version
+
+CASES: dict[str, Callable[[Bench], report.Section]] = {
+    "write-flat": cases_write.flat,
+    "write-by-month": cases_write.by_month,
+    "read": cases_read.read,
+    "plan": cases_read.plan,
+    "requests": cases_requests.requests,
+    "memory": cases_memory.memory,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Measures dbio_commit; writes bench/RESULTS.md.")
+    parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(CASES)}; all if none is given")
+    parser.add_argument("--scale", type=float, default=1, help="of TPC-H (default 1: 6 million rows)")
+    parser.add_argument("--rounds", type=int, default=5, help="counted rounds of what is timed (default 5)")
+    parser.add_argument("--directory", type=Path, default=Path("build/bench"), help="for data (default build/bench)")
+    options = parser.parse_args()
+    if unknown := sorted(set(options.cases) - set(CASES)):
+        parser.error(f"there is no case {', '.join(unknown)}; there are {', '.join(CASES)}")
+    directory = options.directory.resolve()
+    directory.mkdir(parents=True, exist_ok=True)
+    console, began_s = Console(), monotonic()
+    setting = report.describe_setting(scale=options.scale, rounds=options.rounds, java=java_version())
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console) as progress:
+        bench = Bench(directory=directory, scale=options.scale, rounds=options.rounds, progress=progress)
+        for name in [name for name in CASES if name in options.cases or not options.cases]:
+            section = CASES[name](bench)
+            report.update(name, section, order=list(CASES), setting=setting)
+            for target in section.targets:
+                console.print(str(target), markup=False, highlight=False)
+    console.print(f"{os.path.relpath(report.PATH)} is written; that took {(monotonic() - began_s) / 60:.1f} minutes")
+
+
+if __name__ == "__main__":
+    main()

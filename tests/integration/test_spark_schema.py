@@ -1,0 +1,281 @@
+"""Columns and types: what comes back equal, what is refused before anything is written, what an append may bring."""
+
+from collections.abc import Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import types as t
+
+import dbio_commit as dbio
+from tests.spark_tables import SPARK_ERRORS, ids, numbers, objects, rows
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "table")
+
+
+# --- types --------------------------------------------------------------------------------------------------------
+
+COLUMNS: dict[str, list[Any]] = {
+    "boolean": [True, False, None],
+    "tinyint": [-128, 127, None],
+    "smallint": [-32768, 32767, None],
+    "int": [-(2**31), 2**31 - 1, None],
+    "bigint": [-(2**63), 2**63 - 1, None],
+    "float": [-0.0, float("nan"), float("inf"), 1.5, None],
+    "double": [-0.0, float("nan"), float("-inf"), 5e-324, None],
+    "decimal(5,2)": [Decimal("-999.99"), Decimal("0.01"), None],
+    "decimal(18,4)": [Decimal("99999999999999.9999"), None],
+    "decimal(38,10)": [Decimal("-" + "9" * 28 + "." + "9" * 10), None],
+    "string": ["", "a\0b", "é漢😀", "null", None],
+    "binary": [b"", b"\x00\xff", None],
+    "date": [date(1, 1, 1), date(1582, 10, 4), date(9999, 12, 31), None],
+    "timestamp": [datetime(1900, 1, 1), datetime(2026, 3, 29, 2, 30, 0, 1), datetime(2262, 4, 12), None],
+    "timestamp_ntz": [datetime(1, 1, 1), datetime(2026, 3, 29, 2, 30), datetime(9999, 12, 31, 23, 59, 59, 999999), None],
+    "array<int>": [[], [None], [1, None], None],
+    "array<array<string>>": [[], [None], [[]], [["a", None]], None],
+    "map<string,double>": [{}, {"a": None, "b": 0.5}, None],
+    "map<int,array<struct<x:decimal(20,3),y:binary>>>": [{}, {1: [], 2: None, 3: [None, (None, b"")]}, None],
+    "struct<a:int,`b.c d`:struct<e:date,f:array<timestamp>>>": [
+        (None, None),
+        (1, (None, None)),
+        (1, (date(2026, 1, 1), [None, datetime(2026, 1, 1)])),
+        None,
+    ],
+}  # fmt: skip
+
+
+def test_all_types_of_parquet_come_back_equal_nested_and_null(spark: SparkSession, path: str) -> None:
+    length = max(map(len, COLUMNS.values()))
+    values = [[column[row % len(column)] for column in COLUMNS.values()] for row in range(length)]
+    schema = ", ".join(f"c{number} {kind}" for number, kind in enumerate(COLUMNS))
+    frame = spark.createDataFrame([tuple(row) for row in values], schema)
+    dbio.write(frame, path)
+    read = dbio.read(spark, path)
+    assert read.schema == frame.schema
+    assert rows(read) == rows(frame)
+    urls = dbio.Table(path).snapshot().urls()
+    assert rows(spark.read.parquet(*urls)) == rows(frame)
+    assert spark.read.parquet(*urls).schema == frame.schema
+    assert rows(spark.createDataFrame(pq.read_table(urls), frame.schema)) == rows(frame)
+    for file in urls:
+        assert pq.read_schema(file).names == frame.columns
+
+
+def test_columns_that_are_not_nullable_are_written_and_read_as_nullable(spark: SparkSession, path: str) -> None:
+    frame = spark.sql("SELECT id, array(id) AS list, named_struct('a', id) AS struct, map('k', id) AS map FROM range(3)")
+    assert not any(field.nullable for field in frame.schema.fields)
+    dbio.write(frame, path)
+    dbio.write(spark.createDataFrame([(None, [None], (None,), {"k": None})], SCHEMA), path)
+    read = dbio.read(spark, path)
+    assert all(field.nullable for field in read.schema.fields)
+    assert read.count() == 4
+    assert read.where("id IS NULL AND list[0] IS NULL AND struct.a IS NULL AND map['k'] IS NULL").count() == 1
+
+
+SCHEMA = "id bigint, list array<bigint>, struct struct<a: bigint>, map map<string, bigint>"
+
+REFUSED: Mapping[str, str] = {
+    "void": "NULL",
+    "array of void": "array(NULL)",
+    "year-month interval": "INTERVAL '1-2' YEAR TO MONTH",
+    "day-time interval": "INTERVAL '1 2:3:4' DAY TO SECOND",
+    "calendar interval": "make_interval(1, 2, 3)",
+    "interval in a struct": "named_struct('a', INTERVAL '1-2' YEAR TO MONTH)",
+    "variant": "parse_json('{}')",
+    "collated string": "'a' COLLATE UTF8_LCASE",
+    "collated key of a map": "map('a' COLLATE UNICODE_CI, 1)",
+    "time": "TIME'12:34:56'",
+    "struct with the same field twice": "named_struct('a', 1, 'A', 2)",
+    "geography": "st_geogfromwkb(X'0101000000000000000000F03F0000000000000040')",
+    "geometry": "st_geomfromwkb(X'0101000000000000000000F03F0000000000000040')",
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_type_that_would_not_come_back_equal_is_refused_before_anything_is_written(
+    spark: SparkSession, path: str, kind: str
+) -> None:
+    frame = spark.sql(f"SELECT 1 AS id, {REFUSED[kind]} AS odd")
+    for mode in ("append", "overwrite", "error"):
+        with pytest.raises(dbio.InvalidInputError, match="'odd"):
+            dbio.write(frame, path, mode=mode)  # type: ignore[arg-type]
+    assert not Path(path).exists()
+
+
+def test_a_struct_without_fields_is_refused(spark: SparkSession, path: str) -> None:
+    schema = t.StructType().add("id", t.IntegerType()).add("odd", t.ArrayType(t.StructType([])))
+    with pytest.raises(dbio.InvalidInputError, match="'odd"):
+        dbio.write(spark.createDataFrame([], schema), path)
+    assert not Path(path).exists()
+
+
+def test_a_user_defined_type_is_refused(spark: SparkSession, path: str) -> None:
+    class Point(t.UserDefinedType):
+        @classmethod
+        def sqlType(cls) -> t.DataType:
+            return t.StringType()
+
+        @classmethod
+        def module(cls) -> str:
+            return "__main__"
+
+    schema = t.StructType().add("id", t.IntegerType()).add("odd", Point())
+    with pytest.raises(dbio.InvalidInputError, match="'odd'"):
+        dbio.write(spark.createDataFrame([], schema), path)
+    assert not Path(path).exists()
+
+
+@pytest.mark.parametrize("columns", ["1 AS id, 2 AS ID", "1 AS id, 2 AS id"])
+def test_the_same_column_twice_is_refused(spark: SparkSession, path: str, columns: str) -> None:
+    with pytest.raises(dbio.InvalidInputError, match="(?i)'id'"):
+        dbio.write(spark.sql(f"SELECT {columns}"), path)
+    assert not Path(path).exists()
+
+
+@pytest.mark.parametrize("kind", ["double", "float", "binary", "array<int>", "struct<a:int>", "map<int,int>"])
+def test_a_partition_column_of_a_type_that_no_directory_name_gives_back_is_refused(
+    spark: SparkSession, path: str, kind: str
+) -> None:
+    with pytest.raises(dbio.InvalidInputError, match="'odd'"):
+        dbio.write(spark.createDataFrame([], f"id int, odd {kind}"), path, partition_by="odd")
+    assert not Path(path).exists()
+
+
+def test_a_dataframe_without_columns_is_refused(spark: SparkSession, path: str) -> None:
+    with pytest.raises(dbio.InvalidInputError, match="column"):
+        dbio.write(spark.range(1).select(), path)
+    assert not Path(path).exists()
+
+
+# --- appends are checked ------------------------------------------------------------------------------------------
+
+TABLE = "id bigint, Name string, nested struct<a:int,b:array<double>>, day date"
+
+
+def make_table(spark: SparkSession, path: str) -> None:
+    row = (1, "x", (1, [0.5]), date(2026, 1, 1))
+    dbio.write(spark.createDataFrame([row], TABLE), path, partition_by="day")
+
+
+def test_columns_are_matched_by_name_without_case_and_take_the_tables_spelling_and_order(
+    spark: SparkSession, path: str
+) -> None:
+    make_table(spark, path)
+    columns = "DAY date, nested struct<a:int,b:array<double>>, NAME string, ID bigint"
+    commit = dbio.write(spark.createDataFrame([(date(2026, 1, 2), (2, [1.5]), "y", 2)], columns), path)
+    read = dbio.read(spark, path)
+    assert read.columns == ["id", "Name", "nested", "day"]
+    assert rows(read) == rows(spark.createDataFrame(
+        [(1, "x", (1, [0.5]), date(2026, 1, 1)), (2, "y", (2, [1.5]), date(2026, 1, 2))], TABLE
+    ))  # fmt: skip
+    assert pq.read_schema(Path(path, commit.added[0])).names == ["id", "Name", "nested"]
+    assert commit.added[0].startswith("day=2026-01-02/")
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite_partitions"])
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ("id bigint, nested struct<a:int,b:array<double>>, day date", "Name is missing"),
+        ("id bigint, Name string, nested struct<a:int,b:array<double>>", "day is missing"),
+        ("day date", "id is missing"),
+        (f"{TABLE}, extra int", "extra is not in the table"),
+        (TABLE.replace("bigint", "int"), "id is int, not bigint"),
+        (TABLE.replace("bigint", "decimal(20,0)"), "id is decimal"),
+        (TABLE.replace("string", "binary"), "Name is binary, not string"),
+        (TABLE.replace("day date", "day string"), "day is string, not date"),
+        (TABLE.replace("day date", "day timestamp"), "day is timestamp, not date"),
+        (TABLE.replace("array<double>", "array<float>"), "nested is struct<a:int,b:array<float>>"),
+        (TABLE.replace("<a:int,", "<a:int,c:int,"), "nested is struct<a:int,c:int"),
+        (TABLE.replace("<a:int,b:array<double>>", "<b:array<double>,a:int>"), "nested is struct<b"),
+        ("other string", "id is missing"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_both_schemas_and_nothing_is_written(
+    spark: SparkSession, path: str, mode: Any, columns: str, problem: str
+) -> None:
+    make_table(spark, path)
+    before = objects(path)
+    frame = spark.createDataFrame([], columns)
+    with pytest.raises(dbio.SchemaMismatchError) as caught:
+        dbio.write(frame, path, mode=mode)
+    message = str(caught.value)
+    assert problem in message
+    assert spark.createDataFrame([], TABLE).schema.simpleString() in message
+    assert frame.schema.simpleString() in message
+    assert path in message
+    assert objects(path) == before
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite_partitions"])
+def test_merge_schema_lets_new_columns_in_and_nothing_else(spark: SparkSession, path: str, mode: Any) -> None:
+    make_table(spark, path)
+    new = spark.createDataFrame(
+        [("new", 2, "y", (2, [1.5]), date(2026, 1, 2))], f"extra string, {TABLE}"
+    )
+    before = objects(path)
+    for wrong in (new.drop("Name"), new.withColumn("id", new.id.cast("string"))):
+        with pytest.raises(dbio.SchemaMismatchError):
+            dbio.write(wrong, path, mode=mode, merge_schema=True)
+    assert objects(path) == before
+    dbio.write(new, path, mode=mode, merge_schema=True)
+    read = dbio.read(spark, path)
+    assert read.columns == ["id", "Name", "nested", "extra", "day"]
+    assert sorted(map(tuple, read.select("id", "extra").collect())) == [(1, None), (2, "new")]
+    with pytest.raises(dbio.SchemaMismatchError, match="extra is missing"):
+        make_table(spark, path)
+
+
+def test_an_overwrite_may_bring_other_columns(spark: SparkSession, path: str) -> None:
+    make_table(spark, path)
+    frame = spark.sql("SELECT 'one' AS id, date'2026-01-01' AS Day, 2.5D AS amount")
+    dbio.write(frame, path, mode="overwrite")
+    read = dbio.read(spark, path)
+    assert read.dtypes == [("id", "string"), ("amount", "double"), ("day", "date")]  # the directories are named already
+    assert read.collect() == [("one", 2.5, date(2026, 1, 1))]
+    dbio.write(frame, path)
+    assert dbio.read(spark, path).count() == 2
+
+
+def test_an_overwrite_needs_the_partition_columns_of_the_table(spark: SparkSession, path: str) -> None:
+    make_table(spark, path)
+    before = objects(path)
+    for columns in ("id bigint", "id bigint, day double"):
+        with pytest.raises(dbio.InvalidInputError, match="day"):
+            dbio.write(spark.createDataFrame([], columns), path, mode="overwrite")
+    assert objects(path) == before
+
+
+def test_an_append_without_a_change_keeps_no_turn(spark: SparkSession, path: str) -> None:
+    dbio.write(numbers(spark, 0, 2), path)
+    dbio.write(numbers(spark, 2, 4), path)
+    dbio.write(numbers(spark, 4, 6), path, merge_schema=True)
+    assert len([name for name in objects(path) if name.startswith("_serial_")]) == 1  # of the first: it set the schema
+
+
+def test_files_of_an_older_schema_are_read_by_column_name(spark: SparkSession, path: str) -> None:
+    dbio.write(spark.sql("SELECT 1 AS a, 'x' AS b"), path)
+    dbio.write(spark.sql("SELECT 'y' AS b, 2 AS a, 0.5D AS c"), path, merge_schema=True)
+    assert sorted(map(tuple, dbio.read(spark, path).select("a", "b", "c").collect())) == [(1, "x", None), (2, "y", 0.5)]
+
+
+def test_a_comment_or_default_of_a_column_makes_no_difference(spark: SparkSession, path: str) -> None:
+    frame = numbers(spark, 0, 2)
+    dbio.write(frame.withMetadata("id", {"comment": "a number"}), path)
+    dbio.write(frame, path)
+    assert dbio.read(spark, path).count() == 4
+
+
+def test_the_columns_of_an_overwrite_that_failed_are_not_the_tables(spark: SparkSession, path: str) -> None:
+    dbio.write(numbers(spark, 0, 2), path)
+    with pytest.raises(SPARK_ERRORS):
+        dbio.write(spark.sql("SELECT int(raise_error('no')) AS other"), path, mode="overwrite")
+    dbio.write(numbers(spark, 2, 4), path)
+    assert ids(dbio.read(spark, path)) == [0, 1, 2, 3]
