@@ -5,17 +5,16 @@ import time
 from collections.abc import Iterator
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 import dbio_commit as dbio
+from bench.demo_stage import start_spark
 
 TASKS = 24
 PAUSE_S = 0.5  # for each task, so that there is a half-way to be killed at
 
 
 def main(url: str) -> None:
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-    flights = dbio.read(spark, url)
+    flights = dbio.read(start_spark(), url)
     dbio.write(flights.repartitionByRange(TASKS, "month", "day").mapInArrow(slowly, flights.schema), url)
 
 

@@ -135,12 +135,20 @@ def open_lake(store: str) -> Iterator[str]:
 # --- Spark --------------------------------------------------------------------------------------------------------
 
 
+def start_spark() -> SparkSession:
+    """A small session that is soon at work."""
+    builder = SparkSession.builder.master("local[2]").config("spark.sql.shuffle.partitions", "2")
+    builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
+    # Of a JVM that lives for a minute, better compilation would take more time than it saves.
+    return builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1").getOrCreate()
+
+
 @contextmanager
 def spark_session() -> Iterator[SparkSession]:
     """Like any session, but what Spark logs goes to a file."""
     warnings.showwarning = lambda message, *_, **__: say(f"warning: {message}")
     with busy("Spark starts"), _stderr_to(SPARK_LOG):  # which its JVM and Python workers inherit
-        spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+        spark = start_spark()
     try:
         yield spark
     finally:

@@ -453,7 +453,7 @@ def _commit_columns(now: datetime) -> list[_Column[Commit]]:
         _Column("rows", _rows, _number, right=True, least_width=60),
         _Column("size", _bytes, decimal, right=True, least_width=80),
         _Column(
-            "application", lambda commit: commit.app and f"{commit.app[0]}:{commit.app[1]}", fold=True, least_width=120
+            "application", lambda commit: commit.app and f"{commit.app[0]}:{commit.app[1]}", fold=True, least_width=140
         ),
     ]
 

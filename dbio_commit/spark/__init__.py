@@ -82,7 +82,8 @@ def read(
 def enable(spark: SparkSession) -> None:
     """Registers the data source "dbio" and the table functions `dbio_files` and `dbio_history` with the session.
 
-    The session's credentials for S3 and Azure are taken along as they are now.
+    The session's credentials for S3 and Azure are taken along as they are now. Spark looks for data sources in the
+    session that is active in a thread: call it in each thread that uses this one, and for each `newSession()`.
     """
     register(spark)
 

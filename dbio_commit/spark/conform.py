@@ -18,11 +18,12 @@ def conform(batch: pa.RecordBatch, target: pa.Schema, *, partition: Partition, w
     fit.
     """
     position = {name.lower(): i for i, name in enumerate(batch.schema.names)}
+    partition = {name.lower(): value for name, value in partition.items()}
     columns: list[Any] = []
     for field in target:
         try:
-            if field.name in partition:
-                value = parse_value(partition[field.name], field.type)
+            if field.name.lower() in partition:
+                value = parse_value(partition[field.name.lower()], field.type)
                 columns.append(pa.repeat(pa.scalar(value, field.type), batch.num_rows))
             elif field.name.lower() in position:
                 columns.append(batch.column(position[field.name.lower()]).cast(field.type))

@@ -51,6 +51,7 @@ _GROUPS = 64
 def register(spark: SparkSession) -> None:
     """Registers the data source and the table functions, with the session's store settings as they are now."""
     settings = hadoop_settings(spark)
+    spark.createDataFrame([], "id int")  # makes it the active session of this thread, where Spark looks for the source
     spark.dataSource.register(type("Dbio", (DbioDataSource,), {"settings": settings}))
     for name, function in (("dbio_files", _Files), ("dbio_history", _History)):
         with_settings = type(name, (function,), {"settings": settings})

@@ -1,14 +1,21 @@
 """The columns of a table whose writers recorded none: from the footer of a file, and from directory names."""
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import date, datetime
+from typing import Any, BinaryIO
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.snapshot import Snapshot
+from dbio_commit.spark import arrow
 from dbio_commit.spark import schema as schemas
 from dbio_commit.store import Store
 
@@ -28,42 +35,79 @@ def infer_schema(store: Store, snapshot: Snapshot) -> t.StructType | None:
         return None
     newest = max(snapshot.files, key=lambda file: (file.tid or "", file.path))
     with store.open_read(newest.path) as stream:
-        try:
-            footer = pq.ParquetFile(stream).schema_arrow
-        except (OSError, ValueError) as error:
-            raise InvalidInputError(
-                f"{store.url_of(newest.path)} cannot be read as Parquet: {error!s:.200}; `dbio check` looks further"
-            ) from error
-    recorded = (footer.metadata or {}).get(_ROW_METADATA)
-    data = t.StructType.fromJson(_json(recorded)) if recorded else from_arrow_schema(footer)
+        data = _columns_of_file(stream, where=store.url_of(newest.path))
     partition = [
         t.StructField(column, _narrowest(file.partition.get(column) for file in snapshot.files))
         for column in snapshot.partition_columns
     ]
-    inside = [field for field in data.fields if field.name not in snapshot.partition_columns]
+    lower = {column.lower() for column in snapshot.partition_columns}
+    inside = [field for field in data.fields if field.name.lower() not in lower]
     return t.StructType([schemas.nullable(field) for field in (*inside, *partition)])
 
 
-def _json(text: bytes) -> dict[str, object]:
-    import json
+def _columns_of_file(stream: BinaryIO, *, where: str) -> t.StructType:
+    try:
+        footer = pq.ParquetFile(stream).schema_arrow
+        recorded = (footer.metadata or {}).get(_ROW_METADATA)
+        if recorded is not None:
+            return schemas.from_json(json.loads(recorded), where=where)
+        return from_arrow_schema(pa.schema([_signed(field) for field in arrow.plain_schema(footer)]))
+    except (OSError, ValueError, RecursionError, PySparkException) as error:
+        raise InvalidInputError(
+            f"{where} cannot be read as Parquet: {error!s:.200}; `dbio check` looks further"
+        ) from error
 
-    parsed: dict[str, object] = json.loads(text)
-    return parsed
+
+_SIGNED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
 
 
-_NARROWEST: tuple[tuple[re.Pattern[str], t.DataType], ...] = (
-    (re.compile(r"-?[0-9]{1,9}"), t.IntegerType()),
-    (re.compile(r"-?[0-9]{1,18}"), t.LongType()),
-    (re.compile(r"-?[0-9]+(\.[0-9]+)?"), t.DoubleType()),
-    (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), t.DateType()),
-    (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"), t.TimestampType()),
-)
+def _signed(field: Any) -> Any:
+    """The column as Spark reads it: it has no unsigned numbers."""
+    return field.with_type(_SIGNED.get(field.type, field.type))
 
 
 def _narrowest(values: Iterable[str | None]) -> t.DataType:
     """As Spark infers the type of a partition column from its directories."""
-    present = {value for value in values if value is not None}
-    for grammar, kind in _NARROWEST if present else ():
-        if all(map(grammar.fullmatch, present)):
-            return kind
+    kinds = {_kind(value) for value in values if value is not None}
+    for narrow, wide in _WIDER:
+        if wide in kinds and kinds <= {narrow, wide}:
+            return wide
+    return kinds.pop() if len(kinds) == 1 else t.StringType()
+
+
+_WIDER: tuple[tuple[t.DataType, t.DataType], ...] = (
+    (t.IntegerType(), t.LongType()),
+    (t.IntegerType(), t.DoubleType()),
+    (t.DateType(), t.TimestampType()),
+)
+
+
+def _kind(text: str) -> t.DataType:
+    if re.fullmatch(r"[+-]?[0-9]{1,38}", text):
+        number = int(text)
+        if -(2**31) <= number < 2**31:
+            return t.IntegerType()
+        return t.LongType() if -(2**63) <= number < 2**63 else t.DecimalType(len(str(abs(number))), 0)
+    if re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", text):
+        return t.DoubleType()
+    for grammar, parse, kind in _TIMES:
+        if grammar.fullmatch(text):
+            with suppress(ValueError):  # 30 February
+                parse(text)
+                return kind
     return t.StringType()
+
+
+_TIMES: tuple[tuple[re.Pattern[str], Callable[[str], object], t.DataType], ...] = (
+    (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), date.fromisoformat, t.DateType()),
+    (
+        re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"),
+        datetime.fromisoformat,
+        t.TimestampType(),
+    ),
+)

@@ -188,11 +188,20 @@ def plain(kind: t.DataType) -> t.DataType:
             return kind
 
 
-def from_json(schema: Mapping[str, Any], *, where: str) -> t.StructType:
-    """The schema that a marker records. Raises InvalidInputError for one that this Spark does not know."""
+def from_json(schema: Any, *, where: str) -> t.StructType:
+    """The schema that `where` records. Raises InvalidInputError for one that this Spark does not know."""
     try:
+        if _loads_code(schema):
+            raise ValueError("it names a class to load")
         return t.StructType.fromJson(dict(schema))
     except (LookupError, TypeError, ValueError, AttributeError, AssertionError, PySparkException) as error:
         raise InvalidInputError(
             f"the recorded schema of {where} is none that this Spark knows: {error!r:.300}"
         ) from None
+
+
+def _loads_code(part: Any) -> bool:
+    """Whether Spark would import a module to make sense of this part of a schema: that of a user-defined type."""
+    if isinstance(part, Mapping):
+        return "pyClass" in part or any(map(_loads_code, part.values()))
+    return isinstance(part, list) and any(map(_loads_code, part))

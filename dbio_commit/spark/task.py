@@ -33,7 +33,7 @@ _Data = TypeVar("_Data", pa.RecordBatch, pa.Table)
 ROW_GROUP_ROWS = 256 * 1024
 ROW_GROUP_BYTES = 64 * 1024 * 1024
 BUFFER_ROWS = 4 * 1024 * 1024
-BUFFER_BYTES = 128 * 1024 * 1024
+BUFFER_BYTES = 64 * 1024 * 1024
 MAX_OPEN = 16
 
 RESULT_SCHEMA = "file string"

@@ -144,6 +144,7 @@ def silent_endpoint() -> Iterator[str]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
+@pytest.mark.timeout(60, method="thread")  # a signal would wait for the thread that hangs
 def test_a_silent_service_is_a_store_error(s3: Place, silent_endpoint: str) -> None:
     config = {"retries": {"total_max_attempts": 1}, "read_timeout": 1}
     store = s3.open(endpoint_url=silent_endpoint, config_kwargs=config)

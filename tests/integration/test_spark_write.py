@@ -215,9 +215,10 @@ def test_a_value_that_no_directory_can_hold_fails_the_write(spark: SparkSession,
 def test_a_partition_directory_of_a_table_is_no_place_for_another(spark: SparkSession, path: str) -> None:
     dbio.write(numbers(spark, 0, 2), path, partition_by=["day"])
     before = objects(path)
-    for action in (lambda: dbio.write(numbers(spark, 0, 2), f"{path}/day=d0"), lambda: dbio.read(spark, f"{path}/day=d0")):
-        with pytest.raises(dbio.InvalidInputError, match="is a partition of the table"):
-            action()
+    with pytest.raises(dbio.InvalidInputError, match="is a partition of the table"):
+        dbio.write(numbers(spark, 0, 2), f"{path}/day=d0")
+    with pytest.raises(dbio.InvalidInputError, match="is a partition of the table"):
+        dbio.read(spark, f"{path}/day=d0")
     assert objects(path) == before
 
 
@@ -398,7 +399,9 @@ def test_an_append_to_a_directory_of_dbio_is_one_of_dbio(spark: SparkSession, pa
     assert before <= objects(path)
     for day in ("d0", "d1"):
         body = json.loads(Path(path, f"day={day}", f"_committed_{commit.tid}").read_text())
-        assert {f"day={day}/{name}" for name in body["added"]} == {a for a in commit.added if a.startswith(f"day={day}/")}
+        assert [f"day={day}/{name}" for name in body["added"]] == [
+            a for a in commit.added if a.startswith(f"day={day}")
+        ]
         assert body["removed"] == []
         assert Path(path, f"day={day}", f"_started_{commit.tid}").exists()
 

@@ -169,7 +169,7 @@ def test_a_directory_without_markers_is_listed_as_it_is(plain: Path) -> None:
     assert dbio_json("files", plain)["files"][0]["tid"] is None
 
 
-@pytest.mark.parametrize("columns", [60, 80, 120])
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
 def test_files_in_a_terminal_fits_it_and_cuts_no_path(table: Table, columns: int) -> None:
     append(table, {"1": 10, "2": 2000})
 
@@ -177,10 +177,16 @@ def test_files_in_a_terminal_fits_it_and_cuts_no_path(table: Table, columns: int
 
     assert code == 0
     assert max(map(len, lines)) <= columns
+    assert [line.endswith(("10 bytes", " 2.0 kB")) for line in lines].count(True) == 2
     unfolded = "".join(line.removesuffix("10 bytes").removesuffix("2.0 kB").strip() for line in lines)
     for file in table.snapshot().files:
         assert file.path in unfolded
     assert lines[-1] == "2 files, 2.0 kB in 2 partitions"
+
+
+def test_a_terminal_too_narrow_for_any_table_is_left_to_wrap_the_lines(table: Table) -> None:
+    append(table, {"1": 10})
+    assert in_terminal(10, "files", table.url) == in_terminal(40, "files", table.url)
 
 
 def test_a_wide_terminal_shows_tid_and_partition_too(table: Table) -> None:
@@ -188,6 +194,15 @@ def test_a_wide_terminal_shows_tid_and_partition_too(table: Table) -> None:
     _, lines = in_terminal(200, "files", table.url)
     assert lines[0].split() == ["path", "size", "tid", "partition"]
     assert lines[1].split()[-2:] == [tid, "day=1"]
+
+
+def test_a_terminal_is_shown_all_of_many_files(plain: Path) -> None:
+    names_of_many = {f"{number:04}.parquet" for number in range(2001)}  # more than two pages
+    for name in names_of_many:
+        (plain / name).touch()
+    _, lines = in_terminal(80, "files", plain)
+    assert {line.split()[0] for line in lines} >= names_of_many
+    assert lines[-1] == "2,002 files, 7 bytes"
 
 
 # --- log ----------------------------------------------------------------------------------------------------------
@@ -239,6 +254,15 @@ def test_log_leaves_columns_out_before_it_cuts_one(table: Table) -> None:
     assert "1,000,000" in narrow[1]
     assert "time" in wide[0]
     assert "nightly:4" in wide[1]
+
+
+@pytest.mark.parametrize("columns", [30, 60])
+def test_a_tid_that_is_too_long_for_the_terminal_folds(plain: Path, columns: int) -> None:
+    tid = "0123456789" * 8
+    (plain / names.started(tid)).touch()
+    (plain / names.committed(tid)).write_text(json.dumps({"added": [], "removed": []}))
+    _, lines = in_terminal(columns, "log", plain)
+    assert tid in "".join(line.split()[0] for line in lines[1:])
 
 
 # --- show ---------------------------------------------------------------------------------------------------------

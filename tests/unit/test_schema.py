@@ -1,0 +1,254 @@
+"""Which Spark schemas can be written, and how a DataFrame's columns become a table's. No session is needed."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import types as t
+
+from dbio_commit import InvalidInputError, SchemaMismatchError
+from dbio_commit.spark import schema as schemas
+from dbio_commit.spark.schema import Layout
+
+WRITABLE: list[t.DataType] = [
+    t.BooleanType(),
+    t.ByteType(),
+    t.ShortType(),
+    t.IntegerType(),
+    t.LongType(),
+    t.FloatType(),
+    t.DoubleType(),
+    t.DecimalType(38, 10),
+    t.StringType(),
+    t.BinaryType(),
+    t.DateType(),
+    t.TimestampType(),
+    t.TimestampNTZType(),
+]
+NO_PARTITION = (t.FloatType, t.DoubleType, t.BinaryType)
+
+
+class Point(t.UserDefinedType):
+    @classmethod
+    def sqlType(cls) -> t.DataType:
+        return t.StringType()
+
+
+UNWRITABLE: list[t.DataType] = [
+    t.NullType(),
+    t.CalendarIntervalType(),
+    t.DayTimeIntervalType(),
+    t.YearMonthIntervalType(),
+    t.VariantType(),
+    t.StringType("UTF8_LCASE"),
+    t.CharType(3),
+    t.VarcharType(3),
+    t.StructType([]),
+    Point(),
+    t.TimeType(),
+    t.GeometryType(4326),
+    t.GeographyType(4326),
+]
+
+
+def nest(inner: t.DataType) -> list[t.DataType]:
+    """The type as it is, and inside every kind of nested type."""
+    struct = t.StructType([t.StructField("a", t.IntegerType()), t.StructField("b", inner)])
+    return [
+        inner,
+        struct,
+        t.ArrayType(inner),
+        t.MapType(t.StringType(), inner),
+        t.MapType(inner, t.StringType()),
+        t.ArrayType(t.MapType(t.StringType(), struct)),
+    ]
+
+
+def columns(**kinds: t.DataType) -> t.StructType:
+    return t.StructType([t.StructField(name, kind) for name, kind in kinds.items()])
+
+
+INT, TEXT, DATE = t.IntegerType(), t.StringType(), t.DateType()
+
+# --- check_writable -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [nested for kind in WRITABLE for nested in nest(kind)], ids=str)
+def test_types_that_parquet_gives_back_equal_can_be_written(kind: t.DataType) -> None:
+    schemas.check_writable(columns(id=INT, value=kind), [])
+
+
+@pytest.mark.parametrize("kind", [nested for kind in UNWRITABLE for nested in nest(kind)], ids=str)
+def test_other_types_are_refused_wherever_they_hide_and_the_place_is_named(kind: t.DataType) -> None:
+    with pytest.raises(InvalidInputError, match="'value"):
+        schemas.check_writable(columns(id=INT, value=kind), [])
+
+
+@pytest.mark.parametrize("kind", WRITABLE, ids=str)
+def test_partition_columns_are_of_types_that_a_directory_name_gives_back(kind: t.DataType) -> None:
+    schema = columns(id=INT, value=kind)
+    if isinstance(kind, NO_PARTITION):
+        with pytest.raises(InvalidInputError, match="'Value'"):
+            schemas.check_writable(schema, ["Value"])
+    else:
+        schemas.check_writable(schema, ["Value"])
+
+
+@pytest.mark.parametrize("kind", nest(INT)[1:], ids=str)
+def test_nested_partition_columns_are_refused(kind: t.DataType) -> None:
+    with pytest.raises(InvalidInputError, match="'value'"):
+        schemas.check_writable(columns(id=INT, value=kind), ["value"])
+
+
+@pytest.mark.parametrize(
+    ("names", "partition_by", "named"),
+    [
+        (["a", "A"], [], "'A'"),
+        (["a", "a"], [], "'a'"),
+        (["a"], ["b"], "'b'"),
+        (["a"], ["a"], "no column is left"),
+        ([], [], "no column is left"),
+        (["a", "b"], ["b", "A"], "no column is left"),
+    ],
+)
+def test_impossible_columns_are_refused(names: list[str], partition_by: list[str], named: str) -> None:
+    with pytest.raises(InvalidInputError, match=named):
+        schemas.check_writable(t.StructType([t.StructField(name, INT) for name in names]), partition_by)
+
+
+def test_the_same_field_twice_in_a_struct_is_refused() -> None:
+    twice = t.StructType([t.StructField("x", INT), t.StructField("X", INT)])
+    with pytest.raises(InvalidInputError, match=r"'value\.element'"):
+        schemas.check_writable(columns(value=t.ArrayType(twice)), [])
+
+
+# --- layout -------------------------------------------------------------------------------------------------------
+
+
+def lay_out(
+    schema: t.StructType, table: t.StructType | None = None, *, by: Sequence[str] = (), merge: bool = False
+) -> Layout:
+    return schemas.layout(schema, partition_columns=by, table=table, merge=merge, where="s3://lake/table")
+
+
+def test_a_write_that_sets_the_schema_puts_partition_columns_last() -> None:
+    layout = lay_out(columns(a=INT, b=TEXT, c=DATE), by=["b"])
+    assert layout.columns == ((0, "a"), (2, "c"), (1, "b"))
+    assert layout.schema.fieldNames() == ["a", "c", "b"]
+    assert layout.data_schema.fieldNames() == ["a", "c"]
+    assert layout.partition_columns == ("b",)
+
+
+def test_partition_columns_keep_the_order_in_which_they_were_given() -> None:
+    layout = lay_out(columns(a=INT, b=TEXT, c=DATE), by=["c", "a"])
+    assert layout.columns == ((1, "b"), (2, "c"), (0, "a"))
+
+
+def test_a_write_that_sets_the_schema_spells_partition_columns_as_the_directories_are_named() -> None:
+    layout = lay_out(columns(a=INT, DAY=DATE), by=["day"])
+    assert layout.columns == ((0, "a"), (1, "day"))
+    assert layout.schema.fieldNames() == ["a", "day"]
+
+
+def test_a_write_that_must_fit_takes_the_tables_order_and_spelling() -> None:
+    layout = lay_out(columns(C=DATE, b=TEXT, A=INT), columns(a=INT, B=TEXT, c=DATE), by=["c"])
+    assert layout.columns == ((2, "a"), (1, "B"), (0, "c"))
+    assert layout.schema == columns(a=INT, B=TEXT, c=DATE)
+
+
+@pytest.mark.parametrize(
+    ("schema", "problems"),
+    [
+        (columns(a=INT), ["b is missing"]),
+        (columns(x=INT), ["a is missing", "b is missing", "x is not in the table"]),
+        (columns(a=INT, b=TEXT, x=INT), ["x is not in the table", "merge_schema=True"]),
+        (columns(a=t.LongType(), b=TEXT), ["a is bigint, not int", "cast or select"]),
+        (columns(A=TEXT, B=INT, c=INT), ["a is string, not int", "b is int, not string", "c is not in the table"]),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_named_with_both_schemas(schema: t.StructType, problems: list[str]) -> None:
+    table = columns(a=INT, b=TEXT)
+    with pytest.raises(SchemaMismatchError) as caught:
+        lay_out(schema, table)
+    for part in (*problems, table.simpleString(), schema.simpleString(), "s3://lake/table"):
+        assert part in str(caught.value)
+
+
+def test_merge_adds_new_columns_before_the_partition_columns_and_lets_nothing_else_differ() -> None:
+    table = columns(a=INT, day=DATE)
+    layout = lay_out(columns(new=TEXT, day=DATE, a=INT), table, by=["day"], merge=True)
+    assert layout.schema == columns(a=INT, new=TEXT, day=DATE)
+    assert layout.columns == ((2, "a"), (0, "new"), (1, "day"))
+    for wrong in (columns(new=TEXT, day=DATE), columns(new=TEXT, day=DATE, a=TEXT)):
+        with pytest.raises(SchemaMismatchError):
+            lay_out(wrong, table, by=["day"], merge=True)
+
+
+@pytest.mark.parametrize("kind", nest(INT), ids=str)
+def test_nullability_and_metadata_make_no_difference_at_any_depth(kind: t.DataType) -> None:
+    strict = t.StructType([t.StructField("v", _strict(kind), False, {"comment": "x"})])
+    assert lay_out(strict, columns(v=kind)).schema == columns(v=kind)
+    assert lay_out(strict).schema == columns(v=kind)
+
+
+def _strict(kind: t.DataType) -> t.DataType:
+    match kind:
+        case t.StructType():
+            return t.StructType([t.StructField(f.name, _strict(f.dataType), False, {"c": 1}) for f in kind.fields])
+        case t.ArrayType():
+            return t.ArrayType(_strict(kind.elementType), False)
+        case t.MapType():
+            return t.MapType(_strict(kind.keyType), _strict(kind.valueType), False)
+    return kind
+
+
+@given(st.permutations(["a", "B", "c", "D"]), st.sets(st.sampled_from(["a", "B", "c"])))
+def test_each_column_of_the_table_comes_from_the_dataframes_column_of_its_name(names: list[str], by: set[str]) -> None:
+    schema = t.StructType([t.StructField(name.swapcase(), INT) for name in names])
+    table = t.StructType([t.StructField(name, INT) for name in (*sorted({"a", "B", "c", "D"} - by), *sorted(by))])
+    layout = lay_out(schema, table, by=sorted(by))
+    assert layout.schema == table
+    assert [name for _, name in layout.columns] == table.fieldNames()
+    assert all(schema.fieldNames()[i].lower() == name.lower() for i, name in layout.columns)
+
+
+# --- recorded schemas ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [nested for kind in WRITABLE for nested in nest(kind)], ids=str)
+def test_a_recorded_schema_is_read_back_equal(kind: t.DataType) -> None:
+    schema = columns(value=kind)
+    assert schemas.from_json(schema.jsonValue(), where="x") == schema
+
+
+@pytest.mark.parametrize(
+    "recorded",
+    [
+        {},
+        {"type": "struct"},
+        {"type": "struct", "fields": 1},
+        {"type": "struct", "fields": [1]},
+        {"type": "struct", "fields": [{"name": "a"}]},
+        {"type": "struct", "fields": [{"name": "a", "type": "int4", "nullable": True, "metadata": {}}]},
+        {"type": "struct", "fields": [{"name": "a", "type": {"type": "list"}, "nullable": True, "metadata": {}}]},
+        {"type": "struct", "fields": [{"name": 1, "type": "integer", "nullable": True, "metadata": {}}]},
+        {"type": "struct", "fields": [{"name": "a", "type": "integer", "nullable": True, "metadata": 7}]},
+        {"type": "struct", "fields": [{"name": "a", "type": {"type": "udt", "class": "x", "pyClass": "os.system"}}]},
+        {"type": "struct", "fields": {"name": "a"}},
+    ],
+)
+def test_a_recorded_schema_that_is_none_is_a_clear_error(recorded: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInputError, match="s3://lake"):
+        schemas.from_json(recorded, where="s3://lake")
+
+
+def test_a_hostile_schema_that_names_a_class_to_load_is_refused_before_it_is_loaded() -> None:
+    field = {"name": "a", "nullable": True, "metadata": {}}
+    kind = {"type": "udt", "class": None, "pyClass": "antigravity.Point", "sqlType": "string"}
+    with pytest.raises(InvalidInputError):
+        schemas.from_json({"type": "struct", "fields": [{**field, "type": kind}]}, where="s3://lake")
+    assert "antigravity" not in sys.modules
