@@ -78,7 +78,10 @@ class Snapshot:
         return tuple(commit.tid for commit in self.commits if not commit.marker.is_abort)
 
     def urls(self) -> list[str]:
-        """The live files as pandas, DuckDB, Polars and pyarrow take them: plain paths on a local disk, else URLs."""
+        """The live files as other tools take them: plain paths on a local disk, else URLs as fsspec writes them.
+
+        DuckDB and Polars take the list as it is; pandas and pyarrow take a list of URLs with `filesystem=` only.
+        """
         return [f"{self.url}/{file.path}" for file in self.files]
 
     def history(self) -> list[Commit]:

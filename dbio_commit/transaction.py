@@ -400,8 +400,8 @@ class Transaction:
                     raise
                 raise CommitStateUnknownError(
                     f"{self.tid} is committed in {len(done)} of {len(bodies)} directories of {self._store.url}, not "
-                    f"yet in {directory or 'the root'}: {error}; without {names.DESCRIPTOR} commits are atomic for each "
-                    "directory only. See `dbio show` for what is committed"
+                    f"yet in {directory or 'the root'}: {error}; without {names.DESCRIPTOR} commits are atomic for "
+                    "each directory only. See `dbio show` for what is committed"
                 ) from error
             done.append(directory)
         self._check_late()

@@ -24,7 +24,7 @@ Key = tuple[str | None, ...]
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with each type as Parquet stores it: no views, no dictionaries, and no metadata."""
+    """The schema with each type as Parquet stores it: no views, and no metadata."""
     return pa.schema([_plain_field(field) for field in schema])
 
 
@@ -43,8 +43,6 @@ def _plain_type(kind: Any) -> Any:
         return pa.string()
     if types.is_binary_view(kind):
         return pa.binary()
-    if types.is_dictionary(kind):
-        return _plain_type(kind.value_type)
     if types.is_large_list(kind) or types.is_large_list_view(kind):
         return pa.large_list(_plain_field(kind.value_field))
     if types.is_list(kind) or types.is_list_view(kind):

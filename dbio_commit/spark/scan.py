@@ -129,12 +129,13 @@ def read_files(spec: ReadSpec, files: Iterable[DataFile]) -> Iterator[pa.RecordB
     """The rows of the files, with the table's columns: in its order, absent ones null, partition columns filled in."""
     store = Table(spec.path, spec.storage_options).store
     target = arrow.plain_schema(to_arrow_schema(spec.schema, timezone="UTC"))
+    columns = {name.lower() for name in target.names} - {name.lower() for name in spec.partition_columns}
     for file in files:
         small = file.size <= _WHOLE_BYTES
         source = pa.BufferReader(store.get(file.path)) if small else store.open_read(file.path)
         with source:
             parquet = pq.ParquetFile(source)
-            wanted = [name for name in parquet.schema_arrow.names if name not in spec.partition_columns]
+            wanted = [name for name in parquet.schema_arrow.names if name.lower() in columns]
             for batch in parquet.iter_batches(_BATCH_ROWS, columns=wanted):
                 yield conform(batch, target, partition=file.partition, where=store.url_of(file.path))
 

@@ -64,7 +64,7 @@ def _s3_options(location: Location, settings: Settings) -> dict[str, Any]:
 def _azure_options(location: Location, settings: Settings) -> dict[str, Any]:
     if location.account is None:
         return {}
-    host = f"{location.account}.dfs.core.windows.net"
+    host = f"{location.account}.dfs.{location.cloud}"
 
     def get(name: str) -> str | None:
         return settings.get(f"fs.azure.{name}.{host}") or settings.get(f"fs.azure.{name}")
@@ -97,7 +97,7 @@ def native_root(spark: SparkSession, location: Location, *, account: str | None,
     """
     if location.scheme == "file":
         return f"file://{location.prefix}"
-    host = f"@{location.account or account}.dfs.core.windows.net"
+    host = f"@{location.account or account}.dfs.{location.cloud}"
     container = f"s3a://{location.container}" if location.scheme == "s3" else f"abfss://{location.container}{host}"
     root = f"{container}/{location.prefix}".rstrip("/")
     known = (id(spark), container)

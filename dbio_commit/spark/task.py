@@ -12,8 +12,9 @@ import operator
 import os
 import sys
 import tempfile
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal, Protocol, Self, TypeVar
@@ -35,6 +36,8 @@ ROW_GROUP_BYTES = 64 * 1024 * 1024
 BUFFER_ROWS = 4 * 1024 * 1024
 BUFFER_BYTES = 64 * 1024 * 1024
 MAX_OPEN = 16
+CLOSING = 8
+"""Files that are finished at once: on an object store that is one request for a small file, and mostly waiting."""
 
 RESULT_SCHEMA = "file string"
 """Of what `map_in_arrow` returns: a row for each file, as `encode_file_info` writes it."""
@@ -244,6 +247,8 @@ class _Output:
         self._spec, self._task, self._attempt, self._files = spec, task, attempt, files
         self._open: OrderedDict[str, _DataFile] = OrderedDict()  # by directory, the least recently used first
         self._paths: list[str] = []
+        self._closing: deque[Future[FileInfo]] = deque()
+        self._pool = ThreadPoolExecutor(CLOSING, thread_name_prefix="dbio-close")
         self._done: list[FileInfo] = []
         self._dictionaries: list[str] = []
         self._sampled_rows = 0
@@ -274,10 +279,14 @@ class _Output:
     def finish(self) -> list[FileInfo]:
         while self._open:
             self._close(next(iter(self._open)))
+        while self._closing:
+            self._done.append(self._closing.popleft().result())
+        self._pool.shutdown()
         return self._done
 
     def discard(self, error: BaseException) -> None:
         """Closes and deletes all files. What fails here is noted on the error and hides nothing."""
+        self._pool.shutdown()  # or a file would appear after it was deleted
         for file in self._open.values():
             _attempt_to(file.discard, error)
         _attempt_to(lambda _: self._files.delete(self._paths), error)
@@ -322,8 +331,10 @@ class _Output:
         }
 
     def _close(self, directory: str) -> None:
-        self._done.append(self._open[directory].close(self._spec.spark_metadata))
-        del self._open[directory]
+        if len(self._closing) >= CLOSING:
+            self._done.append(self._closing.popleft().result())
+        file = self._open.pop(directory)
+        self._closing.append(self._pool.submit(file.close, self._spec.spark_metadata))
 
 
 class _DataFile:
@@ -354,10 +365,10 @@ class _DataFile:
         self.rows += table.num_rows
 
     def close(self, metadata: Mapping[str, str]) -> FileInfo:
-        self._writer.add_key_value_metadata(dict(metadata))
-        self._writer.close()
-        size = self._stream.tell()
-        self._context.close()
+        with self._context:
+            self._writer.add_key_value_metadata(dict(metadata))
+            self._writer.close()
+            size = self._stream.tell()
         statistics = arrow.bounds(self._schema, self._footers[0], nulls=self._nulls)
         return FileInfo(path=self._path, size=size, rows=self.rows, partition=self._partition, statistics=statistics)
 

@@ -15,7 +15,7 @@ from fsspec.asyn import sync
 
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.state import Entry
-from dbio_commit.store.base import FsspecStore
+from dbio_commit.store.base import UPLOAD_BYTES, FsspecStore
 from dbio_commit.store.location import Location
 from dbio_commit.store.upload import Upload
 
@@ -29,13 +29,15 @@ class AzureStore(FsspecStore):
     """
 
     def __init__(self, location: Location, storage_options: Mapping[str, Any]) -> None:
-        account = {"account_name": location.account} if location.account else {}
+        account: dict[str, str] = {}
+        if location.account:
+            account = {"account_name": location.account, "account_host": f"{location.account}.blob.{location.cloud}"}
         super().__init__(location.url, {**account, **storage_options})
         self._container, self._prefix = location.container, location.key_prefix
 
     @property
     def identity(self) -> str:
-        return f"az:{self.storage_options.get('account_name', '')}:{self._container}"
+        return f"az:{self.fs.service_client.primary_hostname}:{self._container}"
 
     def connect(self) -> Any:
         fs = AzureBlobFileSystem(**{**self.storage_options, "use_listings_cache": False})
@@ -95,8 +97,10 @@ class AzureStore(FsspecStore):
         return self._run("create", path, put)
 
     def open_write(self, path: str) -> BinaryIO:
-        upload = Upload(lambda: self.fs.open(self._location(path), "wb"), lambda f: self.call("write", path, f))
-        return cast(BinaryIO, upload)
+        def create() -> BinaryIO:
+            return cast(BinaryIO, self.fs.open(self._location(path), "wb", block_size=UPLOAD_BYTES))
+
+        return cast(BinaryIO, Upload(create, lambda function: self.call("write", path, function)))
 
     def prepare(self, path: str) -> str:
         return self.url_of(path)

@@ -13,6 +13,9 @@ from typing import Any, BinaryIO, TypeVar
 from dbio_commit.errors import DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.state import Entry
 
+UPLOAD_BYTES = 16 * 1024 * 1024
+"""A data file up to this size is one request; of a larger one, so much is in memory at a time. A task has many open."""
+
 CONCURRENCY = 32
 """Requests in flight at once for one call."""
 

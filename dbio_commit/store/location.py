@@ -7,8 +7,8 @@ from typing import Literal
 
 from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(?=/)")
-_AZURE_HOST = re.compile(r"(?P<account>[a-z0-9]+)\.(?:dfs|blob)\.(?P<suffix>[a-z0-9.-]+)")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+_AZURE_HOST = re.compile(r"(?P<account>[a-z0-9]+)\.(?:dfs|blob)\.(?P<cloud>[a-z0-9.-]+)")
 
 _SCHEMES: dict[str, Literal["file", "s3", "az"]] = {
     "file": "file",
@@ -33,6 +33,8 @@ class Location:
     """The key prefix without slashes at its ends; on a local disk the absolute path."""
     account: str | None = None
     """The Azure storage account, where the URL names it."""
+    cloud: str = "core.windows.net"
+    """The domain of the account's hosts."""
 
     @property
     def url(self) -> str:
@@ -40,8 +42,7 @@ class Location:
         if self.scheme == "file":
             return self.prefix
         if self.account:
-            host = f"{self.container}@{self.account}.dfs.core.windows.net"
-            return f"abfss://{host}/{self.prefix}".rstrip("/")
+            return f"abfss://{self.container}@{self.account}.dfs.{self.cloud}/{self.prefix}".rstrip("/")
         return f"{self.scheme}://{self.container}/{self.prefix}".rstrip("/")
 
     @property
@@ -63,14 +64,16 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
     if not text or "\0" in text:
         raise InvalidInputError(f"{text!r} is no path of a table")
     match = _SCHEME.match(text)
-    if match is None:
+    scheme = _SCHEMES.get(match[1].lower()) if match else None
+    rest = text[match.end() :] if match else ""
+    if match is None or (scheme is None and not rest.startswith("/")):
         return Location("file", "", os.path.abspath(text))
-    scheme = _SCHEMES.get(match[1].lower())
-    rest = text[match.end() :]
     if scheme is None:
         raise UnsupportedStoreError(
             f"no store is known for {match[1]}: URLs; use a plain path, file:, s3://, s3a://, az://, abfs:// or abfss://"
         )
+    if not rest.startswith("/"):
+        raise InvalidInputError(f"{match[1]}: must be followed by a slash; give a whole URL, or ./ before a local path")
     if scheme == "file":
         return Location("file", "", os.path.abspath("/" + rest.lstrip("/")))
     authority, _, key = rest.removeprefix("//").partition("/")
@@ -87,10 +90,16 @@ def _object_location(scheme: Literal["s3", "az"], authority: str, prefix: str) -
         )
     if not container:
         raise InvalidInputError(f"{scheme}:///{prefix} names no {'bucket' if scheme == 's3' else 'container'}")
-    return Location(scheme, container, prefix, account["account"] if account else None)
+    return (
+        Location(scheme, container, prefix, account["account"], account["cloud"])
+        if account
+        else Location(scheme, container, prefix)
+    )
 
 
 def _clean_key(key: str) -> str:
+    if "?" in key:
+        raise InvalidInputError("the path has a '?'; where it holds a signature, pass it as storage_options instead")
     components = [component for component in key.split("/") if component]
     if any(component in (".", "..") for component in components):
         raise InvalidInputError(f"the path {key!r} holds '.' or '..', which object stores do not resolve")

@@ -11,7 +11,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.state import Entry
-from dbio_commit.store.base import FsspecStore
+from dbio_commit.store.base import UPLOAD_BYTES, FsspecStore
 from dbio_commit.store.location import Location
 from dbio_commit.store.upload import Upload
 
@@ -90,8 +90,10 @@ class S3Store(FsspecStore):
         return self.call("create", path, lambda: again(put))
 
     def open_write(self, path: str) -> BinaryIO:
-        upload = Upload(lambda: self.fs.open(self._location(path), "wb"), lambda f: self.call("write", path, f))
-        return cast(BinaryIO, upload)
+        def create() -> BinaryIO:
+            return cast(BinaryIO, self.fs.open(self._location(path), "wb", block_size=UPLOAD_BYTES))
+
+        return cast(BinaryIO, Upload(create, lambda function: self.call("write", path, function)))
 
     def prepare(self, path: str) -> str:
         return self.url_of(path)

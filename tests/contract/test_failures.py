@@ -15,6 +15,7 @@ import pytest
 
 from dbio_commit.errors import AccessDeniedError, ObjectNotFoundError, StoreError
 from dbio_commit.store import Store, open_store, parse_location
+from dbio_commit.store.base import FsspecStore
 from tests.contract.places import Place
 from tests.servers import AzureServer, Fault, Kind, S3Server, Server
 
@@ -214,6 +215,24 @@ def test_a_key_that_is_none_is_access_denied_and_shown_nowhere(azure_server: Azu
     for name, error in failures_of(store).items():
         assert isinstance(error, AccessDeniedError), name
         assert garbled not in str(error), name
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("s3://tables/x", {"key": "AKIA", "secret": SECRET}),
+        ("s3://tables/x", {"client_kwargs": {"aws_session_token": SECRET}}),
+        ("az://tables/x", {"account_name": "account", "account_key": SECRET}),
+        ("az://tables/x", {"connection_string": f"AccountName=account;AccountKey={SECRET};"}),
+        ("az://tables/x", {"account_name": "account", "sas_token": SECRET}),
+    ],
+)
+def test_a_secret_that_a_client_repeats_is_not_shown(url: str, options: dict[str, Any]) -> None:
+    store = open_store(parse_location(url), options)
+    assert isinstance(store, FsspecStore)
+    error = store.translate(OSError(f"<AWSAccessKey>{SECRET}</AWSAccessKey> is none"), "read", "_marker")
+    assert "is none" in str(error)
+    assert SECRET not in str(error)
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -163,7 +163,7 @@ def test_each_row_lands_once_in_its_partition_in_order(
         infos = write(sink, *batches, partition_columns=("p", "q"), max_records_per_file=bound)
         assert rows_of(infos, sink) == expected
         assert sink.files() == sorted(info.path for info in infos)
-        assert sink.most_open <= most_open
+        assert sink.most_open <= most_open + task.CLOSING
         for info in infos:
             directory, _ = names.split(info.path)
             assert names.parse_partition(directory) == info.partition == dict(info.partition)
@@ -181,7 +181,7 @@ def test_partitions_smaller_than_a_row_group_get_one_file_each(sink: DirectorySi
     assert len(infos) == 40
     assert {info.rows for info in infos} == {25}
     assert all(pq.read_metadata(sink.root / info.path).num_row_groups == 1 for info in infos)
-    assert sink.most_open == 1
+    assert sink.most_open <= 1 + task.CLOSING
 
 
 def test_nested_and_null_values_survive_the_wait_on_disk(sink: DirectorySink, small: pytest.MonkeyPatch) -> None:
@@ -299,7 +299,7 @@ def test_a_store_that_fails_is_reported_and_nothing_is_left(tmp_path: Path, fail
     with pytest.raises(error):
         write(sink, batch(value=[1, 2, 3]), max_records_per_file=1)
     gc.collect()
-    assert len(sink.opened) == 2
+    assert len(sink.opened) == (3 if fail_at == "close" else 2)  # files are closed beside the next ones
     assert sink.files() == []
 
 

@@ -39,7 +39,6 @@ PRIMITIVES: list[Typed] = [
     (pa.binary(), st.binary(max_size=5)),
     (pa.large_binary(), st.binary(max_size=5)),
     (pa.binary_view(), st.binary(max_size=5)),
-    (pa.dictionary(pa.int32(), pa.string()), texts),
     (pa.date32(), st.dates()),
     (pa.timestamp("us"), st.datetimes()),
     (pa.timestamp("us", "UTC"), st.datetimes(timezones=st.just(UTC))),

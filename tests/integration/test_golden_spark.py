@@ -1,0 +1,56 @@
+"""The golden directories, read by Spark: through `dbio.read`, and through the data source. The core: test_golden.py."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import dbio_commit as dbio
+from tests.spark_tables import SPARK_ERRORS, ids
+from tests.test_golden import READS, GoldenCase, Read, each
+
+NO_COLUMNS = "no recorded columns"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def enabled(spark: SparkSession) -> None:
+    dbio.enable(spark)
+
+
+def holds_nothing(case: GoldenCase, read: Read) -> bool:
+    """Whether there are neither files nor columns to be empty with."""
+    if read.files:
+        return False
+    return read.as_of is not None or not any("schema" in path.read_text() for path in case.table.glob("_committed_*"))
+
+
+@each([(case, read) for case, read in READS if not (read.error or read.ignore_corrupt_markers)])
+def test_spark_reads_exactly_the_rows_of_a_golden_directory(
+    spark: SparkSession, case: GoldenCase, read: Read, tmp_path: Path
+) -> None:
+    path = case.build(tmp_path / "table", read)
+    load = spark.read.format("dbio").options(**({"asOf": read.as_of} if read.as_of else {})).load
+    if holds_nothing(case, read):
+        with pytest.raises(dbio.InvalidInputError, match=NO_COLUMNS):
+            dbio.read(spark, path, read.as_of)
+        with pytest.raises(SPARK_ERRORS, match=NO_COLUMNS):
+            load(path)
+        return
+    for frame in (dbio.read(spark, path, read.as_of), load(path)):
+        if read.files:
+            assert ids(frame) == sorted(read.ids)
+        else:
+            assert frame.collect() == []
+        assert frame.columns[len(frame.columns) - len(read.partition_columns) :] == list(read.partition_columns)
+
+
+@each([(case, read) for case, read in READS if read.error])
+def test_spark_refuses_a_golden_directory_with_the_error_that_says_why(
+    spark: SparkSession, case: GoldenCase, read: Read, tmp_path: Path
+) -> None:
+    path = case.build(tmp_path / "table", read)
+    with pytest.raises(dbio.DbioError) as caught:
+        dbio.read(spark, path, read.as_of)
+    assert type(caught.value).__name__ == read.error
+    with pytest.raises(SPARK_ERRORS, match=f"dbio_commit.errors.{read.error}: "):
+        spark.read.format("dbio").options(**({"asOf": read.as_of} if read.as_of else {})).load(path)

@@ -1,0 +1,329 @@
+"""Tasks, workers, jobs and drivers that fail: exactly the rows of the winning attempts are there, or nothing (I1, I9).
+
+What needs a session of its own, with retries, or dies, runs in a process of its own. Failures of the store:
+test_spark_stores.py.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from textwrap import dedent
+from threading import Thread
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
+
+import dbio_commit as dbio
+from dbio_commit.spark.job import WriteOptions, begin_job
+from dbio_commit.spark.task import encode_file_info, write_task
+from tests.spark_tables import SPARK_ERRORS, data_files, ids, numbers
+
+DEADLINE_S = 250.0
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "table")
+
+
+def wait_for(file: Path, process: "subprocess.Popen[Any] | None" = None) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while not file.exists():
+        assert time.monotonic() < until, f"{file} did not appear"
+        assert process is None or process.poll() is None, "the job ended before it got that far"
+        time.sleep(0.05)
+
+
+# --- retries and killed workers, in a session that retries --------------------------------------------------------
+
+RETRIES = """
+    import json, os, signal, sys, _thread, threading, time
+    from pathlib import Path
+
+    sys.path.insert(0, sys.argv[1])
+    from pyspark import TaskContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.functions import udf
+
+    import dbio_commit as dbio
+    from tests.spark_tables import SPARK_ERRORS, data_files
+
+    spark = (
+        SparkSession.builder.master("local[2,3]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    dbio.enable(spark)
+    LAST = 599_999  # of 300,000 rows in each of two tasks; a row group has fewer, so files are written before the failure
+
+    def first_attempt(id):
+        return id == LAST and TaskContext.get().attemptNumber() == 0
+
+    @udf("bigint")
+    def raises(id):
+        if first_attempt(id):
+            raise RuntimeError("the first attempt fails")
+        return id
+
+    @udf("bigint")
+    def exits(id):
+        if first_attempt(id):
+            os._exit(7)
+        return id
+
+    @udf("bigint")
+    def kills_all_workers(id):
+        if first_attempt(id):
+            for child in Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read_text().split():
+                if int(child) != os.getpid():
+                    os.kill(int(child), signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return id
+
+    @udf("bigint")
+    def always_raises(id):
+        if id == LAST:
+            raise RuntimeError("every attempt fails")
+        return id
+
+    @udf("bigint")
+    def waits(id):
+        if id == LAST:
+            Path(sys.argv[3]).touch()
+            time.sleep(120)
+        return id
+
+    def write(function, path, through):
+        frame = spark.range(0, LAST + 1, 1, 2).select(function("id").alias("id"))
+        if through == "write":
+            dbio.write(frame, path, max_records_per_file=100_000)
+        else:
+            frame.write.format("dbio").mode("append").option("maxRecordsPerFile", "100000").save(path)
+
+    def outcome(function, path, through):
+        try:
+            write(function, path, through)
+            error = None
+        except (*SPARK_ERRORS, dbio.DbioError, KeyboardInterrupt) as caught:
+            error = f"{type(caught).__name__}: {caught}"
+        snapshot = dbio.Table(path).snapshot()
+        report = dbio.Table(path).check()
+        rows = dbio.read(spark, path).selectExpr("count(*)", "count(DISTINCT id)", "sum(id)").first() if snapshot.files else []
+        return {
+            "error": error,
+            "rows": list(rows),
+            "recorded": [dict(commit.metrics).get("numOutputRows") for commit in snapshot.history()],
+            "attempts": len({file.split("-")[-3] for file in data_files(path)}),
+            "pending": len(report.pending),
+            "garbage": sorted(str(kind.name) for kind in report.garbage),
+        }
+
+    found = {}
+    for through in ("write", "data source"):
+        for function in (raises, exits, kills_all_workers, always_raises):
+            name = function.__name__
+            found[f"{name} {through}"] = outcome(function, f"{sys.argv[2]}/{name}-{through}", through)
+
+    def interrupt():
+        while not os.path.exists(sys.argv[3]):
+            time.sleep(0.05)
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    found["interrupted"] = outcome(waits, f"{sys.argv[2]}/interrupted", "write")
+
+    bad = spark.range(0, 4, 1, 2).selectExpr("id", "IF(id = 3, '', 'x') AS day")
+    try:
+        dbio.write(bad, f"{sys.argv[2]}/bad", partition_by="day")
+    except Exception as error:
+        found["bad value"] = f"{type(error).__name__}: {error}"
+    print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def retried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The outcomes of a job whose tasks are retried; by what went wrong, and through what it wrote."""
+    directory = tmp_path_factory.mktemp("retries")
+    job = subprocess.run(
+        [sys.executable, "-c", dedent(RETRIES), str(Path(__file__).parents[2]), str(directory), str(directory / "waits")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+    )
+    assert job.returncode == 0, job.stderr[-3000:]
+    found: dict[str, Any] = json.loads(job.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize("through", ["write", "data source"])
+@pytest.mark.parametrize("what", ["raises", "exits", "kills_all_workers"])
+def test_a_task_that_is_retried_leaves_exactly_the_rows_of_the_attempt_that_won(
+    retried: dict[str, Any], what: str, through: str
+) -> None:
+    found = retried[f"{what} {through}"]
+    assert found["error"] is None
+    assert found["rows"] == [600_000, 600_000, sum(range(600_000))]
+    assert found["recorded"] == [600_000]
+    assert found["pending"] == 0
+
+
+def test_files_of_attempts_that_lost_lie_there_unseen(retried: dict[str, Any]) -> None:
+    """Else the tests above would show nothing: a worker that is killed cannot delete what it wrote."""
+    for through in ("write", "data source"):
+        assert retried[f"kills_all_workers {through}"]["garbage"] == ["FAILED_ATTEMPT"]
+        assert retried[f"kills_all_workers {through}"]["attempts"] > 2
+
+
+@pytest.mark.parametrize("through", ["write", "data source"])
+def test_a_task_that_fails_for_good_commits_nothing(retried: dict[str, Any], through: str) -> None:
+    found = retried[f"always_raises {through}"]
+    assert "every attempt fails" in found["error"]
+    assert (found["rows"], found["recorded"], found["pending"]) == ([], [], 0)
+
+
+def test_ctrl_c_aborts_the_transaction(retried: dict[str, Any]) -> None:
+    found = retried["interrupted"]
+    assert found["error"] is not None
+    assert (found["rows"], found["recorded"], found["pending"]) == ([], [], 0)
+
+
+def test_an_error_of_ours_comes_out_of_retried_tasks_as_itself(retried: dict[str, Any]) -> None:
+    assert retried["bad value"].startswith("InvalidInputError: partition column 'day' holds ''")
+    assert "\n" not in retried["bad value"]
+
+
+# --- two attempts of one task -------------------------------------------------------------------------------------
+
+
+def test_of_a_speculative_twin_only_the_attempt_that_came_back_first_is_committed(
+    spark: SparkSession, path: str
+) -> None:
+    frame = numbers(spark, 0, 0)
+    job = begin_job(
+        dbio.Table(path), frame.schema, mode="append", partition_by="day", app=None, options=WriteOptions()
+    )
+    batch = pa.record_batch({"id": [1, 2, 3], "day": ["d1", "d0", "d1"]})
+    sink = job.sink.open_sink(job.spec.tid)
+    slow = write_task(job.spec, [batch], task=0, attempt=0, files=sink)
+    fast = write_task(job.spec, [batch], task=0, attempt=1, files=sink)
+    assert not {file.path for file in slow} & {file.path for file in fast}
+    with job.transaction() as transaction:
+        job.commit(transaction, map(encode_file_info, fast))
+    assert ids(dbio.read(spark, path)) == [1, 2, 3]
+    late = write_task(job.spec, [batch], task=0, attempt=2, files=sink)  # a zombie, after the commit
+    assert ids(dbio.read(spark, path)) == [1, 2, 3]
+    garbage = dbio.Table(path).check().garbage
+    assert {entry.path for entries in garbage.values() for entry in entries} == {file.path for file in (*slow, *late)}
+
+
+# --- cancelled jobs -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def never_ending(spark: SparkSession, tmp_path: Path) -> Iterator[tuple[DataFrame, Path]]:
+    """Rows whose first task ends and whose second one waits; and the file that says that it does."""
+    waits = tmp_path / "waits"
+    name = str(waits)
+
+    @udf("bigint")
+    def wait(id):  # type: ignore[no-untyped-def]  # Spark takes hints for orders
+        if id == 3:
+            with open(name, "w"):
+                pass
+            time.sleep(120)
+        return id
+
+    yield spark.range(0, 4, 1, 2).select(wait("id").alias("id")), waits
+
+
+def write(frame: DataFrame, path: str) -> None:
+    dbio.write(frame, path)
+
+
+def save(frame: DataFrame, path: str) -> None:
+    frame.write.format("dbio").mode("append").save(path)
+
+
+@pytest.mark.parametrize("action", [write, save])
+def test_a_cancelled_job_commits_nothing_and_can_be_repeated(
+    spark: SparkSession, path: str, never_ending: tuple[DataFrame, Path], action: Callable[[DataFrame, str], None]
+) -> None:
+    frame, waits = never_ending
+    dbio.enable(spark)
+    action(spark.range(10, 12), path)
+
+    def cancel() -> None:
+        wait_for(waits)
+        spark.sparkContext.cancelAllJobs()
+
+    canceller = Thread(target=cancel)
+    canceller.start()
+    with pytest.raises(SPARK_ERRORS, match="(?i)cancel"):
+        action(frame, path)
+    canceller.join()
+    assert ids(dbio.read(spark, path)) == [10, 11]
+    assert not dbio.Table(path).check().pending
+    action(spark.range(0, 4), path)
+    assert ids(dbio.read(spark, path)) == [0, 1, 2, 3, 10, 11]
+
+
+# --- a driver that is killed --------------------------------------------------------------------------------------
+
+DRIVER = """
+    import sys, time
+    from pathlib import Path
+
+    sys.path.insert(0, sys.argv[1])
+    from pyspark.sql import SparkSession
+    from pyspark.sql.functions import udf
+
+    import dbio_commit as dbio
+
+    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+
+    @udf("bigint")
+    def wait(id):
+        if id == 3:
+            until = time.monotonic() + 60
+            while not list(Path(sys.argv[2]).glob("part-00000-*")) and time.monotonic() < until:
+                time.sleep(0.05)
+            Path(sys.argv[3]).touch()
+            time.sleep(120)
+        return id
+
+    dbio.write(spark.range(0, 4, 1, 2).select(wait("id").alias("id")), sys.argv[2], mode="overwrite")
+"""
+
+
+def test_of_a_driver_that_was_killed_half_way_nothing_is_visible_and_a_repetition_works(  # I9
+    spark: SparkSession, path: str, tmp_path: Path
+) -> None:
+    dbio.write(spark.range(10, 12, 1, 1), path)
+    before = data_files(path)
+    waits = tmp_path / "waits"
+    arguments = [str(Path(__file__).parents[2]), path, str(waits)]
+    driver = subprocess.Popen([sys.executable, "-c", dedent(DRIVER), *arguments], start_new_session=True)
+    try:
+        wait_for(waits, driver)
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(driver.pid, signal.SIGKILL)  # and the JVM that it started, which would end by itself
+    assert ids(dbio.read(spark, path)) == [10, 11]
+    assert data_files(path) - before  # what a plain reader would have seen
+    assert len(dbio.Table(path).check().pending) == 1
+    dbio.write(spark.range(0, 4, 1, 2), path, mode="overwrite")
+    assert ids(dbio.read(spark, path)) == [0, 1, 2, 3]
