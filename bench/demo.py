@@ -146,17 +146,15 @@ def overwrite_twice_at_once(spark: SparkSession, url: str, target: str) -> None:
         say(f"{carrier}: {rows_of(commit):,} rows, tid {commit.tid}")
     first_commit = min(commit.timestamp for commit in commits.values())
     begun = [parse_tid_time(commit.tid) for commit in commits.values()]
-    claim("each began before the other was committed", all(time and time < first_commit for time in begun))
+    claim("each began before the other was committed", all(at and at < first_commit for at in begun))
 
     table = dbio.Table(target)
-    claim("both were committed", set(table.snapshot().tids) >= {commit.tid for commit in commits.values()})
-    live = {file.tid for file in table.snapshot().files}
-    last, first = sorted(commits, key=lambda carrier: commits[carrier].tid not in live)
-    claim(
-        f"{last} came last: it removed exactly the files of {first}",
-        set(commits[last].removed),
-        set(commits[first].added),
-    )
+    tids, live = {commit.tid for commit in commits.values()}, {file.tid for file in table.snapshot().files}
+    claim("both were committed", tids <= set(table.snapshot().tids))
+    claim("the files of exactly {} of them are live", len(tids & live), 1)
+    last = next(carrier for carrier, commit in commits.items() if commit.tid in live)
+    (first,) = commits.keys() - {last}
+    claim(f"{last} came last: it removed the files of {first}", set(commits[last].removed), set(commits[first].added))
     counts = dbio.read(spark, target).groupBy("carrier").count().collect()
     claim(f"the table now holds {last} alone: {{}}", dict(map(tuple, counts)), {last: rows_of(commits[last])})
     everything = rows_of(american) + sum(map(rows_of, commits.values()))
@@ -178,7 +176,7 @@ def show_the_log(url: str, one_carrier: str, *, months: int) -> None:
     tids = dbio.Table(url).snapshot().tids
     claim("it has {} commits, one for each month", len([tid for tid in tids if tid in shown]), months)
     shown = demo_stage.dbio("log", one_carrier)
-    claim("it has {} commits, each of which replaced the one before", shown.count("overwrite"), 3)
+    claim("and this table has {}, all of them overwrites", shown.count("overwrite"), 3)
 
 
 # --- 5 ------------------------------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def busy(what: str) -> AbstractContextManager[object]:
 def claim(text: str, found: object, expected: object = True) -> None:
     """Says so if it is so. `{}` in the text stands for what was found. Raises DemoError."""
     if found != expected:
-        raise DemoError(f"{text.format(found)}; expected: {expected}")
+        raise DemoError(f"{text.format(found)} (found {found}, expected {expected})")
     _print(Text.assemble(("✓ ", "bold green"), text.format(found)))
 
 

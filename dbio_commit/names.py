@@ -144,9 +144,9 @@ def is_data_file(path: str) -> bool:
 
 def check_paths(paths: Sequence[str], *, where: str) -> None:
     """`check_path` for all of them; a few scans of one long text, since a reader checks tens of thousands."""
-    joined = "/".join(paths)
-    harmless = joined.isprintable() and not any(bad in joined for bad in ("//", "/.", "\\"))
-    if not harmless or joined[:1] in "/." or joined[-1:] == "/" or max(map(len, paths)) > _MAX_PATH:
+    joined = f"/{'/'.join(paths)}/".encode(errors="replace")  # what UTF-8 cannot hold becomes a question mark
+    harmless = len(joined.translate(None, _SUSPECT)) == len(joined) and not any(bad in joined for bad in (b"//", b"/."))
+    if not harmless or max(map(len, paths)) > _MAX_PATH:
         for path in paths:
             check_path(path, where=where)
 
@@ -165,6 +165,7 @@ def check_path(path: str, *, where: str) -> str:
 
 
 _MAX_PATH = 4096
+_SUSPECT = bytes([*range(0x20), 0x7F]) + b"\\?"
 _SAFE_PATH = re.compile(r"(?:(?!\.{1,2}(?:/|$))[^/\\\x00-\x1f\x7f\ud800-\udfff]+(?:/(?!$)|$))+")
 
 # --- partitions ---------------------------------------------------------------------------------------------------

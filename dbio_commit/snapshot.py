@@ -209,7 +209,7 @@ def _check_visible(marker: CommitMarker, *, where: str) -> None:
     """In the table scope, markers add only what readers take for data."""
     visible = cache(names.is_data_file)
     for path in marker.added:
-        directory, name = names.split(path)
+        directory, _, name = path.rpartition("/")
         if name[0] in "._" or (directory and not visible(directory)):
             raise CorruptMarkerError(f"{where} adds {path[:200]!r}, which readers skip by its name. Inspect it")
 

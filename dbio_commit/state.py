@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from dbio_commit import names
@@ -157,11 +158,10 @@ def live_files(commits: Iterable[Decided]) -> tuple[DataFile, ...]:
     live: dict[str, DataFile] = {}
     partition_of = cache(names.parse_partition)
     for _, tid, marker in commits:
-        sizes = marker.dbio_commit.files.size if marker.dbio_commit and marker.dbio_commit.files else None
-        for i, path in enumerate(marker.added):
+        files = marker.dbio_commit.files if marker.dbio_commit else None
+        for path, size in zip(marker.added, files.size if files else repeat(UNKNOWN_SIZE), strict=False):
             if path not in removed:
-                partition = partition_of(names.split(path)[0])
-                live[path] = DataFile(path, sizes[i] if sizes else UNKNOWN_SIZE, tid, partition)
+                live[path] = DataFile(path, size, tid, partition_of(path.rpartition("/")[0]))
     return tuple(live.values())
 
 

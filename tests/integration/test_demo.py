@@ -30,7 +30,7 @@ def test_the_demo_runs_to_its_end_and_can_be_run_again(tmp_path: Path) -> None:
         "flights twice",
         "its transaction is pending",
         "✓ no transaction is pending any more",
-        "came last, and removed exactly the files of the other",
+        "✓ the files of exactly 1 of them are live",
         "✓ it has 2 commits, one for each month",
         "✓ all four agree with the data set",
     ):

@@ -66,53 +66,45 @@ RETRIES = """
     dbio.enable(spark)
     LAST = 599_999  # of 300,000 rows in each of two tasks; a row group has fewer, so files are written before the failure
 
-    def first_attempt(id):
-        return id == LAST and TaskContext.get().attemptNumber() == 0
+    def fail_by(action, attempts, path):
+        # The column id, with a failure of the second task at its last row, once it has written files.
+        @udf("bigint")
+        def fail(id):
+            if id == LAST and TaskContext.get().attemptNumber() < attempts:
+                until = time.monotonic() + 60
+                while not list(Path(path).glob("part-00001-*")) and time.monotonic() < until:
+                    time.sleep(0.05)
+                action()
+            return id
 
-    @udf("bigint")
-    def raises(id):
-        if first_attempt(id):
-            raise RuntimeError("the first attempt fails")
-        return id
+        return fail("id").alias("id")
 
-    @udf("bigint")
-    def exits(id):
-        if first_attempt(id):
-            os._exit(7)
-        return id
+    def raises():
+        raise RuntimeError("the attempt fails")
 
-    @udf("bigint")
-    def kills_all_workers(id):
-        if first_attempt(id):
-            for child in Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read_text().split():
-                if int(child) != os.getpid():
-                    os.kill(int(child), signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
-        return id
+    def exits():
+        os._exit(7)
 
-    @udf("bigint")
-    def always_raises(id):
-        if id == LAST:
-            raise RuntimeError("every attempt fails")
-        return id
+    def kills_all_workers():
+        for child in Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read_text().split():
+            if int(child) != os.getpid():
+                os.kill(int(child), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    @udf("bigint")
-    def waits(id):
-        if id == LAST:
-            Path(sys.argv[3]).touch()
-            time.sleep(120)
-        return id
+    def waits(marker=sys.argv[3]):
+        Path(marker).touch()
+        time.sleep(120)
 
-    def write(function, path, through):
-        frame = spark.range(0, LAST + 1, 1, 2).select(function("id").alias("id"))
+    def write(action, attempts, path, through):
+        frame = spark.range(0, LAST + 1, 1, 2).select(fail_by(action, attempts, path))
         if through == "write":
             dbio.write(frame, path, max_records_per_file=100_000)
         else:
             frame.write.format("dbio").mode("append").option("maxRecordsPerFile", "100000").save(path)
 
-    def outcome(function, path, through):
+    def outcome(action, attempts, path, through):
         try:
-            write(function, path, through)
+            write(action, attempts, path, through)
             error = None
         except (*SPARK_ERRORS, dbio.DbioError, KeyboardInterrupt) as caught:
             error = f"{type(caught).__name__}: {caught}"
@@ -130,9 +122,9 @@ RETRIES = """
 
     found = {}
     for through in ("write", "data source"):
-        for function in (raises, exits, kills_all_workers, always_raises):
-            name = function.__name__
-            found[f"{name} {through}"] = outcome(function, f"{sys.argv[2]}/{name}-{through}", through)
+        for action, attempts in ((raises, 1), (exits, 1), (kills_all_workers, 1), (raises, 3)):
+            name = f"{action.__name__} {attempts} {through}"
+            found[name] = outcome(action, attempts, f"{sys.argv[2]}/{name}", through)
 
     def interrupt():
         while not os.path.exists(sys.argv[3]):
@@ -140,7 +132,7 @@ RETRIES = """
         signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
-    found["interrupted"] = outcome(waits, f"{sys.argv[2]}/interrupted", "write")
+    found["interrupted"] = outcome(waits, 1, f"{sys.argv[2]}/interrupted", "write")
 
     bad = spark.range(0, 4, 1, 2).selectExpr("id", "IF(id = 3, '', 'x') AS day")
     try:
@@ -172,7 +164,7 @@ def retried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_a_task_that_is_retried_leaves_exactly_the_rows_of_the_attempt_that_won(
     retried: dict[str, Any], what: str, through: str
 ) -> None:
-    found = retried[f"{what} {through}"]
+    found = retried[f"{what} 1 {through}"]
     assert found["error"] is None
     assert found["rows"] == [600_000, 600_000, sum(range(600_000))]
     assert found["recorded"] == [600_000]
@@ -182,14 +174,14 @@ def test_a_task_that_is_retried_leaves_exactly_the_rows_of_the_attempt_that_won(
 def test_files_of_attempts_that_lost_lie_there_unseen(retried: dict[str, Any]) -> None:
     """Else the tests above would show nothing: a worker that is killed cannot delete what it wrote."""
     for through in ("write", "data source"):
-        assert retried[f"kills_all_workers {through}"]["garbage"] == ["FAILED_ATTEMPT"]
-        assert retried[f"kills_all_workers {through}"]["attempts"] > 2
+        assert retried[f"kills_all_workers 1 {through}"]["garbage"] == ["FAILED_ATTEMPT"]
+        assert retried[f"kills_all_workers 1 {through}"]["attempts"] > 2
 
 
 @pytest.mark.parametrize("through", ["write", "data source"])
 def test_a_task_that_fails_for_good_commits_nothing(retried: dict[str, Any], through: str) -> None:
-    found = retried[f"always_raises {through}"]
-    assert "every attempt fails" in found["error"]
+    found = retried[f"raises 3 {through}"]
+    assert "the attempt fails" in found["error"]
     assert (found["rows"], found["recorded"], found["pending"]) == ([], [], 0)
 
 
@@ -293,17 +285,19 @@ DRIVER = """
 
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 
+    path, waits = sys.argv[2:]
+
     @udf("bigint")
     def wait(id):
         if id == 3:
             until = time.monotonic() + 60
-            while not list(Path(sys.argv[2]).glob("part-00000-*")) and time.monotonic() < until:
+            while len(list(Path(path).glob("part-*"))) < 2 and time.monotonic() < until:
                 time.sleep(0.05)
-            Path(sys.argv[3]).touch()
+            Path(waits).touch()
             time.sleep(120)
         return id
 
-    dbio.write(spark.range(0, 4, 1, 2).select(wait("id").alias("id")), sys.argv[2], mode="overwrite")
+    dbio.write(spark.range(0, 4, 1, 2).select(wait("id").alias("id")), path, mode="overwrite")
 """
 
 

@@ -1,0 +1,180 @@
+"""Everything over Spark Connect. It and a classic session share no process, so that one job of its own does it all."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+JOB = """
+    import json, sys, warnings
+    from pathlib import Path
+
+    sys.path.insert(0, sys.argv[1])
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    import dbio_commit as dbio
+
+    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    assert not hasattr(spark, "_jsparkSession")
+    root, s3_url, s3_options = sys.argv[2], sys.argv[3], json.loads(sys.argv[4])
+    found = {}
+
+    def numbers(start, end):
+        return spark.range(start, end, 1, 2).selectExpr("id", "concat('d', cast(id % 2 as string)) AS day")
+
+    def ids(frame):
+        return sorted(row.id for row in frame.select("id").collect())
+
+    def error_of(action):
+        try:
+            return f"no error, but {action()!r}"
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+    # write and read, in all modes
+    path = f"{root}/modes"
+    commit = dbio.write(numbers(0, 4), path, partition_by="day")
+    found["metrics"] = dict(commit.metrics)
+    found["nulls"] = [file.statistics["id"].nulls for file in commit.files]
+    pinned = dbio.read(spark, path)
+    dbio.write(numbers(4, 6), path)
+    found["append"] = ids(dbio.read(spark, path))
+    dbio.write(numbers(11, 12), path, mode="overwrite_partitions")
+    found["overwrite_partitions"] = ids(dbio.read(spark, path))
+    found["exists"] = error_of(lambda: dbio.write(numbers(0, 1), path, mode="error"))
+    found["ignored"] = dbio.write(numbers(0, 1), path, mode="ignore").skipped
+    dbio.write(numbers(20, 22), path, mode="overwrite")
+    found["overwrite"] = ids(dbio.read(spark, path))
+    found["pinned"] = [ids(pinned), ids(pinned.where("day = 'd0'")), pinned.count()]
+    found["as of"] = ids(dbio.read(spark, path, as_of=commit.tid))
+    dbio.write(numbers(0, 0), path, mode="overwrite")
+    found["empty"] = [dbio.read(spark, path).collect(), dbio.read(spark, path).dtypes]
+
+    # nothing is listed
+    Path(path, "day=d0", "part-0.snappy.parquet").write_text("garbage")
+    found["nothing listed"] = ids(dbio.read(spark, path, as_of=commit.tid))
+
+    # types and names
+    path = f"{root}/types x=1 %41"
+    frame = spark.sql(
+        "SELECT id AS `a.b c`, IF(id = 0, NULL, array(named_struct('x', timestamp'2026-01-01 01:00:00', 'y', map('k', id)))) "
+        "AS nested, decimal(id) / 4 AS amount, '01' AS text, timestamp'2026-03-29 01:30:00' AS at FROM range(3)"
+    )
+    dbio.write(frame, path, partition_by=["text", "at"])
+    read = dbio.read(spark, path)
+    found["types"] = [read.schema == frame.schema, sorted(map(str, read.collect())) == sorted(map(str, frame.collect()))]
+
+    # refusals
+    path = f"{root}/refused"
+    found["refused type"] = error_of(lambda: dbio.write(spark.sql("SELECT 1 AS id, INTERVAL '1' DAY AS odd"), path))
+    found["refused path"] = Path(path).exists()
+    dbio.write(numbers(0, 2), path, partition_by="day")
+    found["mismatch"] = error_of(lambda: dbio.write(spark.range(2), path))
+    found["bad value"] = error_of(lambda: dbio.write(spark.sql("SELECT 1L AS id, '' AS day"), path))
+    found["failed task"] = error_of(lambda: dbio.write(spark.sql("SELECT bigint(raise_error('no')) AS id, 'x' AS day"), path))
+    found["after failures"] = [ids(dbio.read(spark, path)), len(dbio.Table(path).check().pending)]
+    found["missing"] = error_of(lambda: dbio.read(spark, f"{root}/missing"))
+
+    # the session's settings come back
+    names = ["spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch"]
+    before = [spark.conf.get(name, None) for name in names]
+    spark.conf.set(names[1], "777")
+    dbio.write(numbers(0, 2), f"{root}/settings")
+    found["settings"] = [spark.conf.get(names[0], None) == before[0], spark.conf.get(names[1])]
+
+    # the data source and the functions
+    dbio.enable(spark)
+    path = f"{root}/source"
+    numbers(0, 4).write.format("dbio").mode("append").option("partitionBy", "day").save(path)
+    frame = spark.read.format("dbio").load(path)
+    found["source"] = [ids(frame), frame.where("id < 2").count(), frame.count(), frame.dtypes]
+    numbers(7, 9).write.format("dbio").mode("overwrite").save(path)
+    found["source overwrite"] = [ids(frame), ids(spark.read.format("dbio").load(path))]
+    found["functions"] = [
+        spark.sql("SELECT * FROM dbio_files(:path)", {"path": path}).count(),
+        [row.operation for row in spark.sql("SELECT * FROM dbio_history(:path)", {"path": path}).collect()],
+    ]
+
+    # S3, with options and with the session's settings
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dbio.write(numbers(0, 2), s3_url, storage_options=s3_options)
+        found["s3 options"] = ids(dbio.read(spark, s3_url, storage_options=s3_options))
+        spark.conf.set("spark.hadoop.fs.s3a.access.key", s3_options["key"])
+        spark.conf.set("spark.hadoop.fs.s3a.secret.key", s3_options["secret"])
+        spark.conf.set("spark.hadoop.fs.s3a.endpoint", s3_options["endpoint_url"])
+        dbio.write(numbers(2, 4), s3_url)
+        found["s3 settings"] = ids(dbio.read(spark, s3_url))
+        found["warned"] = sum("Spark cannot read" in str(warning.message) for warning in caught)
+    print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory, s3_server: Any) -> dict[str, Any]:
+    arguments = [
+        str(Path(__file__).parents[2]),
+        str(tmp_path_factory.mktemp("connect")),
+        "s3://tables/connect",
+        json.dumps(s3_server.storage_options),
+    ]
+    job = subprocess.run(
+        [sys.executable, "-c", dedent(JOB), *arguments], capture_output=True, text=True, check=False, timeout=280
+    )
+    assert job.returncode == 0, job.stderr[-3000:]
+    result: dict[str, Any] = json.loads(job.stdout.splitlines()[-1])
+    return result
+
+
+def test_modes_work_over_connect(found: dict[str, Any]) -> None:
+    assert found["append"] == [0, 1, 2, 3, 4, 5]
+    assert found["overwrite_partitions"] == [0, 2, 4, 11]
+    assert found["overwrite"] == [20, 21]
+    assert found["exists"].startswith("TableExistsError: ")
+    assert found["ignored"] is True
+    assert found["empty"] == [[], [["id", "bigint"], ["day", "string"]]]
+
+
+def test_the_result_of_a_write_is_there_over_connect(found: dict[str, Any]) -> None:
+    assert found["metrics"].items() >= {"numFiles": 4, "numOutputRows": 4, "numParts": 2}.items()
+    assert found["nulls"] == [0] * 4
+
+
+def test_reads_are_pinned_over_connect(found: dict[str, Any]) -> None:
+    assert found["pinned"] == [[0, 1, 2, 3], [0, 2], 4]
+    assert found["as of"] == found["nothing listed"] == [0, 1, 2, 3]
+
+
+def test_types_and_odd_names_come_back_over_connect(found: dict[str, Any]) -> None:
+    assert found["types"] == [True, True]
+
+
+def test_errors_are_the_same_over_connect(found: dict[str, Any]) -> None:
+    assert found["refused type"].startswith("InvalidInputError: column 'odd'")
+    assert found["refused path"] is False
+    assert found["mismatch"].startswith("SchemaMismatchError: ")
+    assert found["bad value"].startswith("InvalidInputError: partition column 'day' holds ''")
+    assert "USER_RAISED_EXCEPTION" in found["failed task"]
+    assert found["after failures"] == [[0, 1], 0]
+    assert found["missing"].startswith("TableNotFoundError: ")
+
+
+def test_the_sessions_settings_come_back_over_connect(found: dict[str, Any]) -> None:
+    assert found["settings"] == [True, "777"]
+
+
+def test_the_data_source_and_the_functions_work_over_connect(found: dict[str, Any]) -> None:
+    assert found["source"] == [[0, 1, 2, 3], 2, 4, [["id", "bigint"], ["day", "string"]]]
+    assert found["source overwrite"][1] == [7, 8]
+    assert found["functions"] == [2, ["overwrite", "append"]]
+
+
+def test_s3_works_over_connect_with_options_and_settings(found: dict[str, Any]) -> None:
+    assert found["s3 options"] == [0, 1]
+    assert found["s3 settings"] == [0, 1, 2, 3]
+    assert found["warned"] == 1
