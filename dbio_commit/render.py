@@ -446,12 +446,12 @@ def _commit_columns(now: datetime) -> list[_Column[Commit]]:
     return [
         _Column("tid", lambda commit: commit.tid),
         _Column("time", lambda commit: commit.timestamp, _time, least_width=120),
-        _Column("age", lambda commit: commit.timestamp, lambda at: _age(now - at), right=True, least_width=60),
+        _Column("age", lambda commit: commit.timestamp, lambda at: _age(now - at), right=True, least_width=70),
         _Column("operation", lambda commit: commit.operation, fold=True),
-        _Column("added", lambda commit: len(commit.added), _number, right=True, least_width=80),
-        _Column("removed", lambda commit: len(commit.removed), _number, right=True, least_width=100),
-        _Column("rows", _rows, _number, right=True, least_width=60),
-        _Column("size", _bytes, decimal, right=True, least_width=80),
+        _Column("added", lambda commit: len(commit.added), _number, right=True, least_width=60),
+        _Column("removed", lambda commit: len(commit.removed), _number, right=True, least_width=60),
+        _Column("rows", _rows, _number, right=True, least_width=80),
+        _Column("size", _bytes, decimal, right=True, least_width=100),
         _Column(
             "application", lambda commit: commit.app and f"{commit.app[0]}:{commit.app[1]}", fold=True, least_width=140
         ),

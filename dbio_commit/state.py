@@ -9,7 +9,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
-from itertools import repeat
+from graphlib import CycleError, TopologicalSorter
+from heapq import heapify, heappop, heappush
+from itertools import groupby, pairwise, repeat
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from dbio_commit import names
@@ -46,7 +49,7 @@ class DataFile(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """A transaction with its commit marker. Ordered by the marker's modification time, then tid."""
+    """A transaction with its commit marker, and that marker's modification time."""
 
     modified: datetime
     tid: str
@@ -153,7 +156,7 @@ def parse_log(entries: Iterable[Entry]) -> Log:
 
 def live_files(commits: Iterable[Decided]) -> tuple[DataFile, ...]:
     """All that was added less all that was removed, in the order of commits."""
-    commits = sorted(commits, key=lambda commit: commit[:2])
+    commits = in_order(commits)
     removed = {path for commit in commits for path in commit.marker.removed}
     live: dict[str, DataFile] = {}
     partition_of = cache(names.parse_partition)
@@ -199,34 +202,68 @@ AsOf = datetime | str | None
 """A time (aware, or ISO 8601 text with a zone), or the tid of a commit; None is now."""
 
 
-def committed_by(commits: Collection[Decided], as_of: AsOf) -> list[Decided]:
-    """The commits that were there by then, by the store's modification time of their markers, then tid.
+def committed_by(commits: Iterable[Decided], as_of: AsOf) -> list[Decided]:
+    """The commits that were there by then, oldest first.
 
     Raises InvalidInputError where `as_of` is neither a time with a zone nor the tid of a commit.
     """
+    ordered = in_order(commits)
     if as_of is None:
-        return sorted(commits, key=lambda commit: commit[:2])
-    bound = _bound(commits, as_of)
-    return sorted((commit for commit in commits if commit[:2] <= bound), key=lambda commit: commit[:2])
-
-
-_LAST = "\U0010ffff"  # sorts after every tid
-
-
-def _bound(commits: Iterable[Decided], as_of: datetime | str) -> tuple[datetime, str]:
+        return ordered
     if isinstance(as_of, str):
-        if named := next((commit for commit in commits if commit.tid == as_of), None):
-            return named[:2]
-        try:
-            as_of = datetime.fromisoformat(as_of)
-        except ValueError:
-            raise InvalidInputError(
-                f"as_of={as_of!r} is neither the tid of a commit of this table nor a time in ISO 8601; "
-                "`dbio log` lists both"
-            ) from None
-    if as_of.tzinfo is None:
-        raise InvalidInputError(f"as_of={as_of.isoformat()} has no time zone; add one, such as +00:00")
-    return as_of, _LAST  # in its own zone: UTC cannot hold the ends of others' years 1 and 9999
+        for i, commit in enumerate(ordered):
+            if commit.tid == as_of:
+                return ordered[: i + 1]
+    time = _time(as_of)
+    return [commit for commit in ordered if commit.modified <= time]
+
+
+def _time(as_of: datetime | str) -> datetime:
+    try:
+        time = datetime.fromisoformat(as_of) if isinstance(as_of, str) else as_of
+    except ValueError:
+        raise InvalidInputError(
+            f"as_of={as_of!r} is neither the tid of a commit of this table nor a time in ISO 8601; "
+            "`dbio log` lists both"
+        ) from None
+    if time.tzinfo is None:
+        raise InvalidInputError(f"as_of={time.isoformat()} has no time zone; add one, such as +00:00")
+    return time  # in its own zone: UTC cannot hold the ends of others' years 1 and 9999
+
+
+def in_order(commits: Iterable[Decided]) -> list[Decided]:
+    """Oldest first, by the modification time of their markers.
+
+    Stores that give whole seconds say nothing of commits within one: there turns come in their order, and a file is
+    added before it is removed; beyond that, by tid.
+    """
+    by_time = groupby(sorted(commits, key=itemgetter(0, 1)), key=itemgetter(0))
+    return [commit for _, same in by_time for commit in _untangled(list(same))]
+
+
+def _untangled(same: list[Decided]) -> list[Decided]:
+    if len(same) == 1:
+        return same
+    adder = {path: i for i, commit in enumerate(same) for path in commit.marker.added}
+    turns = sorted((info.turn, i) for i, commit in enumerate(same) if (info := commit.marker.dbio_commit) and info.turn)
+    sorter = TopologicalSorter[int](dict.fromkeys(range(len(same)), ()))
+    for (_, earlier), (_, later) in pairwise(turns):
+        sorter.add(later, earlier)
+    for i, commit in enumerate(same):
+        sorter.add(i, *({adder[path] for path in commit.marker.removed if path in adder} - {i}))
+    try:
+        sorter.prepare()
+    except CycleError:  # not what writers wrote
+        return same
+    order: list[int] = []
+    ready = list(sorter.get_ready())
+    heapify(ready)
+    while ready:
+        order.append(heappop(ready))
+        sorter.done(order[-1])
+        for i in sorter.get_ready():
+            heappush(ready, i)
+    return [same[i] for i in order]
 
 
 # --- directory scope ----------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from dbio_commit.snapshot import Scope, Snapshot
 from dbio_commit.spark import arrow
 from dbio_commit.spark.conform import conform
 from dbio_commit.spark.infer import table_schema
-from dbio_commit.spark.session import native_root
+from dbio_commit.spark.session import native_root, parallelism
 from dbio_commit.state import DataFile
 from dbio_commit.table import Table
 
@@ -142,7 +142,7 @@ def read_files(spec: ReadSpec, files: Iterable[DataFile]) -> Iterator[pa.RecordB
 
 def _scan_in_workers(spark: SparkSession, table: Table, snapshot: Snapshot, schema: StructType) -> DataFrame:
     spec = read_spec(table, snapshot, schema)
-    groups = group_files(snapshot.files, spark_parallelism(spark))
+    groups = group_files(snapshot.files, parallelism(spark))
     rows = [(json.dumps([list(file) for file in group]),) for group in groups]
     listed = spark.createDataFrame(rows, "files string").repartition(len(groups))
 
@@ -161,10 +161,6 @@ def read_spec(table: Table, snapshot: Snapshot, schema: StructType) -> ReadSpec:
         schema=schema,
         partition_columns=snapshot.partition_columns,
     )
-
-
-def spark_parallelism(spark: SparkSession) -> int:
-    return int(spark.conf.get("spark.default.parallelism", None) or spark.conf.get("spark.sql.shuffle.partitions") or 8)
 
 
 def group_files(files: Sequence[DataFile], groups: int) -> list[list[DataFile]]:

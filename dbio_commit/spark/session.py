@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
@@ -23,7 +23,9 @@ _PREFIXES = ("fs.s3a.", "fs.azure.")
 
 
 def hadoop_settings(spark: SparkSession) -> Settings:
-    """The session's settings for S3 and Azure; over Connect those that were set as Spark configuration."""
+    """The session's settings for S3 and Azure; over Connect those that were set as Spark configuration, except for
+    keys and secrets: the server does not give those out, so they come as storage_options or from the environment.
+    """
     session = getattr(spark, "_jsparkSession", None)
     if session is not None:
         conf = session.sessionState().newHadoopConf()
@@ -97,28 +99,41 @@ def native_root(spark: SparkSession, location: Location, *, account: str | None,
     """
     if location.scheme == "file":
         return f"file://{location.prefix}"
-    host = f"@{location.account or account}.dfs.{location.cloud}"
+    account = location.account or account
+    host = f"@{account}.dfs.{location.cloud}" if location.scheme == "az" and account else ""
     container = f"s3a://{location.container}" if location.scheme == "s3" else f"abfss://{location.container}{host}"
     root = f"{container}/{location.prefix}".rstrip("/")
     known = (id(spark), container)
     if known not in _reached:
-        _reached[known] = _can_read(spark, f"{root}/{file}", container)
+        problem = "its URL names no account" if location.scheme == "az" and not account else None
+        problem = problem or _problem_of_reading(spark, f"{root}/{file}")
+        _reached[known] = problem is None
+        if problem:
+            warnings.warn(
+                f"Spark cannot read {container} itself ({problem:.300}); dbio_commit reads it through fsspec in Python "
+                "workers, which is about 3 times slower. Give the session a connector (hadoop-aws or hadoop-azure) and "
+                "credentials",
+                stacklevel=5,
+            )
     return root if _reached[known] else None
 
 
-def _can_read(spark: SparkSession, file: str, container: str) -> bool:
+def _problem_of_reading(spark: SparkSession, file: str) -> str | None:
     try:
         spark.read.schema("probe int").parquet(file).schema  # noqa: B018  (over Connect, asking for it is what plans)
+    except Py4JJavaError as error:
+        return str(error.java_exception.toString())
     except (PySparkException, Py4JError) as error:
-        first_line = str(error).strip().splitlines()[0]
-        warnings.warn(
-            f"Spark cannot read {container} itself ({first_line:.200}); dbio_commit reads it through fsspec in Python "
-            "workers, which is about 3 times slower. Give the session a connector (hadoop-aws or hadoop-azure) and "
-            "credentials",
-            stacklevel=4,
-        )
-        return False
-    return True
+        return str(error).strip().splitlines()[0]
+    return None
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once, as far as the session tells."""
+    if hasattr(spark, "_jsparkSession"):
+        return spark.sparkContext.defaultParallelism
+    known = spark.conf.get("spark.default.parallelism", None) or spark.conf.get("spark.sql.shuffle.partitions", None)
+    return int(known or 8)
 
 
 # --- the size of Arrow batches ------------------------------------------------------------------------------------

@@ -205,7 +205,10 @@ def test_asking_for_columns_reads_these_and_absent_ones_as_null(spark: SparkSess
     save(numbers(spark, 0, 2), path, partitionBy="day")
     frame = spark.read.format("dbio").schema("day string, ID int, other double").load(path)
     assert sorted(map(tuple, frame.collect())) == [("d0", 0, None), ("d1", 1, None)]
-    assert ids(spark.read.format("dbio").schema("DAY string").load(path).selectExpr("int(right(DAY, 1)) AS id")) == [0, 1]
+    assert ids(spark.read.format("dbio").schema("DAY string").load(path).selectExpr("int(right(DAY, 1)) AS id")) == [
+        0,
+        1,
+    ]
 
 
 @pytest.mark.parametrize(

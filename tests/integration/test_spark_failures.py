@@ -148,7 +148,14 @@ def retried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The outcomes of a job whose tasks are retried; by what went wrong, and through what it wrote."""
     directory = tmp_path_factory.mktemp("retries")
     job = subprocess.run(
-        [sys.executable, "-c", dedent(RETRIES), str(Path(__file__).parents[2]), str(directory), str(directory / "waits")],
+        [
+            sys.executable,
+            "-c",
+            dedent(RETRIES),
+            str(Path(__file__).parents[2]),
+            str(directory),
+            str(directory / "waits"),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -203,9 +210,7 @@ def test_of_a_speculative_twin_only_the_attempt_that_came_back_first_is_committe
     spark: SparkSession, path: str
 ) -> None:
     frame = numbers(spark, 0, 0)
-    job = begin_job(
-        dbio.Table(path), frame.schema, mode="append", partition_by="day", app=None, options=WriteOptions()
-    )
+    job = begin_job(dbio.Table(path), frame.schema, mode="append", partition_by="day", app=None, options=WriteOptions())
     batch = pa.record_batch({"id": [1, 2, 3], "day": ["d1", "d0", "d1"]})
     sink = job.sink.open_sink(job.spec.tid)
     slow = write_task(job.spec, [batch], task=0, attempt=0, files=sink)

@@ -179,7 +179,11 @@ def test_options_of_the_call_go_before_the_sessions_settings(
     """Settings for Azure name its own host, which is not here; what they become is in tests/unit/test_session.py."""
     host = f"{azure_server.account_name}.dfs.core.windows.net"
     named = azure_root._replace(url=azure_root.url.replace("az://tables/", f"abfss://tables@{host}/"))
-    wrong = {"fs.s3a.access.key": "wrong", "fs.s3a.endpoint": "http://127.0.0.1:1", f"fs.azure.account.key.{host}": "eA=="}
+    wrong = {
+        "fs.s3a.access.key": "wrong",
+        "fs.s3a.endpoint": "http://127.0.0.1:1",
+        f"fs.azure.account.key.{host}": "eA==",
+    }
     with settings(spark, **wrong):
         for url, options in (s3_root, named):
             dbio.write(numbers(spark, 0, 2), url, storage_options=options)
@@ -309,7 +313,10 @@ def test_a_secret_is_in_no_plan_and_no_error(
     source = {"secretStorageOptions": json.dumps(options)}
     dbio.write(numbers(spark, 0, 2), url, storage_options=options)
     said = []
-    for frame in (dbio.read(spark, url, storage_options=options), spark.read.format("dbio").options(**source).load(url)):
+    for frame in (
+        dbio.read(spark, url, storage_options=options),
+        spark.read.format("dbio").options(**source).load(url),
+    ):
         frame.explain(True)
         said += [repr(frame), str(frame.schema), *frame.inputFiles()]
     s3_server.inject(Fault(method="PUT", path=r"part-\d+-tid", kind="403", times=100))

@@ -20,6 +20,7 @@ from dbio_commit.state import (
     app_versions,
     committed_by,
     current_schema,
+    in_order,
     is_empty,
     live_files,
     looks_torn,
@@ -85,14 +86,30 @@ def test_as_of_counts_what_was_committed_by_then(history: list[Decided], choice:
     by_time = {commit.tid for commit in history if commit.modified <= time}
     assert {commit.tid for commit in committed_by(history, time)} == by_time
     assert {commit.tid for commit in committed_by(history, time.isoformat())} == by_time
+    ordered = in_order(history)
+    assert sorted(ordered, key=lambda commit: commit[:2]) == sorted(history, key=lambda commit: commit[:2])
+    assert [commit.modified for commit in ordered] == sorted(commit.modified for commit in history)
     for named in history:
-        before = [other for other in history if (other.modified, other.tid) <= (named.modified, named.tid)]
-        assert committed_by(history, named.tid) == sorted(before, key=lambda commit: commit[:2])
+        assert committed_by(history, named.tid) == ordered[: ordered.index(named) + 1]
 
 
 def test_commits_are_ordered_by_the_time_of_their_marker_then_by_tid() -> None:
     first, second, third = Decided(OLD, "2", marker()), Decided(OLD, "3", marker()), Decided(NOW, "1", marker())
     assert committed_by([third, second, first], None) == [first, second, third]
+
+
+def test_overwrites_within_one_second_are_ordered_by_their_turns() -> None:
+    """Found by the demo on S3, where times are whole seconds: `as_of` gave a state that never was (I6, I7)."""
+    begun_first = Decided(OLD, "1", marker(["a"], ["b", "c"], operation="overwrite", turn=2))
+    committed_first = Decided(OLD, "2", marker(["b"], operation="overwrite", turn=1))
+    append = Decided(OLD, "3", marker(["c"]))
+    assert in_order([begun_first, append, committed_first]) == [committed_first, append, begun_first]
+    assert [file.path for file in live_files(committed_by([begun_first, append, committed_first], "2"))] == ["b"]
+
+
+def test_commits_that_contradict_one_another_are_still_put_in_an_order() -> None:
+    one, other = Decided(OLD, "1", marker(["a"], ["b"])), Decided(OLD, "2", marker(["b"], ["a"]))
+    assert in_order([other, one]) == [one, other]
 
 
 def test_a_path_that_two_commits_add_is_live_once() -> None:
