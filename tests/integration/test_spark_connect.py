@@ -62,12 +62,14 @@ JOB = """
     # types and names
     path = f"{root}/types x=1 %41"
     frame = spark.sql(
-        "SELECT id AS `a.b c`, IF(id = 0, NULL, array(named_struct('x', timestamp'2026-01-01 01:00:00', 'y', map('k', id)))) "
-        "AS nested, decimal(id) / 4 AS amount, '01' AS text, timestamp'2026-03-29 01:30:00' AS at FROM range(3)"
+        "SELECT id AS `a.b c`, "
+        "IF(id = 0, NULL, array(named_struct('x', timestamp'2026-01-01 01:00:00', 'y', map('k', id)))) AS nested, "
+        "decimal(id) / 4 AS amount, '01' AS text, timestamp'2026-03-29 01:30:00' AS at FROM range(3)"
     )
     dbio.write(frame, path, partition_by=["text", "at"])
     read = dbio.read(spark, path)
-    found["types"] = [read.dtypes == frame.dtypes, sorted(map(str, read.collect())) == sorted(map(str, frame.collect()))]
+    equal = sorted(map(str, read.collect())) == sorted(map(str, frame.collect()))
+    found["types"] = [read.dtypes == frame.dtypes, equal]
 
     # refusals
     path = f"{root}/refused"
@@ -76,7 +78,8 @@ JOB = """
     dbio.write(numbers(0, 2), path, partition_by="day")
     found["mismatch"] = error_of(lambda: dbio.write(spark.range(2), path))
     found["bad value"] = error_of(lambda: dbio.write(spark.sql("SELECT 1L AS id, '' AS day"), path))
-    found["failed task"] = error_of(lambda: dbio.write(spark.sql("SELECT bigint(raise_error('no')) AS id, 'x' AS day"), path))
+    failing = spark.sql("SELECT bigint(raise_error('no')) AS id, 'x' AS day")
+    found["failed task"] = error_of(lambda: dbio.write(failing, path))
     found["after failures"] = [ids(dbio.read(spark, path)), len(dbio.Table(path).check().pending)]
     found["missing"] = error_of(lambda: dbio.read(spark, f"{root}/missing"))
 

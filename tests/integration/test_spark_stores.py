@@ -4,17 +4,20 @@ PySpark as installed has no connector for either, so that reads go through Pytho
 """
 
 import json
+import os
 import subprocess
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
 from tests.conftest import Root
@@ -116,39 +119,51 @@ def test_credentials_come_from_the_environment(
     assert dbio.Table(s3_root.url, s3_root.storage_options).snapshot().tids == ()
 
 
-ENVIRONMENT = """
+JOB = """
 import json, sys
-sys.path.insert(0, {root!r})
+sys.path.insert(0, sys.argv[1])
 from pyspark.sql import SparkSession
 import dbio_commit as dbio
+from tests.servers import S3Server
 from tests.spark_tables import ids, numbers
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-found = []
-for url in sys.argv[1:]:
-    dbio.write(numbers(spark, 0, 4), url)
-    dbio.enable(spark)
+server, s3_url, azure_url = S3Server(sys.argv[2], {}, {}), *sys.argv[3:]
+server.reset()
+dbio.write(numbers(spark, 0, 4), s3_url)
+requests = [(request.method, request.path) for request in server.requests()]
+dbio.write(numbers(spark, 0, 4), azure_url)
+dbio.enable(spark)
+read = []
+for url in (s3_url, azure_url):
     numbers(spark, 4, 6).write.format("dbio").mode("append").save(url)
-    found += [ids(dbio.read(spark, url)), ids(spark.read.format("dbio").load(url))]
-print(json.dumps(found))
+    read += [ids(dbio.read(spark, url)), ids(spark.read.format("dbio").load(url))]
+print(json.dumps({"requests": requests, "read": read}))
 """
 
 
-def test_a_job_finds_credentials_in_its_environment(
-    s3_root: Root, azure_root: Root, s3_server: S3Server, azure_server: AzureServer
-) -> None:
-    import os
-
-    script = ENVIRONMENT.format(root=str(Path(__file__).parents[2]))
-    job = subprocess.run(
-        [sys.executable, "-c", script, s3_root.url, azure_root.url],
+@pytest.fixture(scope="module")
+def job(s3_server: S3Server, azure_server: AzureServer) -> dict[str, Any]:
+    """What a job saw that had credentials in its environment, and had never asked the stores before."""
+    url = f"s3://tables/{uuid4().hex}"
+    field = {"nullable": True, "metadata": {}}
+    fields = [{"name": "id", "type": "long", **field}, {"name": "day", "type": "string", **field}]
+    dbio.Table(url, s3_server.storage_options).begin().commit(schema={"type": "struct", "fields": fields})
+    arguments = [str(Path(__file__).parents[2]), s3_server.endpoint_url, url, f"az://tables/{uuid4().hex}"]
+    process = subprocess.run(
+        [sys.executable, "-c", JOB, *arguments],
         env=os.environ | s3_server.env | azure_server.env,
         capture_output=True,
         text=True,
         check=False,
         timeout=250,
     )
-    assert job.returncode == 0, job.stderr[-3000:]
-    assert json.loads(job.stdout.splitlines()[-1]) == [list(range(6))] * 4
+    assert process.returncode == 0, process.stderr[-3000:]
+    found: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    return found
+
+
+def test_a_job_finds_credentials_in_its_environment(job: dict[str, Any]) -> None:
+    assert job["read"] == [list(range(6))] * 4
 
 
 def test_credentials_come_from_the_sessions_settings_for_s3(
@@ -220,29 +235,10 @@ def test_an_append_through_the_data_source_costs_no_more(
     assert sum(found.values()) <= 6, found
 
 
-FIRST_APPEND = """
-import json, sys
-sys.path.insert(0, {root!r})
-from pyspark.sql import SparkSession
-import dbio_commit as dbio
-from tests.spark_tables import numbers
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-dbio.write(numbers(spark, 0, 9, tasks=3), {url!r}, storage_options={options!r})
-"""
-
-
-def test_an_append_of_a_process_that_has_not_asked_the_store_yet_costs_no_more(
-    spark: SparkSession, s3_root: Root, s3_server: S3Server
-) -> None:
-    url, options = s3_root
-    dbio.write(numbers(spark, 0, 2), url, storage_options=options)
-    s3_server.reset()
-    script = FIRST_APPEND.format(root=str(Path(__file__).parents[2]), url=url, options=options)
-    job = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=250)
-    assert job.returncode == 0, job.stderr[-3000:]
-    found = methods(s3_server)
-    assert found.pop("PUT data") == 3
-    assert sum(found.values()) <= 6, found
+def test_the_first_append_of_a_process_costs_no_more(job: dict[str, Any]) -> None:
+    data = [method for method, path in job["requests"] if path.endswith(".parquet")]
+    assert data == ["PUT"] * 2
+    assert len(job["requests"]) - len(data) <= 6, job["requests"]
 
 
 @pytest.mark.parametrize("commits", [1, 5])
@@ -263,43 +259,43 @@ def test_a_read_costs_one_request_for_each_commit_and_four_at_most_besides(
 # --- failures of the store ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("through", ["write", "data source"])
+def write(frame: DataFrame, url: str, options: Mapping[str, Any]) -> None:
+    dbio.write(frame, url, storage_options=options)
+
+
+def save(frame: DataFrame, url: str, options: Mapping[str, Any], **more: str) -> None:
+    dbio.enable(frame.sparkSession)
+    more["secretStorageOptions"] = json.dumps(options)
+    frame.write.format("dbio").mode("append").options(**more).save(url)
+
+
+@pytest.mark.parametrize("action", [write, save])
 def test_a_commit_that_the_store_refuses_commits_nothing(
-    spark: SparkSession, s3_root: Root, s3_server: S3Server, through: str
+    spark: SparkSession, s3_root: Root, s3_server: S3Server, action: Callable[..., None]
 ) -> None:
     url, options = s3_root
-    dbio.enable(spark)
-    dbio.write(numbers(spark, 0, 2), url, storage_options=options)
+    write(numbers(spark, 0, 2), url, options)
     s3_server.inject(Fault(method="PUT", path="_committed_", kind="403", times=1))
     frame = numbers(spark, 2, 4)
     with pytest.raises((*SPARK_ERRORS, dbio.AccessDeniedError), match="_committed_"):
-        if through == "write":
-            dbio.write(frame, url, storage_options=options)
-        else:
-            secret = json.dumps(options)
-            frame.write.format("dbio").mode("append").option("secretStorageOptions", secret).save(url)
+        action(frame, url, options)
     s3_server.inject()
     assert ids(dbio.read(spark, url, storage_options=options)) == [0, 1]
     report = dbio.Table(url, options).check()
     assert not report.pending
     assert not report.garbage
-    dbio.write(frame, url, storage_options=options)
+    action(frame, url, options)
     assert ids(dbio.read(spark, url, storage_options=options)) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("through", ["write", "data source"])
+@pytest.mark.parametrize("action", [write, save])
 def test_a_commit_whose_answer_is_lost_is_committed_once(
-    spark: SparkSession, s3_root: Root, s3_server: S3Server, through: str
+    spark: SparkSession, s3_root: Root, s3_server: S3Server, action: Callable[..., None]
 ) -> None:
     url, options = s3_root
-    dbio.enable(spark)
-    dbio.write(numbers(spark, 0, 2), url, storage_options=options)
+    write(numbers(spark, 0, 2), url, options)
     s3_server.inject(Fault(method="PUT", path="_committed_", kind="lost-answer", times=1))
-    frame = numbers(spark, 2, 4)
-    if through == "write":
-        dbio.write(frame, url, storage_options=options)
-    else:
-        frame.write.format("dbio").mode("append").option("secretStorageOptions", json.dumps(options)).save(url)
+    action(numbers(spark, 2, 4), url, options)
     assert ids(dbio.read(spark, url, storage_options=options)) == [0, 1, 2, 3]
     assert len(dbio.Table(url, options).snapshot().tids) == 2
 
@@ -320,14 +316,10 @@ def test_a_secret_is_in_no_plan_and_no_error(
         frame.explain(True)
         said += [repr(frame), str(frame.schema), *frame.inputFiles()]
     s3_server.inject(Fault(method="PUT", path=r"part-\d+-tid", kind="403", times=100))
-    for attempt in range(3):
+    attempts: list[Callable[[DataFrame, str, Mapping[str, Any]], None]] = [write, save, partial(save, unknown="x")]
+    for attempt in attempts:
         with pytest.raises((*SPARK_ERRORS, dbio.DbioError)) as caught:
-            if attempt == 0:
-                dbio.write(numbers(spark, 2, 4), url, storage_options=options)
-            elif attempt == 1:
-                numbers(spark, 2, 4).write.format("dbio").mode("append").options(**source).save(url)
-            else:
-                numbers(spark, 2, 4).write.format("dbio").mode("append").options(**source, unknown="x").save(url)
+            attempt(numbers(spark, 2, 4), url, options)
         error: BaseException | None = caught.value
         while error is not None:
             said += [str(error), repr(error), *getattr(error, "__notes__", [])]
