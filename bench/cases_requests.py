@@ -57,10 +57,10 @@ def requests(bench: Bench) -> report.Section:
             count(f"dbio.read of {commits} commits, and its rows", run, _collect, flat)
     return report.Section(
         title="requests on S3",
-        how=f"Writes of {FILES} small files by {FILES} tasks, counted at the server (moto): before the first data file, of "
+        how=f"Writes of {FILES} small files by {FILES} tasks, counted at moto: before the first data file, of "
         "data files, and after the last of them, which is the commit. `DELETE` is one request for many objects. The "
         "target of an append is its data uploads + 6, and of a read 4 + one GET for each commit. A file of more than "
-        "50 MB is uploaded in parts, each a request. Spark has no connector to S3 here, so that Python workers read.",
+        "16 MB is uploaded in parts, each a request. Spark has no connector to S3 here, so that Python workers read.",
         tables=[report.table(["what", "before", "data", "after", "in all, without data"], rows)],
         targets=targets,
     )

@@ -45,7 +45,7 @@ def main() -> None:
             section = CASES[name](bench)
             report.update(name, section, order=list(CASES), setting=setting)
             for target in section.targets:
-                console.print(str(target), markup=False, highlight=False)
+                console.print(str(target), markup=False, highlight=False, soft_wrap=True)
     console.print(f"{os.path.relpath(report.PATH)} is written; that took {(monotonic() - began_s) / 60:.1f} minutes")
 
 

@@ -89,7 +89,11 @@ class Commit:
 
     @property
     def metrics(self) -> Mapping[str, int]:
-        """numFiles, numOutputBytes, numOutputRows, numParts, jobCommitTime (ms), as far as its writer knew them."""
+        """numFiles, numOutputBytes, numOutputRows, numParts and jobCommitTime, as far as its writer knew them.
+
+        jobCommitTime is in milliseconds: of the whole commit in the result of a write; in a history it ends where the
+        marker was put together.
+        """
         return self.marker.dbio_commit.metrics if self.marker.dbio_commit else {}
 
     @property

@@ -191,6 +191,7 @@ class Transaction:
             self._try_abort()
         else:
             self._state = _State.COMMITTED
+            commit = self._timed(commit, began_s)
         _log.info("%s: %s %s: %d files added, %d removed", self._store.url, commit.operation, self.tid,
                   len(commit.added), len(commit.removed))  # fmt: skip
         return commit
@@ -286,10 +287,22 @@ class Transaction:
             "numFiles": len(files),
             "numOutputBytes": sum(file.size for file in files),
             "numParts": len({names.split(file.path)[0] for file in files} - {""}),
-            "jobCommitTime": round((self._clock.monotonic() - began_s) * 1000),
+            "jobCommitTime": self._elapsed_ms(began_s),
         }
         known = [count for count in rows if count is not None]
         return {**metrics, "numOutputRows": sum(known)} if len(known) == len(rows) else metrics
+
+    def _timed(self, commit: Commit, began_s: float) -> Commit:
+        """The result with the time of the whole commit; its marker cannot know how long its own PUT took."""
+        info = commit.marker.dbio_commit
+        if info is None:
+            return commit
+        metrics = {**info.metrics, "jobCommitTime": self._elapsed_ms(began_s)}
+        timed = info.model_copy(update={"metrics": metrics})
+        return replace(commit, marker=commit.marker.model_copy(update={"dbio_commit": timed}))
+
+    def _elapsed_ms(self, began_s: float) -> int:
+        return round((self._clock.monotonic() - began_s) * 1000)
 
     def _commit(self, marker: CommitMarker, *, skipped: bool = False) -> Commit:
         return Commit(tid=self.tid, timestamp=self._clock.now(), marker=marker, skipped=skipped)

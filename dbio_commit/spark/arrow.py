@@ -71,7 +71,7 @@ def group(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Key, pa.Tab
     data = table.drop_columns(list(columns))
     if not _ascending(codes):  # one copy of the data; slices of a sorted table cost nothing
         order = pc.array_sort_indices(codes)  # stable
-        data = pa.table([column.combine_chunks().take(order) for column in data.columns], schema=data.schema)
+        data = data.take(order)
         codes = codes.take(order)
     runs: Any = pc.call_function("run_end_encode", [codes])
     start = 0
