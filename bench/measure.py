@@ -84,16 +84,23 @@ class Timing:
 
 
 def take_turns(
-    bench: Bench, what: str, ways: Mapping[str, Callable[[], object]], *, before: Callable[[str], object] | None = None
+    bench: Bench,
+    what: str,
+    ways: Mapping[str, Callable[[], object]],
+    *,
+    before: Callable[[str], object] | None = None,
+    short: bool = False,
 ) -> dict[str, Timing]:
     """Times the ways, round by round, each round beginning with another; the first round is not counted.
 
-    `before` is called with the name of a way before each of its turns, and not timed.
+    `before` is called with the name of a way before each of its turns, and not timed. What is `short` varies more, and
+    is done 4 times as often.
     """
+    rounds = bench.rounds * (4 if short else 1)
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    turns = bench.progress.add_task(what, total=len(ways) * (bench.rounds + 1))
+    turns = bench.progress.add_task(what, total=len(ways) * (rounds + 1))
     names = list(ways)
-    for round_ in range(bench.rounds + 1):
+    for round_ in range(rounds + 1):
         first = round_ % len(names)
         for name in names[first:] + names[:first]:
             bench.progress.update(turns, description=f"{what}: {name}")

@@ -92,5 +92,6 @@ def describe_setting(*, scale: float, rounds: int, java: str) -> str:
         f"- Machine: {os.cpu_count()} cores of {cpu[1] if cpu else os.uname().machine}, "
         f"{int(memory[1]) / 2**20:.0f} GB of memory\n"
         f"- Versions: {', '.join(versions)}\n"
-        f"- Data: TPC-H at scale {scale:g}; {rounds} counted rounds; Spark `local[2]`, 4 GB of Java heap"
+        f"- Data: TPC-H at scale {scale:g}; {rounds} counted rounds, where not more are said\n"
+        "- Spark: `local[2]`, 4 GB of Java heap"
     )

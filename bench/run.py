@@ -4,6 +4,7 @@
 """
 
 import argparse
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -36,6 +37,11 @@ def main() -> None:
         parser.error(f"there is no case {', '.join(unknown)}; there are {', '.join(CASES)}")
     directory = options.directory.resolve()
     directory.mkdir(parents=True, exist_ok=True)
+    lock = (directory / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # two runs would delete, and slow down, each other's tables
+    except BlockingIOError:
+        parser.error(f"another run is at work in {options.directory}; wait for its end")
     console, began_s = Console(), monotonic()
     setting = report.describe_setting(scale=options.scale, rounds=options.rounds, java=java_version())
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
