@@ -1,7 +1,7 @@
 """Azure Blob Storage and Data Lake Storage."""
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, BinaryIO, TypeVar, cast
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 from adlfs import AzureBlobFileSystem
 from azure.core.exceptions import (
@@ -15,9 +15,8 @@ from fsspec.asyn import sync
 
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.state import Entry
-from dbio_commit.store.base import UPLOAD_BYTES, FsspecStore
+from dbio_commit.store.base import FsspecStore
 from dbio_commit.store.location import Location
-from dbio_commit.store.upload import Upload
 
 _T = TypeVar("_T")
 
@@ -81,9 +80,6 @@ class AzureStore(FsspecStore):
         properties = self._run("look at", path, lambda: self._blob(path).get_blob_properties())
         return Entry(path, properties.size, properties.last_modified)
 
-    def open_read(self, path: str) -> BinaryIO:
-        return self.call("read", path, lambda: cast(BinaryIO, self.fs.open(self._location(path), "rb")))
-
     def put_if_absent(self, path: str, body: bytes) -> bool:
         async def put() -> bool:
             try:
@@ -95,18 +91,6 @@ class AzureStore(FsspecStore):
             return True
 
         return self._run("create", path, put)
-
-    def open_write(self, path: str) -> BinaryIO:
-        def create() -> BinaryIO:
-            return cast(BinaryIO, self.fs.open(self._location(path), "wb", block_size=UPLOAD_BYTES))
-
-        return cast(BinaryIO, Upload(create, lambda function: self.call("write", path, function)))
-
-    def prepare(self, path: str) -> str:
-        return self.url_of(path)
-
-    def make_durable(self, paths: Iterable[str]) -> None:
-        """An answered PUT is durable."""
 
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
         def delete(path: str) -> StoreError | None:
@@ -143,7 +127,7 @@ class AzureStore(FsspecStore):
     def failure(self, action: str, path: str, error: BaseException) -> str:
         return super().failure(action, path, error).partition("\n")[0]  # the rest is XML
 
-    def _location(self, path: str) -> str:
+    def location(self, path: str) -> str:
         return f"{self._container}/{self._prefix}{path}"
 
     def _client(self) -> Any:

@@ -8,10 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
 
 from dbio_commit.errors import DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.state import Entry
+from dbio_commit.store.upload import Upload
 
 UPLOAD_BYTES = 16 * 1024 * 1024
 """A data file up to this size is one request; of a larger one, so much is in memory at a time. A task has many open."""
@@ -130,6 +131,25 @@ class FsspecStore(Store):
     @abstractmethod
     def translate(self, error: BaseException, action: str, path: str) -> DbioError | None:
         """The error of this package that the client's error means; None for what is not the store's."""
+
+    @abstractmethod
+    def location(self, path: str) -> str:
+        """The object as the filesystem names it."""
+
+    def open_read(self, path: str) -> BinaryIO:
+        return self.call("read", path, lambda: cast(BinaryIO, self.fs.open(self.location(path), "rb")))
+
+    def open_write(self, path: str) -> BinaryIO:
+        def create() -> BinaryIO:
+            return cast(BinaryIO, self.fs.open(self.location(path), "wb", block_size=UPLOAD_BYTES))
+
+        return cast(BinaryIO, Upload(create, lambda function: self.call("write", path, function)))
+
+    def prepare(self, path: str) -> str:
+        return self.url_of(path)
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        """An answered PUT is durable."""
 
     def call(self, action: str, path: str, function: Callable[[], _T]) -> _T:
         """The function's result; its client's errors become ours. `action` is a verb: "list", "read"."""

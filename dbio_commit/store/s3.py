@@ -1,8 +1,8 @@
 """Amazon S3, and what speaks its protocol with If-None-Match."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, BinaryIO, cast
+from typing import Any, cast
 
 import s3fs
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
@@ -11,9 +11,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.state import Entry
-from dbio_commit.store.base import UPLOAD_BYTES, FsspecStore
+from dbio_commit.store.base import FsspecStore
 from dbio_commit.store.location import Location
-from dbio_commit.store.upload import Upload
 
 _KEYS_PER_DELETE = 1000
 _DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401", "403"}
@@ -59,14 +58,11 @@ class S3Store(FsspecStore):
 
     def get(self, path: str) -> bytes:
         # max_concurrency=1: one GET; more would ask for the size first.
-        return self.call("read", path, lambda: cast(bytes, self.fs.cat_file(self._location(path), max_concurrency=1)))
+        return self.call("read", path, lambda: cast(bytes, self.fs.cat_file(self.location(path), max_concurrency=1)))
 
     def stat(self, path: str) -> Entry:
         head = self.call("look at", path, lambda: self.fs.call_s3("head_object", **self._object(path)))
         return Entry(path, head["ContentLength"], head["LastModified"])
-
-    def open_read(self, path: str) -> BinaryIO:
-        return self.call("read", path, lambda: cast(BinaryIO, self.fs.open(self._location(path), "rb")))
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         def put() -> bool:
@@ -88,18 +84,6 @@ class S3Store(FsspecStore):
             reraise=True,
         )
         return self.call("create", path, lambda: again(put))
-
-    def open_write(self, path: str) -> BinaryIO:
-        def create() -> BinaryIO:
-            return cast(BinaryIO, self.fs.open(self._location(path), "wb", block_size=UPLOAD_BYTES))
-
-        return cast(BinaryIO, Upload(create, lambda function: self.call("write", path, function)))
-
-    def prepare(self, path: str) -> str:
-        return self.url_of(path)
-
-    def make_durable(self, paths: Iterable[str]) -> None:
-        """An answered PUT is durable."""
 
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
         failures: dict[str, StoreError] = {}
@@ -144,7 +128,7 @@ class S3Store(FsspecStore):
             return StoreError(f"{message}; check the service and the network, then try again")
         return None
 
-    def _location(self, path: str) -> str:
+    def location(self, path: str) -> str:
         return f"{self._bucket}/{self._prefix}{path}"
 
     def _object(self, path: str) -> dict[str, str]:
