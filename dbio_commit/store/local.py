@@ -1,10 +1,12 @@
 """A local disk, or any mounted file system with hard links."""
 
 import errno
+import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from threading import Thread
 from typing import Any, BinaryIO, TypeVar, cast
 from uuid import uuid4
 
@@ -24,6 +26,7 @@ from dbio_commit.store.upload import Upload
 
 _T = TypeVar("_T")
 _TEMPORARY = "._dbio-"
+_SYNC_BYTES = 8 * 1024 * 1024
 _OF_WHAT_IS_THERE = {"read", "look at", "sync", "delete"}
 
 
@@ -81,7 +84,7 @@ class LocalStore(Store):
 
     def open_write(self, path: str) -> BinaryIO:
         def create() -> BinaryIO:
-            return open(self.prepare(path), "xb")
+            return cast(BinaryIO, io.BufferedWriter(_SyncedEarly(self.prepare(path), "xb")))
 
         return cast(BinaryIO, Upload(create, lambda f: self._call("write", path, f)))
 
@@ -137,6 +140,39 @@ class LocalStore(Store):
 
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"
+
+
+class _SyncedEarly(io.FileIO):
+    """Brings what is written to the disk in the background, so that little is left for `make_durable` to wait for."""
+
+    def __init__(self, path: str, mode: str) -> None:
+        super().__init__(path, mode)
+        self._unsynced = 0
+        self._thread: Thread | None = None
+        self._failure: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        written = super().write(data)
+        self._unsynced += written
+        if self._unsynced >= _SYNC_BYTES and not (self._thread and self._thread.is_alive()):
+            self._unsynced = 0
+            self._thread = Thread(target=self._sync, name="dbio-sync")
+            self._thread.start()
+        return written
+
+    def _sync(self) -> None:
+        try:
+            os.fsync(self.fileno())
+        except OSError as error:
+            self._failure = error
+
+    def close(self) -> None:
+        if self._thread:
+            self._thread.join()
+        super().close()
+        if self._failure:  # the kernel tells of it once only: a later fsync would succeed
+            failure, self._failure = self._failure, None
+            raise failure
 
 
 def _link_new(target: str, body: bytes) -> bool:

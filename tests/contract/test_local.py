@@ -1,5 +1,6 @@
 """What only a local disk has: temporary files, permissions, links, and a power cut to survive."""
 
+import errno
 import os
 import pickle
 import subprocess
@@ -68,6 +69,25 @@ def test_files_are_made_durable_with_all_their_directories(store: Store, root: P
     store.make_durable(paths)
     directories = {root / "a=1/b=2", root / "a=1/b=3", root / "a=1", root, root.parent}
     assert set(synced) == {*(root / path for path in paths), *directories}
+
+
+def test_a_large_file_is_on_its_way_to_the_disk_before_it_is_closed(store: Store, synced: list[Path]) -> None:
+    with store.open_write("f") as file:
+        for _ in range(3):
+            file.write(bytes(9_000_000))
+    assert set(synced) == {Path(store.url) / "f"}
+    assert store.stat("f").size == 27_000_000
+
+
+def test_a_disk_that_fails_in_the_background_fails_the_file(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    file = store.open_write("f")
+    file.write(bytes(9_000_000))
+    with pytest.raises(StoreError, match="Input/output error"):
+        file.close()
 
 
 def test_an_object_that_could_not_be_synced_was_not_created(
