@@ -1,1 +1,18 @@
-"""VACUUM: deletes what no reader needs. Room for its own issue; `plan`, `run` and `schedule` will live here."""
+"""VACUUM: deletes what no reader needs, now or on a schedule.
+
+`plan` decides, `run` does, `schedule` is the service (`python -m vacuum`).
+"""
+
+from vacuum.report import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport
+from vacuum.run import vacuum, vacuum_table
+
+__all__ = [
+    "Control",
+    "Deletion",
+    "Failure",
+    "Reason",
+    "VacuumOptions",
+    "VacuumReport",
+    "vacuum",
+    "vacuum_table",
+]

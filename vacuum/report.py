@@ -1,0 +1,141 @@
+"""What a vacuum is asked for, and what it says that it did. Pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+
+from dbio_commit.errors import RetentionError
+from dbio_commit.snapshot import Scope
+
+LEAST_RETENTION_HOURS = 1.0
+HISTORY_DAYS = 30.0
+"""How long abort markers, and the history in checkpoints, are kept; no transaction lives longer than 7 days."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumOptions:
+    """What to keep, and for how long."""
+
+    retention_hours: float = 48.0
+    """How long what a commit removed stays for readers, and how long a writer may stay silent."""
+    force: bool = False
+    """Allows a retention below an hour, which can hurt readers and writers that are at work."""
+    untracked: bool = False
+    """Also deletes files, older than the retention, that no transaction wrote and no commit names (table scope)."""
+    checkpoint_after: int = 20
+    """How many commits make the next checkpoint due; 0 writes one whenever there is any."""
+    history_days: float = HISTORY_DAYS
+    """How long the history remembers commits of which no file is left."""
+
+    def check(self) -> None:
+        """Raises RetentionError for what could delete what is still needed."""
+        if not self.retention_hours >= 0:
+            raise RetentionError(f"a retention of {self.retention_hours} h means nothing; give 48, or at least 1")
+        if self.retention_hours < LEAST_RETENTION_HOURS and not self.force:
+            raise RetentionError(
+                f"a retention of {self.retention_hours:g} h deletes what readers and writers of this hour still need; "
+                "give at least 1 h, or force it when nobody is at work"
+            )
+        if not self.history_days >= HISTORY_DAYS:
+            raise RetentionError(
+                f"history_days={self.history_days:g} would forget transactions that a late writer must still find; "
+                f"give at least {HISTORY_DAYS:g}"
+            )
+        if self.checkpoint_after < 0:
+            raise RetentionError(f"checkpoint_after={self.checkpoint_after} is no number of commits; give 0 or more")
+
+
+class Reason(StrEnum):
+    """Why something is deleted, or would be once it is old enough."""
+
+    REMOVED = "removed by a commit"
+    FAILED_ATTEMPT = "left by a failed task attempt"
+    ABORTED = "its transaction was aborted"
+    PENDING = "its transaction is pending"
+    UNKNOWN = "its transaction left no marker"
+    UNTRACKED = "no transaction wrote it"
+    FOREIGN = "written by another tool's transaction in its directory"
+    START_MARKER = "start marker of a decided transaction"
+    COMMIT_MARKER = "commit marker, covered by a checkpoint"
+    ABORT_MARKER = "abort marker of a transaction that cannot come back"
+    QUEUED = "marker that an earlier vacuum queued"
+    CHECKPOINT = "older than the newest checkpoint"
+    TURN = "turn before the last one"
+    UPLOAD = "upload that nobody finished"
+    DIRECTORY = "emptied directory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """Something that was deleted; in a dry run, that would be. Sizes in bytes; an emptied directory has none."""
+
+    path: str
+    """Relative to the root of the table."""
+    size: int
+    age: timedelta
+    """Since it became useless, as far as that is known, else since it was written; by the store's clock."""
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Something that could not be done; the next vacuum tries again."""
+
+    path: str
+    """Relative to the root of the table."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumReport:
+    """What a vacuum did; in a dry run, what it would do. Paths are relative to the root of the table."""
+
+    url: str
+    scope: Scope
+    dry_run: bool
+    retention_hours: float
+    deleted: Sequence[Deletion] = ()
+    failed: Sequence[Failure] = ()
+    aborted: Sequence[str] = ()
+    """The tids of the pending transactions that were decided against their writers."""
+    checkpoint: str | None = None
+    """The checkpoint that was written."""
+    queued: str | None = None
+    """In the directory scope, the markers' queue: how many objects `_committed_vacuum<id>` were written is no news,
+    the first of them is here."""
+    kept: Sequence[Deletion] = ()
+    """Garbage that is not old enough, or never deleted: untracked files unless asked for, other tools' files."""
+    stopped: bool = False
+    """It was asked to stop before it was done; what is left, the next vacuum does."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.failed
+
+    @property
+    def oldest_garbage(self) -> timedelta | None:
+        """The age of the oldest garbage that is left and will be deleted; None where there is none."""
+        waiting = (it.age for it in self.kept if it.reason not in (Reason.UNTRACKED, Reason.FOREIGN))
+        return max(waiting, default=None)
+
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with what is being done ("listing", "deleting"), how much of it is done, and how much there is, if known."""
+
+
+def _silent(phase: str, done: int, total: int | None) -> None:
+    pass
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """How the caller follows a vacuum, and stops it."""
+
+    progress: Progress = field(default=_silent)
+    stop: Callable[[], bool] = field(default=_never)
+    """Asked between batches: true ends the vacuum after the current one, in good order."""
