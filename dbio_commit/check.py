@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from dbio_commit import names
+from dbio_commit.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.clock import Clock
 from dbio_commit.errors import InvalidInputError, TableNotFoundError
 from dbio_commit.markers import CommitMarker, FileInfo, unpack_files
@@ -13,6 +14,7 @@ from dbio_commit.snapshot import (
     Scope,
     agreed_log,
     check_directories,
+    read_checkpoint,
     read_descriptor,
     read_markers,
     until_quiet,
@@ -20,6 +22,7 @@ from dbio_commit.snapshot import (
 from dbio_commit.state import (
     UNKNOWN_SIZE,
     Commit,
+    Decided,
     Directory,
     Entry,
     Garbage,
@@ -88,15 +91,17 @@ def check_table(store: Store, clock: Clock) -> CheckReport:
 
 def _check(store: Store, clock: Clock) -> CheckReport:
     entries = store.list_files()
-    scope, directories = _directories(store, entries)
+    scope, directories, checkpoint = _directories(store, entries)
     logs = [directory.log for directory in directories.values()]
-    markers, corrupt = read_markers(store, [e for log in logs for e in log.committed.values()], scope=scope)
+    told = [entry for log in logs for entry in log.uncovered(checkpoint.covered).values()]
+    markers, corrupt = read_markers(store, told, scope=scope)
     live: set[str] = set()
     expected: dict[str, int] = {}
     garbage: dict[Garbage, list[Entry]] = {}
     for path, directory in directories.items():
         log = directory.log
-        own = {tid: markers[entry.path] for tid, entry in log.committed.items() if entry.path in markers}
+        own = {commit.tid: commit.marker for commit in checkpoint.commits}
+        own |= {tid: markers[entry.path] for tid, entry in log.committed.items() if entry.path in markers}
         named = _expected(path, own.values())
         expected |= named
         live |= named.keys() if scope is Scope.TABLE else {file.path for file in visible_files(directory, own)}
@@ -124,22 +129,22 @@ def _check(store: Store, clock: Clock) -> CheckReport:
     )
 
 
-def _directories(store: Store, entries: Sequence[Entry]) -> tuple[Scope, dict[str, Directory]]:
+def _directories(store: Store, entries: Sequence[Entry]) -> tuple[Scope, dict[str, Directory], Checkpoint]:
     """By the directory whose markers decide: the files that they decide about, and those markers.
 
     The log of a table is read after its files were listed, so that no commit in between makes them look like garbage.
     """
     log = parse_log(store.list_log())
     if log.descriptor is not None:
-        log = agreed_log(store, log)
-        read_descriptor(store, log)
+        log, checkpoint = agreed_log(store, log)
+        read_descriptor(store)
         files = {entry.path: entry for entry in entries if names.is_data_file(entry.path)}
-        return Scope.TABLE, {"": Directory("", files, log, uncommitted=frozenset())}
+        return Scope.TABLE, {"": Directory("", files, log, uncommitted=frozenset())}, checkpoint
     directories = parse_directories(entries)
     check_directories(store, entries)
     if is_empty(directories):
         raise TableNotFoundError(f"there is no table at {store.url}; check the path")
-    return Scope.DIRECTORY, directories
+    return Scope.DIRECTORY, directories, NO_CHECKPOINT
 
 
 def _expected(directory: str, markers: Iterable[CommitMarker]) -> dict[str, int]:
@@ -190,7 +195,7 @@ class TransactionReport:
     state: TransactionState
     """In the directory scope: committed where any directory is, else pending where any directory is."""
     started: datetime | None
-    """None where vacuum has purged the start marker."""
+    """None where vacuum has purged the start marker and the tid does not tell."""
     decided: datetime | None
     commit: Commit | None
     """What its commit marker says, aborts included; None where there is none yet."""
@@ -205,7 +210,13 @@ def inspect_transaction(store: Store, tid: str) -> TransactionReport:
 
     Raises InvalidInputError where there is no marker of it, TableNotFoundError, CorruptMarkerError.
     """
-    scope, logs = _logs(store)
+    return until_quiet(store, lambda: _inspect(store, tid))
+
+
+def _inspect(store: Store, tid: str) -> TransactionReport:
+    scope, logs, checkpoint = _logs(store)
+    if covered := next((commit for commit in checkpoint.commits if commit.tid == tid), None):
+        return _of_checkpoint(store, covered)
     started = {path: log.started[tid] for path, log in logs.items() if tid in log.started}
     decided = {path: log.committed[tid] for path, log in logs.items() if tid in log.committed}
     if not started and not decided:
@@ -232,16 +243,29 @@ def inspect_transaction(store: Store, tid: str) -> TransactionReport:
     )
 
 
-def _logs(store: Store) -> tuple[Scope, dict[str, Log]]:
+def _of_checkpoint(store: Store, commit: Decided) -> TransactionReport:
+    return TransactionReport(
+        url=store.url,
+        tid=commit.tid,
+        state=TransactionState.ABORTED if commit.marker.is_abort else TransactionState.COMMITTED,
+        started=names.parse_tid_time(commit.tid),
+        decided=commit.modified,
+        commit=Commit(tid=commit.tid, timestamp=commit.modified, marker=commit.marker, forgotten=commit.forgotten),
+        files=_written(store, commit.tid) if commit.marker.is_abort else _added(store, {"": commit.marker}),
+        undecided=(),
+    )
+
+
+def _logs(store: Store) -> tuple[Scope, dict[str, Log], Checkpoint]:
     """The logs that decide, by the directory that they decide about."""
     log = parse_log(store.list_log())
     if log.descriptor is not None:
-        read_descriptor(store, log)  # refuses what a later version wrote
-        return Scope.TABLE, {"": log}
+        read_descriptor(store)  # refuses what a later version wrote
+        return Scope.TABLE, {"": log}, read_checkpoint(store, log)
     directories = parse_directories(store.list_files())
     if is_empty(directories):
         raise TableNotFoundError(f"there is no table at {store.url}; check the path")
-    return Scope.DIRECTORY, {path: directory.log for path, directory in directories.items()}
+    return Scope.DIRECTORY, {path: directory.log for path, directory in directories.items()}, NO_CHECKPOINT
 
 
 def _state(*, committed: bool, pending: bool) -> TransactionState:

@@ -20,7 +20,7 @@ from dbio_commit.errors import (
     TransactionStateError,
 )
 from dbio_commit.markers import CommitMarker, Turn, abort_marker, decode_commit, encode
-from dbio_commit.snapshot import read_turn
+from dbio_commit.snapshot import read_checkpoint, read_turn
 from dbio_commit.state import parse_directories, parse_log
 from dbio_commit.store import Store
 
@@ -111,6 +111,8 @@ def abort_pending(store: Store, clock: Clock, tid: str) -> None:
     log = parse_log(store.list_log())
     if log.descriptor is not None:
         logs = {"": log}
+        if tid in read_checkpoint(store, log).covered and tid not in log.committed:
+            raise TransactionStateError(f"transaction {tid} of {store.url} was decided long ago; it cannot be aborted")
     else:
         logs = {path: directory.log for path, directory in parse_directories(store.list_files()).items()}
     known = {path: log for path, log in logs.items() if tid in log.started or tid in log.committed}

@@ -31,7 +31,7 @@ MAX_BYTES = 64 * 1024 * 1024
 VERSION: Final = 1
 """The version of the table scope's protocol that this software reads and writes."""
 
-Operation = Literal["append", "overwrite", "replace_partitions", "rewrite", "abort"]
+Operation = Literal["append", "overwrite", "replace_partitions", "rewrite", "abort", "adopt"]
 
 Scalar = bool | int | float | str | None
 """A value as JSON holds it: dates and timestamps in ISO 8601, decimals as text."""
@@ -66,8 +66,8 @@ class FileInfo:
 # --- bodies -------------------------------------------------------------------------------------------------------
 
 _T = TypeVar("_T")
-_Count = Annotated[int, Field(ge=0, lt=1 << 63)]
-_List = Annotated[list[_T], FailFast()]  # or a hostile list makes gigabytes of error messages
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+FailFastList = Annotated[list[_T], FailFast()]  # or a hostile list makes gigabytes of error messages
 
 
 def _in_utc(time: datetime) -> datetime:
@@ -77,32 +77,32 @@ def _in_utc(time: datetime) -> datetime:
         raise ValueError("the time does not exist in UTC") from None
 
 
-_Time = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+Time = Annotated[AwareDatetime, AfterValidator(_in_utc)]
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
     """Unknown keys are ignored, so that later versions and other writers may add some."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, populate_by_name=True)
 
 
-class ColumnBounds(_Body):
+class ColumnBounds(Body):
     """`Bounds` of one column, a value for each added file."""
 
-    min: _List[Any]
-    max: _List[Any]
-    nulls: _List[_Count | None]
+    min: FailFastList[Any]
+    max: FailFastList[Any]
+    nulls: FailFastList[Count | None]
 
 
-class AddedFiles(_Body):
+class AddedFiles(Body):
     """`FileInfo` of all added files, column by column: each list has a value for each added path, in that order.
 
     Columns rather than rows, because a reader decodes tens of thousands of them before it can start.
     """
 
-    size: _List[_Count]
-    rows: _List[_Count | None]
-    partition: dict[str, _List[str | None]] = Field(default_factory=dict)
+    size: FailFastList[Count]
+    rows: FailFastList[Count | None]
+    partition: dict[str, FailFastList[str | None]] = Field(default_factory=dict)
     statistics: dict[str, ColumnBounds] = Field(default_factory=dict)
 
     def lengths(self) -> set[int]:
@@ -112,38 +112,38 @@ class AddedFiles(_Body):
         return set(map(len, lists))
 
 
-class App(_Body):
+class App(Body):
     """The application's own name and version of a write: committed at most once (I8)."""
 
     id: Annotated[str, Field(min_length=1, max_length=1000)]
-    version: _Count
+    version: Count
 
 
-class CommitInfo(_Body):
+class CommitInfo(Body):
     """What we write into a commit marker beyond DBIO's keys."""
 
     version: Literal[1] = VERSION
     operation: Operation
     commit_id: str
     """Random: tells our own marker from a stranger's."""
-    timestamp: _Time
+    timestamp: Time
     """By the writer's clock."""
-    turn: _Count | None = None
+    turn: Count | None = None
     """The turn under which it was committed; None for a blind append."""
     app: App | None = None
     metrics: dict[str, int] = Field(default_factory=dict)
     table_schema: dict[str, Any] | None = Field(default=None, alias="schema")
     """The table's columns after this commit, as Spark's JSON."""
-    schema_turn: _Count | None = None
+    schema_turn: Count | None = None
     """The last decided turn as of which the writer knew the table to have this schema."""
     files: AddedFiles | None = None
 
 
-class CommitMarker(_Body):
+class CommitMarker(Body):
     """The body of `_committed_<tid>`, of ours or of any DBIO writer (then without `dbio_commit`)."""
 
-    added: _List[str] = Field(default_factory=list)
-    removed: _List[str] = Field(default_factory=list)
+    added: FailFastList[str] = Field(default_factory=list)
+    removed: FailFastList[str] = Field(default_factory=list)
     dbio_commit: CommitInfo | None = None
 
     @model_validator(mode="after")
@@ -160,18 +160,18 @@ class CommitMarker(_Body):
         return self.dbio_commit is not None and self.dbio_commit.operation == "abort"
 
 
-class Descriptor(_Body):
+class Descriptor(Body):
     """The body of `_dbio_table`: what makes a directory a table of ours. Never changes."""
 
     version: Literal[1] = VERSION
     id: str
     """Random: tells a table from one that was deleted and created again at the same path."""
-    created: _Time
-    partition_columns: _List[str] = Field(default_factory=list)
+    created: Time
+    partition_columns: FailFastList[str] = Field(default_factory=list)
     properties: dict[str, str] = Field(default_factory=dict)
 
 
-class Turn(_Body):
+class Turn(Body):
     """The body of `_serial_<number>`: the transaction that holds the turn."""
 
     tid: str
@@ -223,6 +223,31 @@ def unpack_files(marker: CommitMarker) -> list[FileInfo]:
     ]
 
 
+def select_files(marker: CommitMarker, *, added: Sequence[int], removed: Sequence[int]) -> CommitMarker:
+    """The marker with these of its added and removed paths only, given by their indices."""
+    info = marker.dbio_commit
+    if info is not None and info.files is not None:
+        info = info.model_copy(update={"files": _select(info.files, added)})
+    return CommitMarker(
+        added=[marker.added[i] for i in added], removed=[marker.removed[i] for i in removed], dbio_commit=info
+    )
+
+
+def _select(files: AddedFiles, kept: Sequence[int]) -> AddedFiles:
+    def of(values: Sequence[Any]) -> list[Any]:
+        return [values[i] for i in kept]
+
+    return AddedFiles(
+        size=of(files.size),
+        rows=of(files.rows),
+        partition={column: of(values) for column, values in files.partition.items()},
+        statistics={
+            column: ColumnBounds(min=of(b.min), max=of(b.max), nulls=of(b.nulls))
+            for column, b in files.statistics.items()
+        },
+    )
+
+
 def _bounds(bounds: ColumnBounds, i: int) -> Bounds:
     return Bounds(_scalar(bounds.min[i]), _scalar(bounds.max[i]), bounds.nulls[i])
 
@@ -237,7 +262,7 @@ def _scalar(value: Any) -> Scalar:
 # --- encode and decode --------------------------------------------------------------------------------------------
 
 
-def encode(body: _Body) -> bytes:
+def encode(body: Body) -> bytes:
     """Compact JSON, without the keys that say nothing."""
     return body.model_dump_json(by_alias=True, exclude_none=True).encode()
 
@@ -269,35 +294,40 @@ def decode_commit(body: bytes, *, where: str) -> CommitMarker:
 
     Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol.
     """
-    marker = _decode(CommitMarker, body, where=where)
+    marker = decode_body(CommitMarker, body, where=where)
+    check_marker(marker, where=where)
+    return marker
+
+
+def check_marker(marker: CommitMarker, *, where: str) -> None:
+    """Raises CorruptMarkerError where it says too little, or names a path outside the table."""
     if not {"added", "removed"} <= marker.model_fields_set:  # or vacuum would take its files for failed attempts
-        raise CorruptMarkerError(f"{where} ({len(body)} bytes) does not say what it added and removed; {_INSPECT}")
+        raise CorruptMarkerError(f"{where} does not say what it added and removed; {INSPECT}")
     names.check_paths(marker.added, where=where)
     names.check_paths(marker.removed, where=where)
-    return marker
 
 
 def decode_descriptor(body: bytes, *, where: str) -> Descriptor:
     """Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol."""
-    descriptor = _decode(Descriptor, body, where=where)
+    descriptor = decode_body(Descriptor, body, where=where)
     try:
         names.check_partition_columns(descriptor.partition_columns)
     except InvalidInputError as error:
-        raise CorruptMarkerError(f"{where}: {error!s:.500}; {_INSPECT}") from None
+        raise CorruptMarkerError(f"{where}: {error!s:.500}; {INSPECT}") from None
     return descriptor
 
 
 def decode_turn(body: bytes, *, where: str) -> Turn:
     """Raises CorruptMarkerError."""
-    turn = _decode(Turn, body, where=where)
+    turn = decode_body(Turn, body, where=where)
     if not names.is_tid(turn.tid):
-        raise CorruptMarkerError(f"{where} names no tid but {turn.tid[:100]!r}; {_INSPECT}")
+        raise CorruptMarkerError(f"{where} names no tid but {turn.tid[:100]!r}; {INSPECT}")
     return turn
 
 
-_INSPECT = "inspect it, and remove it only if you know that no writer is at work"
+INSPECT = "inspect it, and remove it only if you know that no writer is at work"
 
-_B = TypeVar("_B", bound=_Body)
+_B = TypeVar("_B", bound=Body)
 
 
 class _Version(BaseModel):
@@ -310,9 +340,9 @@ class _CommitVersion(BaseModel):
     dbio_commit: _Version = _Version()
 
 
-def _decode(model: type[_B], body: bytes, *, where: str) -> _B:
+def decode_body(model: type[_B], body: bytes, *, where: str) -> _B:
     if len(body) > MAX_BYTES:
-        raise CorruptMarkerError(f"{where} has {len(body)} bytes, and no writer writes over {MAX_BYTES}; {_INSPECT}")
+        raise CorruptMarkerError(f"{where} has {len(body)} bytes, and no writer writes over {MAX_BYTES}; {INSPECT}")
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
@@ -325,11 +355,11 @@ def _decode(model: type[_B], body: bytes, *, where: str) -> _B:
         )
     place = "".join(f"{str(part)!r:.60}: " for part in first["loc"][:4])
     raise CorruptMarkerError(
-        f"{where} ({len(body)} bytes) cannot be read as a {model.__name__}: {place}{first['msg']:.200}; {_INSPECT}"
+        f"{where} ({len(body)} bytes) cannot be read as a {model.__name__}: {place}{first['msg']:.200}; {INSPECT}"
     )
 
 
-def _version(model: type[_Body], body: bytes) -> int:
+def _version(model: type[Body], body: bytes) -> int:
     try:
         if model is CommitMarker:
             return _CommitVersion.model_validate_json(body).dbio_commit.version

@@ -59,14 +59,14 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LogName:
-    """The name of a marker: what it is, and the tid, turn number or vacuum id that it is about."""
+    """The name of a marker: what it is, and the tid, number (of a turn or checkpoint) or vacuum id that it is about."""
 
     kind: Kind
     id: str
 
 
 _TID = re.compile(r"[a-z0-9]+")
-_TURN = re.compile(r"[0-9]{20}")
+_NUMBER = re.compile(r"[0-9]{20}")
 _DATA = re.compile(r"[^_].*-tid-([a-z0-9]+)-.*")
 
 
@@ -84,7 +84,7 @@ def parse_log_name(name: str) -> LogName | None:
     return None
 
 
-_GRAMMARS = {Kind.STARTED: _TID, Kind.COMMITTED: _TID, Kind.TURN: _TURN, Kind.CHECKPOINT: _TID}
+_GRAMMARS = {Kind.STARTED: _TID, Kind.COMMITTED: _TID, Kind.TURN: _NUMBER, Kind.CHECKPOINT: _NUMBER}
 
 
 def _log_name(kind: Kind, name: str, grammar: re.Pattern[str]) -> LogName | None:
@@ -101,9 +101,21 @@ def committed(tid: str) -> str:
 
 
 def turn(number: int) -> str:
+    return _numbered(Kind.TURN, number)
+
+
+def checkpoint(number: int) -> str:
+    return _numbered(Kind.CHECKPOINT, number)
+
+
+def vacuum_queue(id: str) -> str:
+    return format_log_name(LogName(Kind.VACUUM, id))
+
+
+def _numbered(kind: Kind, number: int) -> str:
     if not 0 <= number < 10**20:
-        raise InvalidInputError(f"{number} is no number of a turn: it has 20 digits")
-    return format_log_name(LogName(Kind.TURN, f"{number:020d}"))
+        raise InvalidInputError(f"{number} is no number of a turn or checkpoint: it has 20 digits")
+    return format_log_name(LogName(kind, f"{number:020d}"))
 
 
 # --- data files ---------------------------------------------------------------------------------------------------

@@ -53,8 +53,8 @@ def commit_json(commit: Commit) -> dict[str, Any]:
         "tid": commit.tid,
         "time": commit.timestamp,
         "operation": commit.operation,
-        "added_files": len(commit.added),
-        "removed_files": len(commit.removed),
+        "added_files": commit.added_files,
+        "removed_files": commit.removed_files,
         "rows": _rows(commit),
         "size": _bytes(commit),
         "app": _app_json(commit),
@@ -283,7 +283,7 @@ def _transaction_facts(report: TransactionReport, now: datetime) -> Mapping[str,
             facts["application"] = f"{commit.app[0]}, version {commit.app[1]}"
         rows = [file.rows for file in report.files if file.rows is not None]
         facts["added"] = total(report.files) + (f", {_count(sum(rows), 'row')}" if rows else "")
-        facts["removed"] = _count(len(commit.removed), "file")
+        facts["removed"] = _count(commit.removed_files, "file")
         facts["metrics"] = ", ".join(f"{name} {value}" for name, value in commit.metrics.items())
     else:
         facts["written"] = total(report.files)
@@ -448,8 +448,8 @@ def _commit_columns(now: datetime) -> list[_Column[Commit]]:
         _Column("time", lambda commit: commit.timestamp, _time, least_width=120),
         _Column("age", lambda commit: commit.timestamp, lambda at: _age(now - at), right=True, least_width=70),
         _Column("operation", lambda commit: commit.operation, fold=True),
-        _Column("added", lambda commit: len(commit.added), _number, right=True, least_width=60),
-        _Column("removed", lambda commit: len(commit.removed), _number, right=True, least_width=60),
+        _Column("added", lambda commit: commit.added_files, _number, right=True, least_width=60),
+        _Column("removed", lambda commit: commit.removed_files, _number, right=True, least_width=60),
         _Column("rows", _rows, _number, right=True, least_width=80),
         _Column("size", _bytes, decimal, right=True, least_width=100),
         _Column(

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from dbio_commit import names
+from dbio_commit.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint
 from dbio_commit.clock import Clock
 from dbio_commit.errors import (
     CorruptMarkerError,
@@ -20,7 +21,15 @@ from dbio_commit.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
-from dbio_commit.markers import MAX_BYTES, CommitMarker, Descriptor, decode_commit, decode_descriptor, decode_turn
+from dbio_commit.markers import (
+    INSPECT,
+    MAX_BYTES,
+    CommitMarker,
+    Descriptor,
+    decode_commit,
+    decode_descriptor,
+    decode_turn,
+)
 from dbio_commit.state import (
     NO_SCHEMA,
     UNKNOWN_SIZE,
@@ -71,6 +80,10 @@ class Snapshot:
     partition_columns: tuple[str, ...]
     commits: tuple[Decided, ...] = field(repr=False)
     """Every decided transaction that counted, oldest first, aborted ones included."""
+    checkpoint: Checkpoint = field(default=NO_CHECKPOINT, repr=False)
+    """The newest, of what it was read from; none in the directory scope, nor of a state in the past."""
+    last_turn: int = 0
+    """The highest turn that was taken, by whomever."""
 
     @property
     def tids(self) -> tuple[str, ...]:
@@ -87,17 +100,26 @@ class Snapshot:
     def history(self) -> list[Commit]:
         """The commits, newest first, without the aborted transactions."""
         committed = (commit for commit in reversed(self.commits) if not commit.marker.is_abort)
-        return [Commit(tid=tid, timestamp=modified, marker=marker) for modified, tid, marker in committed]
+        return [
+            Commit(tid=tid, timestamp=modified, marker=marker, forgotten=forgotten)
+            for modified, tid, marker, forgotten in committed
+        ]
 
     @property
     def schema(self) -> Mapping[str, Any] | None:
         """The table's columns as Spark's JSON; None where no writer recorded them."""
-        return current_schema(commit.marker for commit in self.commits).json
+        return self.table_schema.json
+
+    @property
+    def table_schema(self) -> TableSchema:
+        """The same, with the turn as of which it is known."""
+        told = current_schema(commit.marker for commit in self.commits)
+        return max(told, self.checkpoint.schema, key=lambda schema: schema.turn)
 
     @property
     def app_versions(self) -> Mapping[str, int]:
         """The highest version that each application has committed."""
-        return app_versions(commit.marker for commit in self.commits)
+        return app_versions((commit.marker for commit in self.commits), before=self.checkpoint.apps)
 
 
 def read_snapshot(store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corrupt_markers: bool = False) -> Snapshot:
@@ -128,15 +150,12 @@ def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
 
 
 def _read_table(store: Store, log: Log, *, as_of: AsOf, ignore_corrupt: bool) -> Snapshot:
-    log = agreed_log(store, log)
-    descriptor = read_descriptor(store, log)
-    markers = _read_valid(store, log.committed.values(), scope=Scope.TABLE, ignore_corrupt=ignore_corrupt)
-    decided = [
-        Decided(entry.modified, tid, markers[entry.path])
-        for tid, entry in log.committed.items()
-        if entry.path in markers
-    ]
-    commits = committed_by(decided, as_of)
+    log, checkpoint = agreed_log(store, log)
+    descriptor = read_descriptor(store)
+    new = log.uncovered(checkpoint.covered)
+    markers = _read_valid(store, new.values(), scope=Scope.TABLE, ignore_corrupt=ignore_corrupt)
+    decided = [Decided(entry.modified, tid, markers[entry.path]) for tid, entry in new.items() if entry.path in markers]
+    commits = committed_by((*checkpoint.commits, *decided), as_of, known_since=checkpoint.known_since)
     files = live_files(commits)
     columns = tuple(descriptor.partition_columns)
     _check_partitions(store, files, columns)
@@ -146,6 +165,8 @@ def _read_table(store: Store, log: Log, *, as_of: AsOf, ignore_corrupt: bool) ->
         files=_with_sizes(store, files),
         partition_columns=columns,
         commits=tuple(commits),
+        checkpoint=NO_CHECKPOINT if as_of else checkpoint,
+        last_turn=log.last_turn,
     )
 
 
@@ -160,23 +181,39 @@ def _check_partitions(store: Store, files: Iterable[DataFile], columns: tuple[st
             )
 
 
-def agreed_log(store: Store, log: Log) -> Log:
-    """Lists until two listings in a row agree: the state is then the one between the two (I6)."""
+def agreed_log(store: Store, log: Log) -> tuple[Log, Checkpoint]:
+    """Lists until two listings in a row agree: the state is then the one between the two (I6).
+
+    It is what the newest checkpoint covers, and the commit markers that it does not cover.
+    """
+    checkpoint = read_checkpoint(store, log)
     for _ in range(_ATTEMPTS):
         again = parse_log(store.list_log())
-        if again.agrees_with(log):
-            return again
+        if again.agrees_with(log, covered=checkpoint.covered):
+            return again, checkpoint
+        if again.last_checkpoint != checkpoint.number:
+            checkpoint = read_checkpoint(store, again)
         log = again
     raise StoreError(f"{store.url} had new commits in each of {_ATTEMPTS} listings; try again when it is quieter")
 
 
-def read_descriptor(store: Store, log: Log) -> Descriptor:
-    """The table's descriptor. Raises UnsupportedTableError where this software cannot read the table."""
-    if log.checkpoints:
-        name = names.split(max(log.checkpoints.values()).path)[1]
-        raise UnsupportedTableError(
-            f"{store.url_of(name)} is a checkpoint, which this version does not read; upgrade dbio-commit"
-        )
+def read_checkpoint(store: Store, log: Log) -> Checkpoint:
+    """The newest checkpoint of the log. Raises ObjectNotFoundError where a newer one has replaced it since."""
+    number = log.last_checkpoint
+    if not number:
+        return NO_CHECKPOINT
+    entry = log.checkpoints[number]
+    where = store.url_of(entry.path)
+    if entry.size > MAX_BYTES:
+        raise CorruptMarkerError(f"{where} has {entry.size} bytes, and no writer writes over {MAX_BYTES}; {INSPECT}")
+    checkpoint = decode_checkpoint(store.get(entry.path), number=number, where=where)
+    for commit in checkpoint.commits:
+        _check_visible(commit.marker, where=where)
+    return checkpoint
+
+
+def read_descriptor(store: Store) -> Descriptor:
+    """The table's descriptor. Raises UnsupportedTableError where a later version wrote it."""
     return decode_descriptor(store.get(names.DESCRIPTOR), where=store.url_of(names.DESCRIPTOR))
 
 
@@ -252,8 +289,12 @@ def read_schema(store: Store, clock: Clock, log: Log) -> TableSchema:
         info = decode_commit(store.get(path), where=store.url_of(path)).dbio_commit
         if info and info.schema_turn is not None and info.schema_turn == log.last_turn:
             return TableSchema(info.table_schema, info.schema_turn)
-    schema = current_schema(commit.marker for commit in read_snapshot(store, clock).commits) if newest else NO_SCHEMA
-    if schema.turn < log.last_turn and read_turn(store, log.last_turn) in log.committed:
+    if not newest and not log.checkpoints:
+        return NO_SCHEMA
+    snapshot = read_snapshot(store, clock)
+    schema = snapshot.table_schema
+    decided = {commit.tid for commit in snapshot.commits}
+    if schema.turn < log.last_turn and read_turn(store, log.last_turn) in decided:
         return schema._replace(turn=log.last_turn)  # that turn ended without a change
     return schema
 

@@ -48,12 +48,20 @@ class DataFile(NamedTuple):
     partition: Partition
 
 
+class Forgotten(NamedTuple):
+    """How many paths a checkpoint left out of a commit, because their files were removed and are gone."""
+
+    added: int = 0
+    removed: int = 0
+
+
 class Decided(NamedTuple):
     """A transaction with its commit marker, and that marker's modification time."""
 
     modified: datetime
     tid: str
     marker: CommitMarker
+    forgotten: Forgotten = Forgotten()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +74,15 @@ class Commit:
     marker: CommitMarker = field(repr=False)
     skipped: bool = False
     """True for the result of a write that found its (application id, version) committed already."""
+    forgotten: Forgotten = field(default=Forgotten(), repr=False)
+    """What `added` and `removed` lack, because vacuum has deleted it since."""
 
     @property
     def operation(self) -> str:
-        """One of "append", "overwrite", "replace_partitions", "rewrite" or "abort"; "unknown" for another writer."""
+        """One of "append", "overwrite", "replace_partitions", "rewrite", "adopt" or "abort".
+
+        "unknown" for another DBIO writer.
+        """
         return self.marker.dbio_commit.operation if self.marker.dbio_commit else "unknown"
 
     @property
@@ -81,6 +94,16 @@ class Commit:
     def removed(self) -> Sequence[str]:
         """Paths relative to the root of the table."""
         return self.marker.removed
+
+    @property
+    def added_files(self) -> int:
+        """How many files it added, those included that `added` does not list any more."""
+        return len(self.marker.added) + self.forgotten.added
+
+    @property
+    def removed_files(self) -> int:
+        """How many files it removed, those included that `removed` does not list any more."""
+        return len(self.marker.removed) + self.forgotten.removed
 
     @property
     def files(self) -> list[FileInfo]:
@@ -118,7 +141,7 @@ class Log:
     descriptor: Entry | None = None
     started: Mapping[str, Entry] = field(default_factory=dict)
     committed: Mapping[str, Entry] = field(default_factory=dict)
-    checkpoints: Mapping[str, Entry] = field(default_factory=dict)
+    checkpoints: Mapping[int, Entry] = field(default_factory=dict)
     turns: Mapping[int, Entry] = field(default_factory=dict)
 
     @property
@@ -131,9 +154,24 @@ class Log:
         """The highest turn that was ever taken; 0 for none."""
         return max(self.turns, default=0)
 
-    def agrees_with(self, other: "Log") -> bool:
-        """Whether both listings show the same decided transactions (PROTOCOL.md 3.4)."""
-        return self.committed.keys() == other.committed.keys() and self.checkpoints.keys() == other.checkpoints.keys()
+    @property
+    def last_checkpoint(self) -> int:
+        """The highest number of a checkpoint; 0 for none. Each covers all that those before it cover."""
+        return max(self.checkpoints, default=0)
+
+    def uncovered(self, covered: Collection[str]) -> dict[str, Entry]:
+        """The commit markers of other transactions than these, by tid."""
+        return {tid: entry for tid, entry in self.committed.items() if tid not in covered}
+
+    def agrees_with(self, other: "Log", *, covered: Collection[str] = ()) -> bool:
+        """Whether both listings show the same decided transactions (PROTOCOL.md 3.4).
+
+        `covered` are those of the newest checkpoint in both: whether their markers are purged makes no difference.
+        """
+        return (
+            self.last_checkpoint == other.last_checkpoint
+            and self.uncovered(covered).keys() == other.uncovered(covered).keys()
+        )
 
 
 def parse_log(entries: Iterable[Entry]) -> Log:
@@ -150,7 +188,7 @@ def parse_log(entries: Iterable[Entry]) -> Log:
         descriptor=descriptor,
         started=found[Kind.STARTED],
         committed=found[Kind.COMMITTED],
-        checkpoints=found[Kind.CHECKPOINT],
+        checkpoints={int(number): entry for number, entry in found[Kind.CHECKPOINT].items()},
         turns={int(number): entry for number, entry in found[Kind.TURN].items()},
     )
 
@@ -164,7 +202,7 @@ def live_files(commits: Iterable[Decided]) -> tuple[DataFile, ...]:
     removed = {path for commit in commits for path in commit.marker.removed}
     live: dict[str, DataFile] = {}
     partition_of = cache(names.parse_partition)
-    for _, tid, marker in commits:
+    for _, tid, marker, _ in commits:
         files = marker.dbio_commit.files if marker.dbio_commit else None
         for path, size in zip(marker.added, files.size if files else repeat(UNKNOWN_SIZE), strict=False):
             if path not in removed:
@@ -193,9 +231,9 @@ def current_schema(markers: Iterable[CommitMarker]) -> TableSchema:
     return max(schemas, key=lambda schema: schema.turn, default=NO_SCHEMA)
 
 
-def app_versions(markers: Iterable[CommitMarker]) -> dict[str, int]:
-    """The highest version that each application has committed (I8)."""
-    versions: dict[str, int] = {}
+def app_versions(markers: Iterable[CommitMarker], *, before: Mapping[str, int] | None = None) -> dict[str, int]:
+    """The highest version that each application has committed (I8); `before` is what a checkpoint remembers."""
+    versions = dict(before or {})
     for marker in markers:
         if not marker.is_abort and marker.dbio_commit and (app := marker.dbio_commit.app):
             versions[app.id] = max(app.version, versions.get(app.id, app.version))
@@ -206,20 +244,29 @@ AsOf = datetime | str | None
 """A time (aware, or ISO 8601 text with a zone), or the tid of a commit; None is now."""
 
 
-def committed_by(commits: Iterable[Decided], as_of: AsOf) -> list[Decided]:
-    """The commits that were there by then, oldest first.
+def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: datetime | None = None) -> list[Decided]:
+    """The commits that were there by then, oldest first. States before `known_since` cannot be told any more.
 
-    Raises InvalidInputError where `as_of` is neither a time with a zone nor the tid of a commit.
+    Raises InvalidInputError where `as_of` is neither a time with a zone nor the tid of a commit, or where files that
+    were live then have been vacuumed.
     """
     ordered = in_order(commits)
     if as_of is None:
         return ordered
-    if isinstance(as_of, str):
-        for i, commit in enumerate(ordered):
-            if commit.tid == as_of:
-                return ordered[: i + 1]
-    time = _time(as_of)
-    return [commit for commit in ordered if commit.modified <= time]
+    tids = [commit.tid for commit in ordered]
+    if isinstance(as_of, str) and as_of in tids:
+        count = tids.index(as_of) + 1
+        time = ordered[count - 1].modified
+    else:
+        time = _time(as_of)
+        count = sum(commit.modified <= time for commit in ordered)  # they are in the order of time
+    if (known_since and time < known_since) or any(commit.forgotten.removed for commit in ordered[count:]):
+        since = known_since.isoformat() if known_since else "the commits after it"
+        raise InvalidInputError(
+            f"the table as of {as_of} cannot be told: files that were live then were removed, and vacuumed since; ask "
+            f"for a time from {since}"
+        )
+    return ordered[:count]
 
 
 def _time(as_of: datetime | str) -> datetime:

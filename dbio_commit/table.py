@@ -11,8 +11,9 @@ from dbio_commit.check import CheckReport, TransactionReport, check_table, inspe
 from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.decision import abort_pending
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
+from dbio_commit.maintenance import adopt, checkpoint_now
 from dbio_commit.markers import Operation
-from dbio_commit.snapshot import Snapshot, read_snapshot
+from dbio_commit.snapshot import Snapshot, read_snapshot, until_quiet
 from dbio_commit.state import AsOf, Commit
 from dbio_commit.store import Location, Store, open_store, parse_location
 from dbio_commit.transaction import Terms, Transaction, begin
@@ -92,6 +93,23 @@ class Table:
         """What is wrong, pending or garbage; reads every marker and lists every file."""
         self.refuse_partition()
         return check_table(self.store, self.clock)
+
+    def checkpoint(self) -> str | None:
+        """Writes what the log says into one object, for faster reads; returns its name, None where nothing is new.
+
+        Vacuum does so by itself, and purges what it covers. Raises InvalidInputError where this is no table of ours.
+        """
+        self.refuse_partition()
+        return until_quiet(self.store, lambda: checkpoint_now(self.store, self.clock))
+
+    def adopt(self) -> Commit:
+        """Makes a table of a plain or DBIO directory, of the files that are visible now; moves and deletes nothing.
+
+        Raises TransactionStateError while a transaction is pending, TableExistsError, InvalidInputError where the
+        files lie in different partition columns, CommitConflictError where somebody wrote meanwhile.
+        """
+        self.refuse_partition()
+        return adopt(self.store, self.clock)
 
     def inspect(self, tid: str) -> TransactionReport:
         """What is known of one transaction, whatever its state. Raises InvalidInputError where it has no marker."""

@@ -11,7 +11,8 @@ from uuid import uuid4
 from dbio_commit.clock import Clock
 from dbio_commit.errors import ObjectNotFoundError, StoreError
 from dbio_commit.state import Entry
-from dbio_commit.store.base import Store
+from dbio_commit.names import split
+from dbio_commit.store.base import Listing, Store, Unfinished, remove_upwards
 
 _T = TypeVar("_T")
 
@@ -52,6 +53,7 @@ Step = Callable[[str, str], None]
 class MemoryStore(Store):
     """Objects in a dictionary under one lock: `put_if_absent` is atomic, listings are consistent.
 
+    There is a directory where an object lies below one. `unfinished` is for tests to fill.
     `before` and `after` are called around every operation: raise from `before` and the operation is not applied;
     raise from `after` and it was applied but its answer is lost.
     """
@@ -59,6 +61,7 @@ class MemoryStore(Store):
     def __init__(self, clock: Clock | None = None, *, url: str = "memory://table") -> None:
         self.url = url
         self.objects: dict[str, tuple[bytes, datetime]] = {}
+        self.unfinished: list[Unfinished] = []
         self.before: Step = lambda operation, path: None
         self.after: Step = lambda operation, path: None
         self._clock = clock or Clock()
@@ -72,8 +75,20 @@ class MemoryStore(Store):
     def list_log(self) -> list[Entry]:
         return self._apply("list_log", "", lambda: [e for e in self._entries("_") if "/" not in e.path])
 
-    def list_files(self, under: str = "") -> list[Entry]:
+    def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
         return self._apply("list_files", under, lambda: self._entries(f"{under}/" if under else ""))
+
+    def list_directory(self, under: str = "") -> Listing:
+        def listing() -> Listing:
+            prefix = f"{under}/" if under else ""
+            entries = self._entries(prefix)
+            names = {entry.path.removeprefix(prefix).partition("/")[0] for entry in entries if split(entry.path)[0] != under}
+            return Listing([e for e in entries if split(e.path)[0] == under], sorted(prefix + name for name in names))
+
+        return self._apply("list_directory", under, listing)
+
+    def list_unfinished(self) -> list[Unfinished]:
+        return self._apply("list_unfinished", "", lambda: list(self.unfinished))
 
     def _entries(self, prefix: str) -> list[Entry]:
         found = sorted((path, *content) for path, content in self.objects.items() if path.startswith(prefix))
@@ -129,6 +144,26 @@ class MemoryStore(Store):
             except StoreError as error:
                 failures[path] = error
         return failures
+
+    def abort_unfinished(self, items: Sequence[Unfinished]) -> dict[str, StoreError]:
+        def abort(item: Unfinished) -> None:
+            self.unfinished = [other for other in self.unfinished if other != item]
+
+        failures: dict[str, StoreError] = {}
+        for item in items:
+            try:
+                self._apply("abort_unfinished", item.path, lambda item=item: abort(item))  # type: ignore[misc]
+            except StoreError as error:
+                failures[item.path] = error
+        return failures
+
+    def remove_directories(self, paths: Iterable[str]) -> list[str]:
+        """All that hold no object count as removed: they were never there on their own."""
+
+        def is_empty(path: str) -> bool:
+            return self._apply("remove_directory", path, lambda: not self._entries(f"{path}/"))
+
+        return remove_upwards(paths, is_empty)
 
     def _apply(self, operation: str, path: str, function: Callable[[], _T]) -> _T:
         self.before(operation, path)

@@ -193,7 +193,7 @@ class Transaction:
             self._state = _State.COMMITTED
             commit = self._timed(commit, began_s)
         _log.info("%s: %s %s: %d files added, %d removed", self._store.url, commit.operation, self.tid,
-                  len(commit.added), len(commit.removed))  # fmt: skip
+                  commit.added_files, commit.removed_files)  # fmt: skip
         return commit
 
     def abort(self) -> None:
@@ -316,10 +316,9 @@ class Transaction:
         seen = terms.schema
         changes_schema = schema is not None and schema != seen.json
         if terms.operation != "append" or terms.app or terms.must_create or changes_schema:
-            turn = take_turn(self._store, self._clock, self.tid)
-            if turn is None:  # decided already; by ourselves, where an earlier call of commit was interrupted
+            turn, snapshot = self._take_turn()
+            if snapshot is None:  # decided already; by ourselves, where an earlier call of commit was interrupted
                 return self._commit(read_own(self._store, names.committed(self.tid), commit_id=terms.commit_id))
-            snapshot = read_snapshot(self._store, self._clock)
             if terms.app and snapshot.app_versions.get(terms.app.id, -1) >= terms.app.version:
                 return self._commit(self._marker([], (), self._metrics([], began_s), turn, seen), skipped=True)  # I8
             if terms.must_create and snapshot.tids:
@@ -332,6 +331,15 @@ class Transaction:
         decide(self._store, names.committed(self.tid), body, commit_id=terms.commit_id)
         self._check_late()
         return self._commit(marker)
+
+    def _take_turn(self) -> tuple[int, Snapshot | None]:
+        """Our turn, and the table as it stands in it; no snapshot where our transaction is decided already."""
+        while (turn := take_turn(self._store, self._clock, self.tid)) is not None:
+            snapshot = read_snapshot(self._store, self._clock)
+            if snapshot.last_turn <= turn:
+                return turn, snapshot
+            # A listing that vacuum overtook showed no turn where there were many: ours is one long past.
+        return 0, None
 
     def _schema_after(
         self, current: Mapping[str, Any] | None, turn: int, schema: Mapping[str, Any] | None, *, changes: bool
@@ -402,6 +410,11 @@ class Transaction:
             local = [replace(file, path=names.split(file.path)[1]) for file in added]
             bodies[directory] = encode_commit(self._marker(local, [names.split(path)[1] for path in gone], metrics))
         self._check_life()
+        if parse_log(self._store.list_log()).descriptor is not None:  # or nobody would ever see what we commit
+            raise CommitConflictError(
+                f"{self._store.url} was made a table (`dbio adopt`) since transaction {self.tid} began; nothing was "
+                "committed: begin again"
+            )
         done: list[str] = []
         for directory, body in bodies.items():
             path = names.join(directory, names.committed(self.tid))
@@ -493,9 +506,9 @@ def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
     """What is at the root now; writes nothing. Raises TableExistsError where `must_create` and there are commits."""
     log = parse_log(store.list_log())
     if log.descriptor is not None:
-        if must_create and log.committed and read_snapshot(store, clock).tids:
+        if must_create and (log.committed or log.checkpoints) and read_snapshot(store, clock).tids:
             raise TableExistsError(table_exists(store))
-        columns = tuple(read_descriptor(store, log).partition_columns)
+        columns = tuple(read_descriptor(store).partition_columns)
         return Target(scope=Scope.TABLE, partition_columns=columns, schema=read_schema(store, clock, log))
     entries = store.list_files()
     check_directories(store, entries)
@@ -537,7 +550,7 @@ def begin(
             f"{store.url} has no {names.DESCRIPTOR}: its markers cannot tell which versions of an application are "
             "committed; write to a table of its own"
         )
-    tid = _claim_tid(store, clock) if target.scope is Scope.TABLE else _new_tid(clock)
+    tid = _claim_tid(store, clock) if target.scope is Scope.TABLE else new_tid(clock)
     terms = Terms(
         tid=tid,
         operation=operation,
@@ -545,8 +558,8 @@ def begin(
         partition_columns=columns,
         app=application,
         must_create=must_create,
-        commit_id=_uuid(clock),
-        job=_uuid(clock),
+        commit_id=new_uuid(clock),
+        job=new_uuid(clock),
         began_s=clock.monotonic(),
         schema=target.schema,
     )
@@ -583,7 +596,7 @@ def _check_app(app: tuple[str, int] | None) -> App | None:
         raise InvalidInputError(f"app={app!r} is not (application id, version): a text and a number from 0") from None
 
 
-def _new_tid(clock: Clock) -> str:
+def new_tid(clock: Clock) -> str:
     millis = int(clock.now().astimezone(UTC).timestamp() * 1000)
     return names.format_tid(millis, clock.random_bits(names.RANDOM_BITS))
 
@@ -591,7 +604,7 @@ def _new_tid(clock: Clock) -> str:
 def _claim_tid(store: Store, clock: Clock) -> str:
     """A tid that nobody else has; the store proves here, once a process, that it can tell a winner."""
     for _ in range(_TIDS_TO_TRY):
-        tid = _new_tid(clock)
+        tid = new_tid(clock)
         if store.put_if_absent(names.started(tid), b""):
             probe(store, names.started(tid), b"")
             return tid
@@ -601,12 +614,16 @@ def _claim_tid(store: Store, clock: Clock) -> str:
 _PROBED: set[str] = set()
 
 
-def probe(store: Store, path: str, body: bytes) -> None:
-    """Raises UnsupportedStoreError, and deletes the object, if the store creates once more what was just created."""
+def probe(store: Store, path: str, body: bytes, *, created: bool = True) -> None:
+    """Raises UnsupportedStoreError if the store creates once more what is there, with the same body.
+
+    `created` says that we have created it just now; then it is deleted.
+    """
     if store.identity in _PROBED:
         return
     if store.put_if_absent(path, body):
-        store.delete_many([path])
+        if created:
+            store.delete_many([path])
         raise UnsupportedStoreError(
             f"the store of {store.url} created {path} twice: it ignores If-None-Match, so two writers could both win. "
             "Nothing was written; use a store with conditional writes (S3, Azure, MinIO, Ceph, a local disk)"
@@ -616,16 +633,22 @@ def probe(store: Store, path: str, body: bytes) -> None:
 
 def _create(store: Store, clock: Clock, partition_by: tuple[str, ...]) -> Target:
     """The new table, or what somebody else has created since we looked."""
-    descriptor = Descriptor(id=_uuid(clock), created=clock.now(), partition_columns=list(partition_by))
-    body = encode(descriptor)
-    if store.put_if_absent(names.DESCRIPTOR, body):
-        probe(store, names.DESCRIPTOR, body)
+    if create_descriptor(store, clock, partition_by):
         return Target(scope=Scope.TABLE, partition_columns=partition_by)
     found = decode_descriptor(store.get(names.DESCRIPTOR), where=store.url_of(names.DESCRIPTOR))
     return Target(scope=Scope.TABLE, partition_columns=tuple(found.partition_columns))
 
 
-def _uuid(clock: Clock) -> str:
+def create_descriptor(store: Store, clock: Clock, partition_by: Sequence[str]) -> bool:
+    """Makes the root a table; False where it was one already."""
+    body = encode(Descriptor(id=new_uuid(clock), created=clock.now(), partition_columns=list(partition_by)))
+    if not store.put_if_absent(names.DESCRIPTOR, body):
+        return False
+    probe(store, names.DESCRIPTOR, body)
+    return True
+
+
+def new_uuid(clock: Clock) -> str:
     return str(UUID(int=clock.random_bits(128), version=4))
 
 

@@ -219,5 +219,5 @@ class _History:
     def eval(self, path: str) -> Iterator[tuple[Any, ...]]:
         for commit in _open_table(path, self.settings).history():
             app_id, version = commit.app or (None, None)
-            counts = len(commit.added), len(commit.removed)
+            counts = commit.added_files, commit.removed_files
             yield commit.tid, commit.timestamp, commit.operation, *counts, dict(commit.metrics), app_id, version

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dbio_commit.errors import UnsupportedStoreError
-from dbio_commit.store.base import Store
+from dbio_commit.store.base import Listing, Store, Unfinished
 from dbio_commit.store.location import Location, parse_location
 
-__all__ = ["Location", "Store", "open_store", "parse_location"]
+__all__ = ["Listing", "Location", "Store", "Unfinished", "open_store", "parse_location"]
 
 
 def open_store(location: Location, storage_options: Mapping[str, Any] | None = None) -> Store:

@@ -5,11 +5,14 @@ Paths are relative to the root of the table, "/" between components, and have be
 
 import os
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, BinaryIO, TypeVar, cast
+from datetime import datetime
+from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar, cast
 
+from dbio_commit import names
 from dbio_commit.errors import DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.state import Entry
 from dbio_commit.store.upload import Upload
@@ -21,6 +24,27 @@ CONCURRENCY = 32
 """Requests in flight at once for one call."""
 
 _T = TypeVar("_T")
+_A = TypeVar("_A")
+
+
+class Listing(NamedTuple):
+    """What lies directly in one directory. All paths are relative to the root."""
+
+    entries: list[Entry]
+    directories: list[str]
+
+
+class Unfinished(NamedTuple):
+    """An upload that was begun, and neither finished nor aborted. It takes up room and is in no listing."""
+
+    path: str
+    """What is being written, relative to the root; on a local disk the temporary file itself."""
+    id: str
+    """What the store knows it by."""
+    size: int
+    """In bytes; 0 where the store does not tell."""
+    started: datetime
+    """Aware, by the store's clock."""
 
 
 class Store(ABC):
@@ -32,13 +56,38 @@ class Store(ABC):
     url: str
     """The root as users and fsspec write it; holds no credential."""
 
+    delete_batch: ClassVar[int] = 1000
+    """How many objects `delete_many` deletes at one go, and may leave undeleted only together."""
+
     @abstractmethod
     def list_log(self) -> list[Entry]:
         """The objects directly at the root whose names start with "_". Empty where there is no root."""
 
     @abstractmethod
-    def list_files(self, under: str = "") -> list[Entry]:
-        """Every object below the directory `under`, recursively. Not atomic: others may write meanwhile."""
+    def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
+        """Every object below the directory `under`, recursively. Not atomic: others may write meanwhile.
+
+        `links=False` leaves out what is, or lies behind, a symbolic link; only a local disk has any.
+        """
+
+    @abstractmethod
+    def list_directory(self, under: str = "") -> Listing:
+        """The objects and directories directly in the directory `under`; nothing where there is no such directory.
+
+        On a local disk nothing that is, or lies behind, a symbolic link: vacuum must never delete through one.
+        """
+
+    @abstractmethod
+    def list_unfinished(self) -> list[Unfinished]:
+        """The unfinished uploads below the root, those under way included: only their age tells which are abandoned.
+
+        S3: multipart uploads. Local disk: temporary files of writers, not behind symbolic links. Azure: none, since
+        the service drops uncommitted blocks a week after the last of them.
+        """
+
+    @abstractmethod
+    def abort_unfinished(self, items: Sequence[Unfinished]) -> dict[str, StoreError]:
+        """Gives up the uploads; what is not there (any more) counts as done. Returns the failures by path."""
 
     @abstractmethod
     def get(self, path: str) -> bytes:
@@ -71,7 +120,21 @@ class Store(ABC):
 
     @abstractmethod
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
-        """Deletes the objects; what is not there counts as deleted. Returns the failures by path."""
+        """Deletes the objects; what is not there counts as deleted. Returns the failures by path.
+
+        S3 and Azure take one request for each `delete_batch` of paths (1,000 and 256), several at once; objects that a
+        busy service refused are asked for again, those alone, at growing intervals. A local disk takes one system
+        call for each.
+        """
+
+    @abstractmethod
+    def remove_directories(self, paths: Iterable[str]) -> list[str]:
+        """Removes those of the directories that are empty, the deepest first, then each parent that became empty.
+
+        Returns the removed ones. One that is not empty, or not there, is left be; so is the root, and what is, or
+        lies behind, a symbolic link. Does nothing where directories are not real. Where one cannot be removed for
+        another reason, the rest are still removed, and then its StoreError is raised.
+        """
 
     @abstractmethod
     def prepare(self, path: str) -> str:
@@ -100,12 +163,39 @@ class Store(ABC):
         return self.in_parallel(stat, paths)
 
     @staticmethod
-    def in_parallel(function: Callable[[str], _T], paths: Sequence[str]) -> list[_T]:
-        """The function's results in order, with at most CONCURRENCY calls at once; raises the first error."""
-        if len(paths) <= 1:
-            return [function(path) for path in paths]
-        with ThreadPoolExecutor(min(CONCURRENCY, len(paths)), thread_name_prefix="dbio") as pool:
-            return list(pool.map(function, paths))
+    def in_parallel(function: Callable[[_A], _T], items: Sequence[_A], *, at_once: int = CONCURRENCY) -> list[_T]:
+        """The function's results in order, with so many calls at once; raises the first error."""
+        if len(items) <= 1:
+            return [function(item) for item in items]
+        with ThreadPoolExecutor(min(at_once, len(items)), thread_name_prefix="dbio") as pool:
+            return list(pool.map(function, items))
+
+
+def remove_upwards(paths: Iterable[str], remove: Callable[[str], bool]) -> list[str]:
+    """Calls `remove` for the directories, the deepest first, and for the parent of each that it says True of.
+
+    Returns those. Never calls it for the root. Raises the first StoreError of `remove` when all have had their turn.
+    """
+    by_depth: defaultdict[int, set[str]] = defaultdict(set)
+    for path in paths:
+        by_depth[_depth(path)].add(path)
+    removed: list[str] = []
+    errors: list[StoreError] = []
+    for depth in range(max(by_depth, default=0), 0, -1):
+        for path in sorted(by_depth[depth]):
+            try:
+                if remove(path):
+                    removed.append(path)
+                    by_depth[depth - 1].add(names.split(path)[0])
+            except StoreError as error:
+                errors.append(error)
+    if errors:
+        raise errors[0]
+    return removed
+
+
+def _depth(path: str) -> int:
+    return path.count("/") + 1 if path else 0
 
 
 class FsspecStore(Store):
@@ -150,6 +240,9 @@ class FsspecStore(Store):
 
     def make_durable(self, paths: Iterable[str]) -> None:
         """An answered PUT is durable."""
+
+    def remove_directories(self, paths: Iterable[str]) -> list[str]:
+        return []  # a directory is there as long as an object in it is
 
     def call(self, action: str, path: str, function: Callable[[], _T]) -> _T:
         """The function's result; its client's errors become ours. `action` is a verb: "list", "read"."""

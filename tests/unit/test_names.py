@@ -97,7 +97,7 @@ def test_log_names_round_trip(tid: str, number: int) -> None:
         f"_started_{tid}": LogName(Kind.STARTED, tid),
         f"_committed_{tid}": LogName(Kind.COMMITTED, tid),
         f"_committed_vacuum{tid}": LogName(Kind.VACUUM, tid),
-        f"_checkpoint_{tid}": LogName(Kind.CHECKPOINT, tid),
+        f"_checkpoint_{7:020d}": LogName(Kind.CHECKPOINT, f"{7:020d}"),
         f"_serial_{number:020d}": LogName(Kind.TURN, f"{number:020d}"),
     }
     for text, name in expected.items():

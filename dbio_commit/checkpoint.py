@@ -1,0 +1,239 @@
+"""Checkpoints: all that a table has decided so far, in one object, so that readers need not read a marker for each.
+
+Their body, encoded and decoded, and what may be left out of it. Pure. Who reads them is `snapshot`, who writes them
+`maintenance`. Format and rules: PROTOCOL.md section 9.
+"""
+
+import json
+import zlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from gzip import compress
+from typing import Any, Final, Literal
+
+from dbio_commit import names
+from dbio_commit.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.markers import (
+    INSPECT,
+    MAX_BYTES,
+    VERSION,
+    Body,
+    CommitMarker,
+    Count,
+    FailFastList,
+    Time,
+    check_marker,
+    decode_body,
+    encode,
+    select_files,
+)
+from dbio_commit.state import NO_SCHEMA, Decided, Forgotten, TableSchema
+
+MAX_UNPACKED_BYTES = 2 * 1024**3
+"""No writer packs more into one checkpoint."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a table had decided when it was written. Each covers all that the ones before it cover."""
+
+    number: int
+    """From 1; 0 where there is none."""
+    commits: tuple[Decided, ...] = field(default=(), repr=False)
+    """Oldest first, aborts included. Of a commit long ago only the files that are still there are named."""
+    apps: Mapping[str, int] = field(default_factory=dict)
+    """The highest version that each application has committed."""
+    schema: TableSchema = NO_SCHEMA
+    known_since: datetime | None = None
+    """States before this time lack files that were removed and vacuumed; None where nothing was."""
+
+    @cached_property
+    def covered(self) -> frozenset[str]:
+        """The tids of the transactions that it tells: their own markers say nothing new."""
+        return frozenset(commit.tid for commit in self.commits)
+
+
+NO_CHECKPOINT: Final = Checkpoint(0)
+
+
+def condense(
+    commits: Iterable[Decided], *, gone: Collection[str], keep_since: datetime, known_since: datetime | None
+) -> tuple[list[Decided], datetime | None]:
+    """The commits without the removed files that are gone, and the time since when states can be told completely.
+
+    A transaction that was decided before `keep_since` is forgotten once none of its files is left.
+    """
+    kept: list[Decided] = []
+    for commit in commits:
+        added, removed = commit.marker.added, commit.marker.removed
+        left_added, left_removed = _indices(added, gone), _indices(removed, gone)
+        if len(left_removed) < len(removed):
+            known_since = max(known_since or commit.modified, commit.modified)
+        if commit.modified < keep_since and not left_added and not left_removed:
+            continue
+        if (len(left_added), len(left_removed)) != (len(added), len(removed)):
+            lost = Forgotten(len(added) - len(left_added), len(removed) - len(left_removed))
+            commit = commit._replace(
+                marker=select_files(commit.marker, added=left_added, removed=left_removed),
+                forgotten=Forgotten(commit.forgotten.added + lost.added, commit.forgotten.removed + lost.removed),
+            )
+        kept.append(commit)
+    return kept, known_since
+
+
+def _indices(paths: Sequence[str], gone: Collection[str]) -> list[int]:
+    return [i for i, path in enumerate(paths) if path not in gone]
+
+
+# --- body: gzip, JSON lines ---------------------------------------------------------------------------------------
+
+
+class _Header(Body):
+    """The first line."""
+
+    version: Literal[1] = VERSION
+    number: Count
+    created: Time
+    commits: Count
+    """How many lines follow, one for each."""
+    apps: dict[str, Count]
+    schemas: FailFastList[dict[str, Any]]
+    """Each once; commits refer to them by index."""
+    table_schema: Count | None = None
+    schema_turn: Count
+    known_since: Time | None = None
+
+
+class _Line(Body):
+    """One commit."""
+
+    tid: str
+    modified: Time
+    """Of its marker, by the store's clock."""
+    table_schema: Count | None = None
+    forgotten_added: Count = 0
+    forgotten_removed: Count = 0
+    marker: CommitMarker
+
+
+def encode_checkpoint(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int = MAX_BYTES) -> bytes:
+    """The body; without statistics where it would not fit with them. Raises InvalidInputError where it does not."""
+    body = _encode(checkpoint, created, statistics=True)
+    if len(body) > limit_bytes:
+        body = _encode(checkpoint, created, statistics=False)
+    if len(body) > limit_bytes:
+        raise InvalidInputError(
+            f"the checkpoint of {len(checkpoint.commits)} commits would have {len(body)} bytes, and one PUT holds "
+            f"{limit_bytes}; vacuum the table with a shorter retention, or rewrite its files into fewer"
+        )
+    return body
+
+
+def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> bytes:
+    schemas: dict[str, int] = {}
+
+    def index(schema: Mapping[str, Any] | None) -> int | None:
+        return None if schema is None else schemas.setdefault(json.dumps(schema), len(schemas))
+
+    lines = [encode(_line(commit, index, statistics=statistics)) for commit in checkpoint.commits]
+    current = index(checkpoint.schema.json)
+    header = _Header(
+        number=checkpoint.number,
+        created=created,
+        commits=len(lines),
+        apps=dict(checkpoint.apps),
+        schemas=[json.loads(schema) for schema in schemas],
+        table_schema=current,
+        schema_turn=checkpoint.schema.turn,
+        known_since=checkpoint.known_since,
+    )
+    return compress(b"\n".join([encode(header), *lines]) + b"\n", mtime=0)
+
+
+def _line(commit: Decided, index: Any, *, statistics: bool) -> _Line:
+    marker, info = commit.marker, commit.marker.dbio_commit
+    if info is not None:
+        files = info.files if statistics or not info.files else info.files.model_copy(update={"statistics": {}})
+        marker = marker.model_copy(
+            update={"dbio_commit": info.model_copy(update={"table_schema": None, "files": files})}
+        )
+    return _Line(
+        tid=commit.tid,
+        modified=commit.modified,
+        table_schema=index(info.table_schema) if info else None,
+        forgotten_added=commit.forgotten.added,
+        forgotten_removed=commit.forgotten.removed,
+        marker=marker,
+    )
+
+
+def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
+    """The checkpoint in the body; `where` is its URL. Every path in it stays inside the table.
+
+    Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol.
+    """
+    lines = _unpack(body, where=where)
+    header = decode_body(_Header, next(lines, b""), where=where)
+    if header.number != number:
+        raise CorruptMarkerError(f"{where} says that it is checkpoint {header.number}; {INSPECT}")
+    commits = [_decode_line(line, header.schemas, where=where) for line in lines]
+    tids = {commit.tid for commit in commits}
+    if not len(commits) == len(tids) == header.commits:
+        raise CorruptMarkerError(
+            f"{where} has {len(commits)} commits of {len(tids)} transactions, and announces {header.commits}; {INSPECT}"
+        )
+    return Checkpoint(
+        number=number,
+        commits=tuple(commits),
+        apps=header.apps,
+        schema=TableSchema(_schema(header.schemas, header.table_schema, where=where), header.schema_turn),
+        known_since=header.known_since,
+    )
+
+
+def _decode_line(line: bytes, schemas: Sequence[Mapping[str, Any]], *, where: str) -> Decided:
+    it = decode_body(_Line, line, where=where)
+    if not names.is_tid(it.tid):
+        raise CorruptMarkerError(f"{where} names no tid but {it.tid[:100]!r}; {INSPECT}")
+    check_marker(it.marker, where=where)
+    marker = it.marker
+    if marker.dbio_commit is not None:
+        # One object for all: tens of thousands of commits share few schemas.
+        schema = _schema(schemas, it.table_schema, where=where)
+        marker = marker.model_copy(
+            update={"dbio_commit": marker.dbio_commit.model_copy(update={"table_schema": schema})}
+        )
+    return Decided(it.modified, it.tid, marker, Forgotten(it.forgotten_added, it.forgotten_removed))
+
+
+def _schema(schemas: Sequence[Mapping[str, Any]], index: int | None, *, where: str) -> Mapping[str, Any] | None:
+    if index is None:
+        return None
+    if index >= len(schemas):
+        raise CorruptMarkerError(f"{where} refers to schema {index} of {len(schemas)}; {INSPECT}")
+    return schemas[index]
+
+
+def _unpack(body: bytes, *, where: str) -> Iterator[bytes]:
+    """The lines, one after the other, so that no body can make us take unbounded memory."""
+    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    rest, size = b"", 0
+    while not unpacker.eof:
+        try:
+            piece = unpacker.decompress(body, _PIECE_BYTES)
+        except zlib.error as error:
+            raise CorruptMarkerError(f"{where} ({len(body)} bytes) is not gzip: {error}; {INSPECT}") from None
+        if not piece and not unpacker.eof:
+            raise CorruptMarkerError(f"{where} ({len(body)} bytes) breaks off; {INSPECT}")
+        body, size = unpacker.unconsumed_tail, size + len(piece)
+        *whole, rest = (rest + piece).split(b"\n")
+        if size > MAX_UNPACKED_BYTES or len(rest) > MAX_BYTES:
+            raise CorruptMarkerError(f"{where} unpacks to more than any writer packs; {INSPECT}")
+        yield from whole
+    if rest or unpacker.unused_data:
+        raise CorruptMarkerError(f"{where} goes on after its end; {INSPECT}")
+
+
+_PIECE_BYTES = 1024 * 1024

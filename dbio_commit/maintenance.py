@@ -1,0 +1,174 @@
+"""Writing checkpoints, and making a table of a directory that has none of ours: `Table.checkpoint`, `Table.adopt`.
+
+What is deleted, and when, is vacuum's. Rules: PROTOCOL.md section 9.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from dbio_commit import names
+from dbio_commit.checkpoint import Checkpoint, condense, encode_checkpoint
+from dbio_commit.clock import Clock
+from dbio_commit.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    StoreError,
+    TableExistsError,
+    TransactionStateError,
+)
+from dbio_commit.markers import CommitInfo, CommitMarker, FileInfo, decode_descriptor, pack_files
+from dbio_commit.snapshot import Scope, Snapshot, read_snapshot
+from dbio_commit.state import Commit, Decided, Directory, Entry, parse_directories, parse_log
+from dbio_commit.store import Store
+from dbio_commit.transaction import create_descriptor, new_tid, new_uuid, probe
+
+HISTORY = timedelta(days=30)
+"""How long a checkpoint remembers a transaction of which no file is left. A late writer must find it decided."""
+
+
+def prove_store(store: Store) -> None:
+    """Raises UnsupportedStoreError where the store of a table would let us overwrite somebody's decision.
+
+    The descriptor never changes, so creating it once more is refused, or changes nothing.
+    """
+    body = store.get(names.DESCRIPTOR)
+    decode_descriptor(body, where=store.url_of(names.DESCRIPTOR))
+    probe(store, names.DESCRIPTOR, body, created=False)
+
+
+def write_checkpoint(
+    store: Store,
+    clock: Clock,
+    snapshot: Snapshot,
+    *,
+    gone: Collection[str] = (),
+    history: timedelta = HISTORY,
+) -> str | None:
+    """Writes what the snapshot, of now, counted as the next checkpoint; returns its name.
+
+    `gone` are removed files that are deleted. None where somebody else was faster, or where there is nothing new.
+    Raises InvalidInputError where it would not fit into one object.
+    """
+    before = snapshot.checkpoint
+    if not snapshot.commits or (len(snapshot.commits) == len(before.commits) and not gone):
+        return None
+    now = clock.now()
+    commits, known_since = condense(
+        snapshot.commits, gone=gone, keep_since=now - history, known_since=before.known_since
+    )
+    checkpoint = Checkpoint(
+        number=before.number + 1,
+        commits=tuple(commits),
+        apps=snapshot.app_versions,
+        schema=snapshot.table_schema,
+        known_since=known_since,
+    )
+    name = names.checkpoint(checkpoint.number)
+    body = encode_checkpoint(checkpoint, created=now)
+    if store.put_if_absent(name, body) or store.get(name) == body:  # an answer of our own that was lost
+        return name
+    return None
+
+
+def checkpoint_now(store: Store, clock: Clock) -> str | None:
+    """As `write_checkpoint`, of the table as it is now. Raises InvalidInputError where it is no table of ours."""
+    snapshot = read_snapshot(store, clock)
+    if snapshot.scope is not Scope.TABLE:
+        raise InvalidInputError(
+            f"{store.url} has no {names.DESCRIPTOR}, so it has no checkpoints; `dbio adopt` makes it a table"
+        )
+    prove_store(store)
+    return write_checkpoint(store, clock, snapshot)
+
+
+# --- adopt --------------------------------------------------------------------------------------------------------
+
+
+def adopt(store: Store, clock: Clock) -> Commit:
+    """Makes a table of a plain or DBIO directory: a checkpoint of what is visible now, then the descriptor.
+
+    Moves and deletes nothing; what is hidden now counts as removed. Raises TransactionStateError while a transaction
+    is pending, TableExistsError where it is a table already, InvalidInputError where its files lie in different
+    partition columns, CommitConflictError where somebody wrote meanwhile.
+    """
+    entries = store.list_files()  # before the snapshot: what is not visible in that has been hidden since
+    snapshot = read_snapshot(store, clock)
+    if snapshot.scope is Scope.TABLE:
+        raise TableExistsError(f"{store.url} is a table of ours already; there is nothing to do")
+    directories = parse_directories(entries)
+    _refuse_pending(store, directories)
+    columns = _partition_columns(store, snapshot)
+    commit = _adoption(clock, snapshot, directories, at=max(entry.modified for entry in entries))
+    log = parse_log(store.list_log())
+    covered = [Decided(entry.modified, tid, CommitMarker(added=[], removed=[])) for tid, entry in log.committed.items()]
+    checkpoint = Checkpoint(number=log.last_checkpoint + 1, commits=(*covered, commit), known_since=commit.modified)
+    if not store.put_if_absent(names.checkpoint(checkpoint.number), encode_checkpoint(checkpoint, created=clock.now())):
+        raise CommitConflictError(f"somebody else is adopting {store.url}; look at it with `dbio check`")
+    _refuse_change(store, entries)
+    if not create_descriptor(store, clock, columns):
+        raise TableExistsError(f"{store.url} was made a table by somebody else just now; look at it with `dbio check`")
+    _warn_of_late_writers(store, directories)
+    return Commit(tid=commit.tid, timestamp=commit.modified, marker=commit.marker)
+
+
+def _refuse_pending(store: Store, directories: Mapping[str, Directory]) -> None:
+    pending = sorted({tid for directory in directories.values() for tid in directory.log.pending})
+    if pending:
+        raise TransactionStateError(
+            f"{len(pending)} transactions are pending in {store.url}, first {pending[0]}: what they write would be "
+            "lost; wait for them, or end them with `dbio abort`, or run `dbio vacuum` once they have timed out"
+        )
+
+
+def _partition_columns(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
+    columns = names.common_partition_columns(names.split(file.path)[0] for file in snapshot.files)
+    if columns is None:
+        raise InvalidInputError(
+            f"the files of {store.url} do not all lie in the same partition columns; a table has the same for all "
+            "of its files: move those that belong elsewhere first"
+        )
+    return names.check_partition_columns(columns)
+
+
+def _adoption(clock: Clock, snapshot: Snapshot, directories: Mapping[str, Directory], *, at: datetime) -> Decided:
+    """A commit that adds all that is visible, and removes all that is hidden."""
+    files = [FileInfo(path=file.path, size=file.size, partition=file.partition) for file in snapshot.files]
+    visible = {file.path for file in files}
+    hidden = [
+        entry.path
+        for directory in directories.values()
+        for entry in directory.files.values()
+        if entry.path not in visible
+    ]
+    info = CommitInfo(
+        operation="adopt",
+        commit_id=new_uuid(clock),
+        timestamp=clock.now(),
+        metrics={"numFiles": len(files), "numOutputBytes": sum(file.size for file in files)},
+        files=pack_files(files),
+    )
+    marker = CommitMarker(added=[file.path for file in files], removed=hidden, dbio_commit=info)
+    return Decided(at, new_tid(clock), marker)
+
+
+def _refuse_change(store: Store, before: Sequence[Entry]) -> None:
+    """Of data files and markers; the checkpoint itself is new."""
+    if _written(before) != _written(store.list_files()):
+        raise CommitConflictError(
+            f"somebody wrote to {store.url} while it was adopted; nothing has changed: stop the writers, and try again"
+        )
+
+
+def _written(entries: Sequence[Entry]) -> set[Entry]:
+    return {e for e in entries if not names.split(e.path)[1].startswith(names.Kind.CHECKPOINT)}
+
+
+def _warn_of_late_writers(store: Store, before: Mapping[str, Directory]) -> None:
+    known = {tid for directory in before.values() for tid in directory.log.started}
+    after = parse_directories(store.list_files())
+    late = sorted({tid for directory in after.values() for tid in directory.log.started} - known)
+    if late:
+        raise StoreError(
+            f"{store.url} is a table now, but {len(late)} transactions, first {late[0]}, began in that moment by the "
+            "rules that held before: what they write to partitions is not in the table; write it again"
+        )
