@@ -59,7 +59,7 @@ clean:
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
 	@echo "== Installing the versions of .ci/constraints.txt (Spark alone is 450 MB)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 -c .ci/constraints.txt -e '.[s3,azure,spark,demo,bench,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 -c .ci/constraints.txt -e '.[s3,azure,spark,vacuum,demo,bench,dev]'
 	@touch $@
 
 $(BIN)/pip:

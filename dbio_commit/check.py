@@ -141,7 +141,7 @@ def _directories(store: Store, entries: Sequence[Entry]) -> tuple[Scope, dict[st
         files = {entry.path: entry for entry in entries if names.is_data_file(entry.path)}
         return Scope.TABLE, {"": Directory("", files, log, uncommitted=frozenset())}, checkpoint
     directories = parse_directories(entries)
-    check_directories(store, entries)
+    check_directories(store, (entry.path for entry in entries))
     if is_empty(directories):
         raise TableNotFoundError(f"there is no table at {store.url}; check the path")
     return Scope.DIRECTORY, directories, NO_CHECKPOINT

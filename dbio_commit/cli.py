@@ -1,4 +1,4 @@
-"""The command line: `dbio files | log | show | check | abort`. Shows what `Table` knows, and decides nothing itself.
+"""The command line: `dbio files | log | show | check | vacuum | checkpoint | adopt | abort`. Decides nothing itself.
 
 What is printed, and how, is `render`'s. Credentials come from the environment: on a command line everybody on the
 machine could read them.
@@ -14,12 +14,14 @@ import typer
 
 from dbio_commit import render
 from dbio_commit.check import TransactionState
-from dbio_commit.errors import DbioError, InvalidInputError
+from dbio_commit.errors import DbioError, InvalidInputError, RetentionError
 from dbio_commit.table import Table
+from vacuum.report import Control, VacuumOptions
+from vacuum.run import vacuum_table
 
 app = typer.Typer(
     name="dbio",
-    help="Look at tables of plain Parquet files with transactions, and abort transactions that nobody will finish.",
+    help="Look at tables of plain Parquet files with transactions, and delete what no reader needs any more.",
     epilog="Credentials come from the environment: AWS_PROFILE, AWS_ENDPOINT_URL, AZURE_STORAGE_CONNECTION_STRING and "
     "what else the stores' own clients know. Exit codes: 0 fine, 1 something is wrong, 2 usage.",
     no_args_is_help=True,
@@ -109,6 +111,64 @@ def check(path: _Path, as_json: _Json = False) -> None:
 
 
 @app.command()
+def vacuum(
+    path: _Path,
+    retention_hours: Annotated[
+        float, typer.Option(metavar="N", help="How long what was removed stays, and writers may stay silent.")
+    ] = 48.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Allow a retention below 1 h.")] = False,
+    untracked: Annotated[
+        bool, typer.Option("--untracked", help="Also delete old files that no transaction wrote and no commit names.")
+    ] = False,
+    as_json: _Json = False,
+) -> None:
+    """Delete what no reader needs any more; abort transactions that are pending for longer than the retention.
+
+    Exits with 1 where something could not be done; run again, it goes on. In a pipe: path, bytes, age in seconds and
+    reason of each object, separated by tabs.
+    """
+    with _errors(as_json):
+        options = VacuumOptions(retention_hours=retention_hours, force=force, untracked=untracked)
+        with render.progress() as progress:
+            report = vacuum_table(Table(path), options, dry_run=dry_run, control=Control(progress=progress))
+    if as_json:
+        render.print_json(render.vacuum_json(report))
+    else:
+        render.print_vacuum(report)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def checkpoint(path: _Path, as_json: _Json = False) -> None:
+    """Write what the log says into one object, so that reading the table takes fewer requests."""
+    with _errors(as_json):
+        table = Table(path)
+        name = table.checkpoint()
+    if as_json:
+        render.print_json({"url": table.url, "checkpoint": name})
+    else:
+        render.say(f"wrote {name}" if name else "nothing is new since the last checkpoint")
+
+
+@app.command()
+def adopt(path: _Path, as_json: _Json = False) -> None:
+    """Make a table of a directory of plain Parquet, or one that Databricks wrote: of the files that are visible now.
+
+    Moves and deletes nothing. From then on only commits at the root count: stop other writers before.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        commit = table.adopt()
+    if as_json:
+        render.print_json({"url": table.url, "commit": render.commit_json(commit)})
+    else:
+        render.say(f"{table.url} is a table now: {render.total(commit.files)}; {len(commit.removed)} hidden ones count "
+                   "as removed")  # fmt: skip
+
+
+@app.command()
 def abort(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
     """Decide a pending transaction against its writer, who can then not commit it any more."""
     with _errors(as_json):
@@ -134,7 +194,7 @@ def _errors(as_json: bool) -> Iterator[None]:
             render.print_json({"error": type(error).__name__, "message": str(error)})
         else:
             typer.echo(f"dbio: {render.visible(' '.join(str(error).split()))}", err=True)
-        raise typer.Exit(2 if isinstance(error, InvalidInputError) else 1) from None
+        raise typer.Exit(2 if isinstance(error, InvalidInputError | RetentionError) else 1) from None
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ what people and pipes are shown goes through `visible`, and is never taken for m
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -17,6 +18,8 @@ import typer
 from rich.console import Console
 from rich.filesize import decimal
 from rich.padding import Padding
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as ProgressBars
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +29,7 @@ from dbio_commit.names import format_partition
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.state import UNKNOWN_SIZE, Commit, DataFile, Entry, Garbage
 from dbio_commit.transaction import MAX_LIFE_S
+from vacuum.report import Deletion, Progress, Reason, VacuumReport
 
 # --- for programs: sizes in bytes, times in UTC -------------------------------------------------------------------
 
@@ -94,6 +98,27 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in Garbage},
         "advice": _advice(report),
     }
+
+
+def vacuum_json(report: VacuumReport) -> dict[str, Any]:
+    return {
+        "url": report.url,
+        "scope": report.scope,
+        "dry_run": report.dry_run,
+        "retention_hours": report.retention_hours,
+        "ok": report.ok,
+        "stopped": report.stopped,
+        "deleted": [_deletion_json(it) for it in report.deleted],
+        "failed": [{"path": it.path, "message": it.message} for it in report.failed],
+        "aborted": report.aborted,
+        "checkpoint": report.checkpoint,
+        "queued": report.queued,
+        "kept": [_deletion_json(it) for it in report.kept],
+    }
+
+
+def _deletion_json(it: Deletion) -> dict[str, Any]:
+    return {"path": it.path, "size": it.size, "age_s": int(it.age.total_seconds()), "reason": it.reason}
 
 
 def total_json(found: Sequence[DataFile | FileInfo | Entry]) -> dict[str, int]:
@@ -188,6 +213,60 @@ def print_check(report: CheckReport) -> None:
     _print_part("garbage", _GARBAGE, list(report.garbage.items()))
     say("")
     say(_advice(report), style="bold green" if report.ok else "bold red")
+
+
+def print_vacuum(report: VacuumReport) -> None:
+    if _in_pipe():
+        _print_lines(_DELETION, report.deleted)
+    else:
+        say(report.url, style="bold")
+        if report.dry_run and report.deleted:
+            _print_pages(_DELETION, report.deleted)
+            say("")
+        _print_facts(_vacuum_facts(report))
+        _print_part("would be deleted" if report.dry_run else "deleted", _REASON, _by_reason(report.deleted))
+        _print_part("kept", _REASON, _by_reason(report.kept))
+    for failure in report.failed:
+        typer.echo(f"dbio: {visible(failure.path)}: {visible(' '.join(failure.message.split()))}", err=True)
+
+
+def _vacuum_facts(report: VacuumReport) -> Mapping[str, str]:
+    would = "would be " if report.dry_run else ""
+    freed = f"{_count(len(report.deleted), 'object')}, {decimal(sum(it.size for it in report.deleted))}"
+    return {
+        f"{would}deleted": freed,
+        "failed": f"{_count(len(report.failed), 'object')}; run it again" if report.failed else "",
+        f"{would}aborted": ", ".join(report.aborted),
+        "checkpoint": f"{report.checkpoint} {would}written" if report.checkpoint else "",
+        "queued": f"{_count(len(report.queued), 'marker')} for the next vacuum" if report.queued else "",
+        "stopped": "before the end; the next vacuum does the rest" if report.stopped else "",
+    }
+
+
+def _by_reason(deletions: Iterable[Deletion]) -> list[tuple[Reason, Sequence[Deletion]]]:
+    groups: dict[Reason, list[Deletion]] = {}
+    for it in deletions:
+        groups.setdefault(it.reason, []).append(it)
+    return sorted(groups.items(), key=lambda group: list(Reason).index(group[0]))
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """A bar for people who wait at a terminal; nothing in a pipe."""
+    console = Console(stderr=True)
+    if not console.is_terminal or _in_pipe():
+        yield lambda phase, done, total: None
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with ProgressBars(*columns, console=console, transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(phase: str, done: int, total: int | None) -> None:
+            if phase not in tasks:
+                tasks[phase] = bars.add_task(phase, total=None)
+            bars.update(tasks[phase], completed=done, total=total)
+
+        yield show
 
 
 def total(found: Sequence[DataFile | FileInfo | Entry]) -> str:
@@ -369,7 +448,7 @@ def _advice(report: CheckReport) -> str:
     if report.pending:
         return f"Nothing is wrong; where the writer of a pending transaction is dead, end it with {end_it}."
     if report.garbage:
-        return "Nothing is wrong; garbage takes space, and only tools that do not know the markers read it."
+        return f"Nothing is wrong; `dbio vacuum {shlex.quote(report.url)}` deletes garbage once it is old enough."
     return "Nothing is wrong, and there is nothing to do."
 
 
@@ -491,6 +570,20 @@ _PENDING: list[_Column[PendingTransaction]] = [
     _Column("started", lambda pending: pending.started, _time, least_width=80),
     _Column("files", lambda pending: pending.files, _number, right=True),
     _Column("size", lambda pending: pending.size, decimal, right=True, least_width=60),
+]
+
+_DELETION: list[_Column[Deletion]] = [
+    _Column("path", lambda it: it.path, fold=True),
+    _Column("size", lambda it: it.size, decimal, right=True),
+    _Column("age", lambda it: int(it.age.total_seconds()), lambda s: _age(timedelta(seconds=s)), right=True),
+    _Column("why", lambda it: it.reason, fold=True),
+]
+
+_REASON: list[_Column[tuple[Reason, Sequence[Deletion]]]] = [
+    _Column("why", lambda group: group[0], fold=True),
+    _Column("objects", lambda group: len(group[1]), _number, right=True),
+    _Column("size", lambda group: sum(it.size for it in group[1]), decimal, right=True),
+    _Column("oldest", lambda group: max(it.age for it in group[1]), _age, right=True, least_width=70),
 ]
 
 _GARBAGE: list[_Column[tuple[Garbage, Sequence[Entry]]]] = [

@@ -82,8 +82,8 @@ class Snapshot:
     """Every decided transaction that counted, oldest first, aborted ones included."""
     checkpoint: Checkpoint = field(default=NO_CHECKPOINT, repr=False)
     """The newest, of what it was read from; none in the directory scope, nor of a state in the past."""
-    last_turn: int = 0
-    """The highest turn that was taken, by whomever."""
+    log: Log = field(default_factory=Log, repr=False)
+    """The root's, as it was listed last; empty in the directory scope."""
 
     @property
     def tids(self) -> tuple[str, ...]:
@@ -166,7 +166,7 @@ def _read_table(store: Store, log: Log, *, as_of: AsOf, ignore_corrupt: bool) ->
         partition_columns=columns,
         commits=tuple(commits),
         checkpoint=NO_CHECKPOINT if as_of else checkpoint,
-        last_turn=log.last_turn,
+        log=log,
     )
 
 
@@ -197,9 +197,13 @@ def agreed_log(store: Store, log: Log) -> tuple[Log, Checkpoint]:
     raise StoreError(f"{store.url} had new commits in each of {_ATTEMPTS} listings; try again when it is quieter")
 
 
-def read_checkpoint(store: Store, log: Log) -> Checkpoint:
-    """The newest checkpoint of the log. Raises ObjectNotFoundError where a newer one has replaced it since."""
-    number = log.last_checkpoint
+def read_checkpoint(store: Store, log: Log, number: int | None = None) -> Checkpoint:
+    """The newest checkpoint of the log, or one of its others; 0 is none.
+
+    Raises ObjectNotFoundError where vacuum has purged it since.
+    """
+    if number is None:
+        number = log.last_checkpoint
     if not number:
         return NO_CHECKPOINT
     entry = log.checkpoints[number]
@@ -316,7 +320,7 @@ def read_turn(store: Store, number: int) -> str | None:
 def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt: bool) -> Snapshot:
     entries = store.list_files()
     directories = parse_directories(entries)
-    check_directories(store, entries)
+    check_directories(store, (entry.path for entry in entries))
     if is_empty(directories):
         raise TableNotFoundError(
             f"there is no table at {store.url}: no descriptor, no data file and no marker; check the path"
@@ -353,22 +357,28 @@ _FOREIGN = {
 }
 
 
-def check_directories(store: Store, entries: Iterable[Entry]) -> None:
+def check_directories(store: Store, paths: Iterable[str]) -> None:
     """Raises UnsupportedTableError where the rules of another format say which files are live, or InvalidInputError
-    where a table of ours lies further down.
+    where a table of ours lies further down. Paths of directories end with "/".
     """
-    for path, _, _ in entries:
-        first, _, rest = path.partition("/")
-        if rest and first in _FOREIGN:
+    for path in paths:
+        first, slash, _ = path.partition("/")
+        if slash and first in _FOREIGN:
             raise UnsupportedTableError(
                 f"{store.url} holds {first}/, so it is {_FOREIGN[first]}, whose own log says which files are live; "
                 "read and write it with the tool that it belongs to"
             )
-        if rest and path.endswith(f"/{names.DESCRIPTOR}"):
-            nested = names.split(path)[0]
-            raise InvalidInputError(
-                f"{store.url} is no table, but holds one: {store.url_of(nested)}; read and write that by its own path"
-            )
+        refuse_nested(store, path)
+
+
+def refuse_nested(store: Store, path: str) -> None:
+    """Raises InvalidInputError where the path, below the root, is that of a table's descriptor."""
+    directory, name = names.split(path)
+    if directory and name == names.DESCRIPTOR:
+        raise InvalidInputError(
+            f"{store.url} holds another table, {store.url_of(directory)}; name that by its own path, and keep tables "
+            "apart from one another"
+        )
 
 
 def _decided(directories: Mapping[str, Directory], markers: Mapping[str, CommitMarker]) -> Sequence[Decided]:

@@ -6,6 +6,7 @@ comes from `snapshot`, what a marker says is in `markers`; Spark is nowhere in h
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC
 from enum import Enum
@@ -22,6 +23,7 @@ from dbio_commit.errors import (
     CorruptMarkerError,
     DbioError,
     InvalidInputError,
+    ObjectNotFoundError,
     SchemaMismatchError,
     StoreError,
     TableExistsError,
@@ -265,6 +267,7 @@ class Transaction:
         if new:
             found = self._store.stat_many(new)
             if missing := [path for path, entry in zip(new, found, strict=True) if entry is None]:
+                self._raise_if_decided(names.split(missing[0])[0])
                 raise TransactionStateError(
                     f"{len(missing)} of the files that transaction {self.tid} took by new_file were not written, "
                     f"first {self._store.url_of(missing[0])}; write each one before commit"
@@ -275,6 +278,12 @@ class Transaction:
                     partition = names.parse_partition(names.split(entry.path)[0])
                     self._staged[entry.path] = FileInfo(path=entry.path, size=entry.size, partition=partition)
         return [info for info in self._staged.values() if info is not None]
+
+    def _raise_if_decided(self, directory: str) -> None:
+        """Files that are missing were deleted, rather than never written, where somebody aborted us before."""
+        marker = names.join("" if self.terms.scope is Scope.TABLE else directory, names.committed(self.tid))
+        with suppress(ObjectNotFoundError):
+            read_own(self._store, marker, commit_id=self.terms.commit_id)
 
     def _delete(self, paths: Iterable[str]) -> None:
         failures = self._store.delete_many(list(paths))
@@ -336,7 +345,7 @@ class Transaction:
         """Our turn, and the table as it stands in it; no snapshot where our transaction is decided already."""
         while (turn := take_turn(self._store, self._clock, self.tid)) is not None:
             snapshot = read_snapshot(self._store, self._clock)
-            if snapshot.last_turn <= turn:
+            if snapshot.log.last_turn <= turn:
                 return turn, snapshot
             # A listing that vacuum overtook showed no turn where there were many: ours is one long past.
         return 0, None
@@ -511,7 +520,7 @@ def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
         columns = tuple(read_descriptor(store).partition_columns)
         return Target(scope=Scope.TABLE, partition_columns=columns, schema=read_schema(store, clock, log))
     entries = store.list_files()
-    check_directories(store, entries)
+    check_directories(store, (entry.path for entry in entries))
     if is_empty(parse_directories(entries)):
         return Target(scope=None)
     if parse_log(store.list_log()).descriptor is not None:  # created since the log was listed

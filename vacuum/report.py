@@ -59,6 +59,7 @@ class Reason(StrEnum):
     START_MARKER = "start marker of a decided transaction"
     COMMIT_MARKER = "commit marker, covered by a checkpoint"
     ABORT_MARKER = "abort marker of a transaction that cannot come back"
+    EMPTY_MARKER = "commit marker without content"
     QUEUED = "marker that an earlier vacuum queued"
     CHECKPOINT = "older than the newest checkpoint"
     TURN = "turn before the last one"
@@ -101,9 +102,8 @@ class VacuumReport:
     """The tids of the pending transactions that were decided against their writers."""
     checkpoint: str | None = None
     """The checkpoint that was written."""
-    queued: str | None = None
-    """In the directory scope, the markers' queue: how many objects `_committed_vacuum<id>` were written is no news,
-    the first of them is here."""
+    queued: Sequence[str] = ()
+    """In the directory scope: the markers that the next vacuum may delete."""
     kept: Sequence[Deletion] = ()
     """Garbage that is not old enough, or never deleted: untracked files unless asked for, other tools' files."""
     stopped: bool = False

@@ -1,14 +1,43 @@
-"""Vacuum: reads what is there, has `plan` decide, and does it."""
+"""Vacuum, from the first listing to the report: reads what is there, has `plan` or `dbio` decide, and does it.
 
+The order of the steps is what makes it safe at every moment, also where it is killed: PROTOCOL.md section 10.
+"""
+
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from dbio_commit import names
+from dbio_commit.clock import Clock
+from dbio_commit.decision import abort_timed_out
+from dbio_commit.errors import DbioError, ObjectNotFoundError, StoreError, TableNotFoundError, TransactionStateError
+from dbio_commit.maintenance import prove_store, write_checkpoint
+from dbio_commit.markers import CommitMarker, encode
+from dbio_commit.snapshot import (
+    Scope,
+    Snapshot,
+    check_directories,
+    read_checkpoint,
+    read_snapshot,
+    refuse_nested,
+    until_quiet,
+)
+from dbio_commit.state import Entry, is_empty, parse_directories, parse_log
+from dbio_commit.store import Store
+from dbio_commit.store.base import Unfinished
 from dbio_commit.table import Table
-from vacuum.report import Control, VacuumOptions, VacuumReport
+from dbio_commit.transaction import new_tid
+from vacuum import dbio, plan
+from vacuum.plan import Contents, Garbage, Horizons, Judge
+from vacuum.report import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport
+from vacuum.work import Listed, Stopped, Workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
 
 
 def vacuum(
@@ -21,7 +50,16 @@ def vacuum(
     *,
     untracked: bool = False,
 ) -> VacuumReport:
-    """Deletes what no reader needs any more from the table at the path."""
+    """Deletes what no reader needs any more from the table, or DBIO directory, at the path.
+
+    What a commit removed stays for `retention_hours`, for readers that still use it; a transaction that is pending
+    for longer is aborted, so that its writer gets an error rather than a commit of deleted files. A dry run reports
+    the same and changes nothing. `untracked` also deletes old files that no transaction wrote and no commit names.
+    With `spark`, its executors list and delete.
+
+    Raises RetentionError for less than 1 h without `force`, TableNotFoundError, CorruptMarkerError, StoreError where
+    the table cannot be read. What cannot be deleted is reported, and does not stop the rest.
+    """
     options = VacuumOptions(retention_hours=retention_hours, force=force, untracked=untracked)
     return vacuum_table(Table(path, storage_options), options, dry_run=dry_run, spark=spark)
 
@@ -35,4 +73,248 @@ def vacuum_table(
     control: Control | None = None,
 ) -> VacuumReport:
     """The same for a table in hand, with everything that can be set."""
-    raise NotImplementedError
+    options.check()
+    table.refuse_partition()
+    run = _Run(table.store, table.clock, options, dry_run=dry_run, spark=spark, control=control or Control())
+    try:
+        run.all()
+    except Stopped:
+        run.stopped = True
+    report = run.report()
+    _log.info(
+        "%s: vacuum %s %d objects, %d failed, %d transactions aborted", table.url,
+        "would delete" if dry_run else "deleted", len(report.deleted), len(report.failed), len(report.aborted),
+    )  # fmt: skip
+    return report
+
+
+class _Run:
+    """One vacuum of one table, and what it has done so far."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        options: VacuumOptions,
+        *,
+        dry_run: bool,
+        spark: "SparkSession | None",
+        control: Control,
+    ) -> None:
+        self._store, self._clock, self._options, self._dry_run = store, clock, options, dry_run
+        self._workers = Workers(store, control, spark)
+        # Before anything is listed: a file that is younger than this listing must not look old.
+        self._horizons = Horizons.at(clock.now(), options)
+        self._scope = Scope.TABLE
+        self._deleted: list[Deletion] = []
+        self._failed: dict[str, str] = {}
+        self._kept: list[Garbage] = []
+        self._aborted: list[str] = []
+        self._checkpoint: str | None = None
+        self._queued: list[str] = []
+        self.stopped = False
+
+    def all(self) -> None:
+        if parse_log(self._store.list_log()).descriptor is not None:
+            self._vacuum_table()
+        else:
+            self._scope = Scope.DIRECTORY
+            self._vacuum_directories()
+
+    def report(self) -> VacuumReport:
+        return VacuumReport(
+            url=self._store.url,
+            scope=self._scope,
+            dry_run=self._dry_run,
+            retention_hours=self._options.retention_hours,
+            deleted=self._deleted,
+            failed=[Failure(path=path, message=message) for path, message in self._failed.items()],
+            aborted=self._aborted,
+            checkpoint=self._checkpoint,
+            queued=self._queued,
+            kept=[garbage.deletion(self._horizons.now) for garbage in self._kept],
+            stopped=self.stopped,
+        )
+
+    # --- table scope ----------------------------------------------------------------------------------------------
+
+    def _vacuum_table(self) -> None:
+        snapshot = read_snapshot(self._store, self._clock)
+        late = plan.timed_out(snapshot, self._horizons)
+        if self._dry_run:
+            self._aborted = late
+        elif late:
+            self._abort(late)
+            # Only now: what was decided otherwise in the last moment is live in this snapshot (I4, I5).
+            snapshot = read_snapshot(self._store, self._clock)
+        judge = Judge.of(
+            snapshot, self._horizons, untracked=self._options.untracked, assume_aborted=late if self._dry_run else ()
+        )
+        tree: dict[str, Contents] = {}
+        due: list[Garbage] = []
+        for listed in self._workers.list_tree(judge.live):
+            self._note(tree, listed)
+            for entry in listed.entries:
+                refuse_nested(self._store, entry.path)
+            for garbage in judge.garbage(listed.entries):
+                (due if garbage.due else self._kept).append(garbage)
+        gone = self._delete(due)
+        left = [*self._kept, *(garbage for garbage in due if garbage.path not in gone)]
+        self._write_checkpoint(snapshot, left)
+        self._purge(snapshot, left)
+        self._abort_unfinished()
+        if not self._is_pending(snapshot):
+            self._remove_directories(tree, gone)
+
+    def _is_pending(self, snapshot: Snapshot) -> bool:
+        """Whether somebody may have made a directory just now, for a file that is still to come."""
+        if self._dry_run or not self._store.has_directories:
+            return False
+        pending = set(parse_log(self._store.list_log()).pending)
+        return bool(pending - snapshot.checkpoint.covered - set(self._aborted))
+
+    def _abort(self, tids: Sequence[str]) -> None:
+        prove_store(self._store)
+        for tid in tids:
+            try:
+                abort_timed_out(self._store, self._clock, tid)
+                self._aborted.append(tid)
+            except TransactionStateError:
+                continue  # it committed at the last moment: just as good
+            except DbioError as error:
+                self._failed[names.started(tid)] = str(error)  # pending still, so its files stay
+
+    def _write_checkpoint(self, snapshot: Snapshot, left: Iterable[Garbage]) -> None:
+        if not plan.checkpoint_is_due(snapshot, self._options):
+            return
+        name = names.checkpoint(snapshot.checkpoint.number + 1)
+        if self._dry_run:
+            self._checkpoint = name
+            return
+        gone = plan.gone_files(snapshot, self._horizons, {garbage.path for garbage in left})
+        try:
+            prove_store(self._store)
+            self._checkpoint = write_checkpoint(
+                self._store,
+                self._clock,
+                snapshot,
+                gone=gone,
+                history=timedelta(days=self._options.history_days),
+            )
+        except DbioError as error:
+            self._failed[name] = str(error)
+
+    def _purge(self, snapshot: Snapshot, left: Sequence[Garbage]) -> None:
+        log, checkpoint = snapshot.log, snapshot.checkpoint
+        number = plan.checkpoint_to_purge_by(log, self._horizons)
+        if number != checkpoint.number:
+            try:
+                checkpoint = read_checkpoint(self._store, log, number)
+            except ObjectNotFoundError:
+                return  # another vacuum has purged it, and what it covers
+        undecided: set[str | None] = set()
+        for step in plan.purge(log, checkpoint, snapshot.commits, self._horizons, left=left):
+            wanted = [marker for marker in step if marker.tid is None or marker.tid not in undecided]
+            gone = self._delete(wanted)
+            undecided |= {marker.tid for marker in wanted if marker.path not in gone}
+
+    # --- directory scope ------------------------------------------------------------------------------------------
+
+    def _vacuum_directories(self) -> None:
+        tree, directories = until_quiet(self._store, self._read_directories)
+        if parse_log(self._store.list_log()).descriptor is not None:
+            self._scope = Scope.TABLE
+            return self._vacuum_table()  # it was made one just now
+        horizons, gone = self._horizons, set[str]()
+        files = [garbage for it in directories for garbage in dbio.data_files(it, horizons)]
+        self._kept += [garbage for garbage in files if not garbage.due]
+        gone |= self._delete(self._still_pending([garbage for garbage in files if garbage.due]))
+        # Each step is complete in all directories before the next: a marker goes after what it hides.
+        gone |= self._delete([marker for it in directories for marker in dbio.start_markers(it, horizons)])
+        gone |= self._delete([marker for it in directories for marker in dbio.queued_markers(it, horizons, gone)])
+        gone |= self._delete([queue for it in directories for queue in dbio.queues(it, horizons, gone)])
+        filled = {it.path for it in directories if self._put_queue(it.path, dbio.to_queue(it, horizons, gone))}
+        self._abort_unfinished()
+        self._remove_directories({path: contents for path, contents in tree.items() if path not in filled}, gone)
+        return None
+
+    def _read_directories(self) -> tuple[dict[str, Contents], list[dbio.DbioDirectory]]:
+        tree: dict[str, Contents] = {}
+        entries: list[Entry] = []
+        below: list[str] = []
+        for listed in self._workers.list_tree():
+            self._note(tree, listed)
+            entries += listed.entries
+            below += (f"{directory}/" for directory in listed.directories)
+        check_directories(self._store, [*below, *(entry.path for entry in entries)])
+        if is_empty(parse_directories(entries)):
+            raise TableNotFoundError(f"there is no table at {self._store.url}; check the path")
+        return tree, dbio.read_directories(self._store, entries)
+
+    def _still_pending(self, due: Sequence[Garbage]) -> list[Garbage]:
+        """Without the files of transactions that have committed since they were listed, late as they are."""
+        markers = {
+            names.join(names.split(it.path)[0], names.committed(it.tid))
+            for it in due
+            if it.reason is Reason.PENDING and it.tid
+        }
+        found = {entry.path for entry in self._store.stat_many(sorted(markers)) if entry and entry.size}
+        return [it for it in due if names.join(names.split(it.path)[0], names.committed(it.tid or "")) not in found]
+
+    def _put_queue(self, directory: str, markers: Sequence[str]) -> bool:
+        if not markers:
+            return False
+        self._queued += [names.join(directory, name) for name in markers]
+        if self._dry_run:
+            return True
+        name = names.vacuum_queue(new_tid(self._clock))
+        path = names.join(directory, name)
+        try:
+            self._store.put_if_absent(path, encode(CommitMarker(added=[], removed=[*markers, name])))
+        except StoreError as error:
+            self._failed[path] = str(error)
+        return True
+
+    # --- both -----------------------------------------------------------------------------------------------------
+
+    def _note(self, tree: dict[str, Contents], listed: Listed) -> None:
+        if self._store.has_directories:
+            tree[listed.directory] = Contents(len(listed.entries) + listed.live, listed.directories)
+
+    def _delete(self, due: Sequence[Garbage]) -> set[str]:
+        """Deletes and records it; returns the paths that are gone, in a dry run those that would be."""
+        by_path = {garbage.path: garbage for garbage in due}
+        if self._dry_run:
+            self._deleted += [garbage.deletion(self._horizons.now) for garbage in due]
+            return set(by_path)
+        gone: set[str] = set()
+        for tried, failures in self._workers.delete(list(by_path)):
+            self._failed |= {path: str(error) for path, error in failures.items()}
+            done = [path for path in tried if path not in failures]
+            self._deleted += [by_path[path].deletion(self._horizons.now) for path in done]
+            gone.update(done)
+        return gone
+
+    def _abort_unfinished(self) -> None:
+        try:
+            late = [it for it in self._store.list_unfinished() if it.started < self._horizons.data]
+            failures = {} if self._dry_run else self._store.abort_unfinished(late)
+        except StoreError as error:  # a right that vacuum can do without
+            self._failed["unfinished uploads"] = str(error)
+            return
+        self._failed |= {path: str(error) for path, error in failures.items()}
+        self._deleted += [_unfinished(it, self._horizons) for it in late if it.path not in failures]
+
+    def _remove_directories(self, tree: Mapping[str, Contents], gone: Iterable[str]) -> None:
+        empty = plan.emptied(tree, gone)
+        if empty and not self._dry_run:
+            try:
+                empty = self._store.remove_directories(empty)
+            except StoreError as error:
+                self._failed[empty[0]] = str(error)
+                return
+        self._deleted += [Deletion(path=path, size=0, age=timedelta(0), reason=Reason.DIRECTORY) for path in empty]
+
+
+def _unfinished(it: Unfinished, horizons: Horizons) -> Deletion:
+    return Deletion(path=it.path, size=it.size, age=horizons.now - it.started, reason=Reason.UPLOAD)

@@ -12,8 +12,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar, cast
 
-from dbio_commit import names
-from dbio_commit.errors import DbioError, ObjectNotFoundError, StoreError
+from dbio_commit.errors import DbioError, InvalidInputError, ObjectNotFoundError, StoreError
+from dbio_commit.names import split
 from dbio_commit.state import Entry
 from dbio_commit.store.upload import Upload
 
@@ -22,6 +22,14 @@ UPLOAD_BYTES = 16 * 1024 * 1024
 
 CONCURRENCY = 32
 """Requests in flight at once for one call."""
+
+BATCHES = 8
+"""Batches that are deleted at once: more of them would only be throttled."""
+
+DeleteBatch = Callable[[Sequence[str]], dict[str, StoreError]]
+"""Deletes the objects; returns the failures by path."""
+
+_NO_NAMES = {"", ".", ".."}
 
 _T = TypeVar("_T")
 _A = TypeVar("_A")
@@ -55,6 +63,9 @@ class Store(ABC):
 
     url: str
     """The root as users and fsspec write it; holds no credential."""
+
+    has_directories: ClassVar[bool] = True
+    """Whether directories are real, so that empty ones stay; else they are prefixes of keys."""
 
     delete_batch: ClassVar[int] = 1000
     """How many objects `delete_many` deletes at one go, and may leave undeleted only together."""
@@ -122,9 +133,9 @@ class Store(ABC):
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
         """Deletes the objects; what is not there counts as deleted. Returns the failures by path.
 
-        S3 and Azure take one request for each `delete_batch` of paths (1,000 and 256), several at once; objects that a
-        busy service refused are asked for again, those alone, at growing intervals. A local disk takes one system
-        call for each.
+        S3 and Azure take one request for each `delete_batch` of paths (1,000 and 256), with BATCHES of them at once.
+        What a busy service refused, and nothing else, is asked for again, ever more slowly; on Azure a batch of which
+        any blob was refused, blob by blob. A local disk takes one system call for each path.
         """
 
     @abstractmethod
@@ -162,6 +173,14 @@ class Store(ABC):
 
         return self.in_parallel(stat, paths)
 
+    def in_batches(self, delete: DeleteBatch, paths: Sequence[str]) -> dict[str, StoreError]:
+        """The failures of `delete`, called for batches of `delete_batch` paths, BATCHES of them at once."""
+        batches = [paths[start : start + self.delete_batch] for start in range(0, len(paths), self.delete_batch)]
+        failures: dict[str, StoreError] = {}
+        for failed in self.in_parallel(delete, batches, at_once=BATCHES):
+            failures |= failed
+        return failures
+
     @staticmethod
     def in_parallel(function: Callable[[_A], _T], items: Sequence[_A], *, at_once: int = CONCURRENCY) -> list[_T]:
         """The function's results in order, with so many calls at once; raises the first error."""
@@ -174,11 +193,15 @@ class Store(ABC):
 def remove_upwards(paths: Iterable[str], remove: Callable[[str], bool]) -> list[str]:
     """Calls `remove` for the directories, the deepest first, and for the parent of each that it says True of.
 
-    Returns those. Never calls it for the root. Raises the first StoreError of `remove` when all have had their turn.
+    Returns those. Never calls it for the root, nor for what lies above. Raises the first StoreError of `remove` when
+    all have had their turn.
     """
     by_depth: defaultdict[int, set[str]] = defaultdict(set)
-    for path in paths:
-        by_depth[_depth(path)].add(path)
+    for path in filter(None, paths):
+        components = path.split("/")
+        if not _NO_NAMES.isdisjoint(components):
+            raise InvalidInputError(f"{path!r} is not the path of a directory below the root; nothing was removed")
+        by_depth[len(components)].add(path)
     removed: list[str] = []
     errors: list[StoreError] = []
     for depth in range(max(by_depth, default=0), 0, -1):
@@ -186,7 +209,7 @@ def remove_upwards(paths: Iterable[str], remove: Callable[[str], bool]) -> list[
             try:
                 if remove(path):
                     removed.append(path)
-                    by_depth[depth - 1].add(names.split(path)[0])
+                    by_depth[depth - 1].add(split(path)[0])
             except StoreError as error:
                 errors.append(error)
     if errors:
@@ -194,12 +217,10 @@ def remove_upwards(paths: Iterable[str], remove: Callable[[str], bool]) -> list[
     return removed
 
 
-def _depth(path: str) -> int:
-    return path.count("/") + 1 if path else 0
-
-
 class FsspecStore(Store):
     """A store on an fsspec filesystem: opened when first used, anew in every process, and never pickled open."""
+
+    has_directories = False
 
     def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
         self.url = url

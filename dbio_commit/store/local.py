@@ -20,13 +20,15 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
 )
 from dbio_commit.state import Entry
-from dbio_commit.store.base import Store
+from dbio_commit.store.base import Listing, Store, Unfinished, remove_upwards
 from dbio_commit.store.location import Location
 from dbio_commit.store.upload import Upload
 
 _T = TypeVar("_T")
+_Child = tuple[str, os.DirEntry[str]]  # with its path below the root
 _TEMPORARY = "._dbio-"
 _SYNC_BYTES = 8 * 1024 * 1024
+_ATTEMPTS = 20
 _OF_WHAT_IS_THERE = {"read", "look at", "sync", "delete"}
 
 
@@ -43,27 +45,63 @@ class LocalStore(Store):
         return f"file:{self.url}"  # each table may lie on a file system of its own
 
     def list_log(self) -> list[Entry]:
-        return list(self._scan("", recursive=False, prefix="_"))
+        children = self._children("", links=True, prefix="_")
+        return list(self._entries((c for c in children if not self._is_directory(c, links=True)), links=True))
 
-    def list_files(self, under: str = "") -> list[Entry]:
-        return list(self._scan(under, recursive=True, prefix=""))
+    def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
+        return list(self._entries(self._walk(under, links=links), links=links))
 
-    def _scan(self, directory: str, *, recursive: bool, prefix: str) -> Iterator[Entry]:
+    def list_directory(self, under: str = "") -> Listing:
+        files: list[_Child] = []
+        directories: list[str] = []
+        for child in self._children(under, links=False):
+            if self._is_directory(child, links=False):
+                directories.append(child[0])
+            else:
+                files.append(child)
+        return Listing(list(self._entries(files, links=False)), directories)
+
+    def list_unfinished(self) -> list[Unfinished]:
+        entries = self._entries(self._walk("", links=False), links=False, temporary=True)
+        return [Unfinished(entry.path, entry.path, entry.size, entry.modified) for entry in entries]
+
+    def _walk(self, directory: str, *, links: bool) -> Iterator[_Child]:
+        """Whatever is not a directory, recursively; temporary files included."""
+        for child in self._children(directory, links=links):
+            if self._is_directory(child, links=links):
+                yield from self._walk(child[0], links=links)
+            else:
+                yield child
+
+    def _children(self, directory: str, *, links: bool, prefix: str = "") -> list[_Child]:
+        if not links and self._is_behind_link(directory):
+            return []
         try:
             with os.scandir(self._local(directory)) as found:
                 children = sorted((e for e in found if e.name.startswith(prefix)), key=lambda e: e.name)
         except (FileNotFoundError, NotADirectoryError):
-            return  # there is no root, or the directory has gone since its parent was listed
+            return []  # there is no root, or the directory has gone since its parent was listed
         except OSError as error:
             raise self._translate(error, "list", directory) from error
-        for child in children:
-            path = names.join(directory, child.name)
-            if self._call("list", path, child.is_dir):
-                if recursive:
-                    yield from self._scan(path, recursive=True, prefix=prefix)
-            elif not child.name.startswith(_TEMPORARY):
+        return [(names.join(directory, child.name), child) for child in children if links or not child.is_symlink()]
+
+    def _is_directory(self, child: _Child, *, links: bool) -> bool:
+        path, found = child
+        return self._call("list", path, lambda: found.is_dir(follow_symlinks=links))
+
+    def _is_behind_link(self, path: str) -> bool:
+        """Whether the path, or a directory on the way to it, is a symbolic link. The root may be one."""
+        while path:
+            if os.path.islink(self._local(path)):
+                return True
+            path = names.split(path)[0]
+        return False
+
+    def _entries(self, children: Iterable[_Child], *, links: bool, temporary: bool = False) -> Iterator[Entry]:
+        for path, child in children:
+            if child.name.startswith(_TEMPORARY) is temporary:
                 with suppress(ObjectNotFoundError):  # deleted since it was listed
-                    yield self.stat(path)
+                    yield self._entry(path, lambda child=child: child.stat(follow_symlinks=links))  # type: ignore[misc]
 
     def get(self, path: str) -> bytes:
         def read() -> bytes:
@@ -73,24 +111,29 @@ class LocalStore(Store):
         return self._call("read", path, read)
 
     def stat(self, path: str) -> Entry:
-        status = self._call("look at", path, lambda: os.stat(self._local(path)))
+        return self._entry(path, lambda: os.stat(self._local(path)))
+
+    def _entry(self, path: str, look: Callable[[], os.stat_result]) -> Entry:
+        status = self._call("look at", path, look)
         return Entry(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
 
     def open_read(self, path: str) -> BinaryIO:
         return self._call("read", path, lambda: open(self._local(path), "rb"))
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
-        return self._call("create", path, lambda: _link_new(self._local(path), body))
+        return self._call("create", path, lambda: _again(lambda: _link_new(self._local(path), body)))
 
     def open_write(self, path: str) -> BinaryIO:
+        target = self._local(path)
+
         def create() -> BinaryIO:
-            return cast(BinaryIO, io.BufferedWriter(_SyncedEarly(self.prepare(path), "xb")))
+            return cast(BinaryIO, io.BufferedWriter(_again(lambda: _open_new(target))))
 
         return cast(BinaryIO, Upload(create, lambda f: self._call("write", path, f)))
 
     def prepare(self, path: str) -> str:
         target = self._local(path)
-        self._call("create the directory of", path, lambda: os.makedirs(os.path.dirname(target), exist_ok=True))
+        self._call("create the directory of", path, lambda: _again(lambda: _make_directory_of(target)))
         return target
 
     def make_durable(self, paths: Iterable[str]) -> None:
@@ -108,6 +151,9 @@ class LocalStore(Store):
             _sync(os.path.dirname(self.url))
 
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
+        return self.in_batches(self._delete_batch, paths)
+
+    def _delete_batch(self, paths: Sequence[str]) -> dict[str, StoreError]:
         failures: dict[str, StoreError] = {}
         for path in paths:
             try:
@@ -117,6 +163,25 @@ class LocalStore(Store):
             except StoreError as error:
                 failures[path] = error
         return failures
+
+    def abort_unfinished(self, items: Sequence[Unfinished]) -> dict[str, StoreError]:
+        return self.delete_many([item.path for item in items if not self._is_behind_link(item.path)])
+
+    def remove_directories(self, paths: Iterable[str]) -> list[str]:
+        return remove_upwards(paths, lambda path: self._call("remove the directory", path, lambda: self._rmdir(path)))
+
+    def _rmdir(self, path: str) -> bool:
+        if self._is_behind_link(path):
+            return False
+        try:
+            os.rmdir(self._local(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # POSIX allows either
+                return False
+            raise
+        return True
 
     def _local(self, path: str) -> str:
         return os.path.join(self.url, path) if path else self.url
@@ -175,10 +240,35 @@ class _SyncedEarly(io.FileIO):
             raise failure
 
 
+def _again(create: Callable[[], _T]) -> _T:
+    """Calls it a few times more where a directory has gone: vacuum may remove one while there is nothing in it."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(FileNotFoundError):
+            return create()
+    return create()
+
+
+def _make_directory_of(target: str) -> list[str]:
+    """Makes it where it is missing. Returns the directories that gained an entry by that."""
+    missing = []
+    directory = os.path.dirname(target)
+    while not os.path.isdir(directory):
+        missing.append(directory)
+        directory = os.path.dirname(directory)
+    for directory in reversed(missing):
+        with suppress(FileExistsError):  # others make it too
+            os.mkdir(directory)
+    return [os.path.dirname(directory) for directory in missing]
+
+
+def _open_new(target: str) -> "_SyncedEarly":
+    _make_directory_of(target)
+    return _SyncedEarly(target, "xb")
+
+
 def _link_new(target: str, body: bytes) -> bool:
     directory = os.path.dirname(target)
-    gaining = [directory, *_parents_of_missing(directory)]
-    os.makedirs(directory, exist_ok=True)
+    gaining = [directory, *_make_directory_of(target)]
     temporary = os.path.join(directory, _TEMPORARY + uuid4().hex)
     try:
         with open(temporary, "xb") as file:
@@ -195,13 +285,6 @@ def _link_new(target: str, body: bytes) -> bool:
     for directory in gaining:
         _sync(directory)
     return True
-
-
-def _parents_of_missing(directory: str) -> Iterator[str]:
-    """The directories that gain an entry when the directory is created."""
-    while not os.path.isdir(directory):
-        directory = os.path.dirname(directory)
-        yield directory
 
 
 def _sync(path: str) -> None:

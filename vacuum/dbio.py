@@ -1,0 +1,199 @@
+"""What vacuum deletes from a directory of the directory scope, in which order, as DBIO does. Pure but for reading.
+
+Rules: PROTOCOL.md section 10.2. A data file goes while its markers still hide it; a marker goes once nothing that it
+hides is left, and the markers that say so are deleted by the next vacuum only, from a queue.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
+
+from dbio_commit import names
+from dbio_commit.errors import CorruptMarkerError
+from dbio_commit.markers import INSPECT, CommitMarker, decode_commit
+from dbio_commit.names import Kind
+from dbio_commit.snapshot import Scope, read_markers
+from dbio_commit.state import Decided, Directory, Entry, parse_directories
+from dbio_commit.store import Store
+from vacuum.plan import ABORTS_KEPT, Garbage, Horizons, checksums, removed_files
+from vacuum.report import Reason
+
+
+@dataclass(frozen=True)
+class DbioDirectory:
+    """One directory with its markers read."""
+
+    path: str
+    entries: Mapping[str, Entry]
+    """By name, markers included."""
+    directory: Directory
+    markers: Mapping[str, CommitMarker]
+    """By tid."""
+    queues: Mapping[str, Sequence[str]]
+    """By name of a `_committed_vacuum<id>`: the markers that it lists."""
+
+    @cached_property
+    def files_by_tid(self) -> Mapping[str, Set[str]]:
+        """The paths of the data files whose names hold a tid."""
+        found: defaultdict[str, set[str]] = defaultdict(set)
+        for name, entry in self.directory.files.items():
+            if tid := names.parse_data_file(name):
+                found[tid].add(entry.path)
+        return found
+
+    def hidden_by(self, tid: str) -> Set[str]:
+        """The paths of the data files that readers would see but for this commit marker."""
+        marker = self.markers[tid]
+        removed = {self.directory.files[name].path for name in marker.removed if name in self.directory.files}
+        return removed | (self.files_by_tid.get(tid, set()) - {names.join(self.path, name) for name in marker.added})
+
+
+def read_directories(store: Store, entries: Iterable[Entry]) -> list[DbioDirectory]:
+    """Raises CorruptMarkerError for the first marker that cannot be read, ObjectNotFoundError for one that has gone."""
+    entries = list(entries)
+    parsed = parse_directories(entries)
+    by_directory: defaultdict[str, dict[str, Entry]] = defaultdict(dict)
+    for entry in entries:
+        directory, name = names.split(entry.path)
+        by_directory[directory][name] = entry
+    committed = [entry for directory in parsed.values() for entry in directory.log.committed.values()]
+    markers, corrupt = read_markers(store, committed, scope=Scope.DIRECTORY)
+    if corrupt:
+        raise next(iter(corrupt.values()))
+    queues = _read_queues(store, entries)
+    return [
+        DbioDirectory(
+            path=path,
+            entries=by_directory[path],
+            directory=directory,
+            markers={tid: markers[entry.path] for tid, entry in directory.log.committed.items()},
+            queues={name: queues[entry.path] for name, entry in by_directory[path].items() if entry.path in queues},
+        )
+        for path, directory in parsed.items()
+    ]
+
+
+def _read_queues(store: Store, entries: Iterable[Entry]) -> dict[str, list[str]]:
+    paths = [entry.path for entry in entries if entry.size and _kind(entry) is Kind.VACUUM]
+    bodies = dict(zip(paths, store.get_many(paths), strict=True))
+    queues: dict[str, list[str]] = {}
+    for path, body in bodies.items():
+        listed = decode_commit(body, where=store.url_of(path)).removed
+        if strange := next((name for name in listed if "/" in name), None):
+            raise CorruptMarkerError(f"{store.url_of(path)} names {strange[:200]!r} in another directory; {INSPECT}")
+        queues[path] = listed
+    return queues
+
+
+def _kind(entry: Entry) -> Kind | None:
+    parsed = names.parse_log_name(names.split(entry.path)[1])
+    return parsed.kind if parsed else None
+
+
+# --- the steps, in their order; `gone` are the paths that the steps before have deleted ---------------------------
+
+
+def data_files(it: DbioDirectory, horizons: Horizons) -> list[Garbage]:
+    """The files that no reader sees. Markers' own modification times count, not the files'."""
+    log = it.directory.log
+    removed = removed_files(Decided(log.committed[tid].modified, tid, marker) for tid, marker in it.markers.items())
+    added = {tid: frozenset(marker.added) for tid, marker in it.markers.items()}
+    found: list[Garbage] = []
+    for name, entry in it.directory.files.items():
+        tid = names.parse_data_file(name)
+        if (at := removed.get(name)) is not None:
+            found.append(Garbage(entry.path, entry.size, at, Reason.REMOVED, at < horizons.data, tid))
+        elif tid is None:
+            continue
+        elif tid in added:
+            if name not in added[tid]:
+                reason = Reason.ABORTED if it.markers[tid].is_abort else Reason.FAILED_ATTEMPT
+                found.append(Garbage(entry.path, entry.size, entry.modified, reason, True, tid))
+        elif start := log.started.get(tid):
+            due = start.modified < horizons.data
+            found.append(Garbage(entry.path, entry.size, start.modified, Reason.PENDING, due, tid))
+    return found + checksums(it.entries.values(), found)
+
+
+def start_markers(it: DbioDirectory, horizons: Horizons) -> list[Garbage]:
+    """Of committed transactions; and commit markers of zero length, which count as absent."""
+    log = it.directory.log
+    found = [
+        _marker(start, Reason.START_MARKER)
+        for tid, start in log.started.items()
+        if tid in it.markers and start.modified < horizons.metadata
+    ]
+    return found + [
+        _marker(entry, Reason.EMPTY_MARKER)
+        for entry in it.entries.values()
+        if not entry.size and _kind(entry) in (Kind.COMMITTED, Kind.VACUUM) and entry.modified < horizons.data
+    ]
+
+
+def queued_markers(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[Garbage]:
+    """What earlier vacuums have queued, as far as it hides nothing: a queue is a file that anybody may have written."""
+    found: dict[str, Garbage] = {}
+    for queue, listed in it.queues.items():
+        entry = it.entries.get(queue)
+        if entry is None or not entry.modified < horizons.metadata:
+            continue
+        for name in listed:
+            marker = it.entries.get(name)
+            if marker is not None and _may_go(it, name, marker, horizons, gone):
+                found[name] = _marker(marker, Reason.QUEUED)
+    return list(found.values())
+
+
+def queues(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[Garbage]:
+    """The queues of which nothing is left but themselves."""
+    found: list[Garbage] = []
+    for queue, listed in it.queues.items():
+        entry = it.entries.get(queue)
+        left = [name for name in listed if name != queue and _is_marker(name) and _exists(it, name, gone)]
+        if entry is not None and entry.modified < horizons.metadata and not left:
+            found.append(_marker(entry, Reason.QUEUED))
+    return found
+
+
+def to_queue(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[str]:
+    """The names of the markers that the next vacuum may delete."""
+    waiting = {name for queue, listed in it.queues.items() if _exists(it, queue, gone) for name in listed}
+    log = it.directory.log
+    candidates = {names.started(tid): entry for tid, entry in log.started.items() if tid not in it.markers}
+    for tid, entry in log.committed.items():
+        removes_data = any(map(names.is_data_file, it.markers[tid].removed))
+        if entry.modified < (horizons.data if removes_data else horizons.metadata):
+            candidates[names.committed(tid)] = entry
+    return [
+        name
+        for name, entry in sorted(candidates.items())
+        if name not in waiting and _exists(it, name, gone) and _may_go(it, name, entry, horizons, gone)
+    ]
+
+
+def _may_go(it: DbioDirectory, name: str, marker: Entry, horizons: Horizons, gone: Set[str]) -> bool:
+    """Whether nothing changes for readers when the marker goes."""
+    parsed = names.parse_log_name(name)
+    if parsed is None or parsed.kind not in (Kind.STARTED, Kind.COMMITTED):
+        return False
+    tid = parsed.id
+    if parsed.kind is Kind.STARTED:
+        return tid in it.markers or (marker.modified < horizons.data and gone >= it.files_by_tid.get(tid, set()))
+    if tid not in it.markers or _exists(it, names.started(tid), gone):
+        return False  # without its commit marker the transaction would look pending
+    if it.markers[tid].is_abort and not marker.modified < horizons.now - ABORTS_KEPT:
+        return False
+    return gone >= it.hidden_by(tid)
+
+
+def _exists(it: DbioDirectory, name: str, gone: Set[str]) -> bool:
+    return it.entries.get(name) is not None and names.join(it.path, name) not in gone
+
+
+def _is_marker(name: str) -> bool:
+    return names.parse_log_name(name) is not None
+
+
+def _marker(entry: Entry, reason: Reason) -> Garbage:
+    return Garbage(entry.path, entry.size, entry.modified, reason, due=True)

@@ -1,0 +1,83 @@
+"""Which tables an entry of the configuration means: looks at directories, and opens no table."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dbio_commit import names
+from dbio_commit.store import Location, open_store
+from dbio_commit.table import Table
+from vacuum.config import Entry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A table, and the entry that says how it is to be vacuumed."""
+
+    location: Location
+    entry: Entry
+
+    @property
+    def url(self) -> str:
+        return self.location.url
+
+    def open(self) -> Table:
+        return Table(self.url, self.entry.resolved_options())
+
+
+def find_targets(entry: Entry, entries: Sequence[Entry]) -> list[Target]:
+    """The entry's tables, as they are now. A table belongs to the entry that names it, else to the first that matches.
+
+    Raises StoreError where the directories of a pattern cannot be listed.
+    """
+    found = _find(entry) if entry.is_pattern else [entry.location]
+    return [Target(location=location, entry=entry) for location in found if _owner(location, entries) == entry]
+
+
+def _owner(location: Location, entries: Sequence[Entry]) -> Entry | None:
+    by_name = (entry for entry in entries if entry.location == location)
+    by_pattern = (entry for entry in entries if entry.is_pattern and _matches(entry.location, location))
+    return next(by_name, None) or next(by_pattern, None)
+
+
+def _find(entry: Entry) -> list[Location]:
+    pattern = entry.location.prefix
+    fixed = pattern[: pattern.index("*")]
+    root = fixed[: fixed.rfind("/") + 1]
+    options = entry.resolved_options()
+
+    def at(prefix: str) -> Location:
+        return replace(entry.location, prefix=prefix)
+
+    def is_table(path: str) -> bool:
+        log = open_store(at(root + path), options).list_log()
+        return any(it.path == names.DESCRIPTOR or names.parse_log_name(it.path) for it in log)
+
+    store = open_store(at(root.rstrip("/") or root), options)
+    found = [""]
+    for component in pattern.removeprefix(root).split("/"):
+        if "*" in component:
+            listings = store.in_parallel(store.list_directory, found)
+            children = sorted(path for listing in listings for path in listing.directories)
+            found = [path for path in children if _matches_name(component, names.split(path)[1])]
+        else:
+            found = [names.join(path, component) for path in found]
+    tables = zip(found, store.in_parallel(is_table, found), strict=True)
+    return [at(root + path) for path, is_one in tables if is_one]
+
+
+def _matches(pattern: Location, location: Location) -> bool:
+    components, others = pattern.prefix.split("/"), location.prefix.split("/")
+    return (
+        replace(pattern, prefix="") == replace(location, prefix="")
+        and len(components) == len(others)
+        and all(map(_matches_name, components, others))
+    )
+
+
+def _matches_name(component: str, name: str) -> bool:
+    """A * stands for no hidden directory, nor for one of a partition: what decides about those lies further up."""
+    if "*" not in component:
+        return component == name
+    expression = "[^/]*".join(map(re.escape, component.split("*")))
+    return not names.is_hidden(name) and "=" not in name and re.fullmatch(expression, name) is not None

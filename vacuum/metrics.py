@@ -1,0 +1,67 @@
+"""What Prometheus is told, in a registry of its own. What happened is `schedule`'s to say."""
+
+from datetime import datetime
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Summary
+
+from vacuum.report import VacuumReport
+
+_PREFIX = "dbio_vacuum_"
+
+
+class Metrics:
+    """Of every table by its URL. A pattern whose directories cannot be listed counts as a table that failed."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._runs = self._counter("runs", "Vacuums that ended, well or not")
+        self._failures = self._counter("failures", "Vacuums that failed, as a whole or for some file")
+        self._skipped = self._counter("skipped_runs", "Vacuums that were skipped: the one before was not done")
+        self._files = self._counter("deleted_files", "Files deleted, markers included", "reason")
+        self._bytes = self._counter("deleted_bytes", "Bytes deleted", "reason")
+        self._aborted = self._counter("aborted_transactions", "Pending transactions decided against their writers")
+        self._checkpoints = self._counter("checkpoints", "Checkpoints written")
+        self._seconds = Summary(_PREFIX + "run_seconds", "How long vacuums took", ["table"], registry=self.registry)
+        self._oldest = self._gauge("oldest_garbage_seconds", "Age of the oldest garbage that is left; 0 without any")
+        self._success = self._gauge("last_success_timestamp_seconds", "When a vacuum last ended without a failure")
+        self._plain = (self._runs, self._failures, self._skipped, self._aborted, self._checkpoints, self._seconds)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(_PREFIX + name, text, ["table", *labels], registry=self.registry)
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        return Gauge(_PREFIX + name, text, ["table"], registry=self.registry)
+
+    def expect(self, table: str) -> None:
+        """Shows the table's counters as 0 until something happens: an alert on an increase needs the 0."""
+        for metric in self._plain:
+            metric.labels(table)
+
+    def skipped(self, table: str) -> None:
+        self._skipped.labels(table).inc()
+
+    def ended(self, table: str, duration_s: float, *, failed: bool) -> None:
+        self._runs.labels(table).inc()
+        self._failures.labels(table).inc(failed)
+        self._seconds.labels(table).observe(duration_s)
+
+    def succeeded(self, table: str, at: datetime) -> None:
+        self._success.labels(table).set(at.timestamp())
+
+    def reported(self, table: str, report: VacuumReport) -> None:
+        """A dry run has deleted nothing."""
+        oldest = report.oldest_garbage
+        self._oldest.labels(table).set(oldest.total_seconds() if oldest else 0)
+        if report.dry_run:
+            return
+        for deletion in report.deleted:
+            reason = deletion.reason.name.lower()
+            self._files.labels(table, reason).inc()
+            self._bytes.labels(table, reason).inc(deletion.size)
+        self._aborted.labels(table).inc(len(report.aborted))
+        self._checkpoints.labels(table).inc(report.checkpoint is not None)
+
+    def forget(self, table: str) -> None:
+        """The table is gone: what it says of age and success would raise alarms for ever."""
+        for metric in (*self._plain, self._files, self._bytes, self._oldest, self._success):
+            metric.remove_by_labels({"table": table})

@@ -1,0 +1,268 @@
+"""What vacuum deletes from a table of ours, when and why (table scope). Pure: PROTOCOL.md section 10.1.
+
+`run` reads what is there, asks here what to do about it, and does it. The directory scope has its own rules, in `dbio`.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from dbio_commit import names
+from dbio_commit.checkpoint import Checkpoint
+from dbio_commit.names import Kind
+from dbio_commit.snapshot import Snapshot
+from dbio_commit.state import Decided, Entry, Log
+from vacuum.report import Deletion, Reason, VacuumOptions
+
+METADATA_RETENTION = timedelta(minutes=30)
+"""How long a checkpoint is there before what it covers is purged, as DBIO has it for its markers."""
+
+ABORTS_KEPT = timedelta(days=30)
+"""Longer than any transaction lives, so that a late writer finds that it was aborted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Horizons:
+    """What is older than these may go. By the clock as it was read before anything was listed."""
+
+    now: datetime
+    data: datetime
+    metadata: datetime
+
+    @classmethod
+    def at(cls, now: datetime, options: VacuumOptions) -> "Horizons":
+        data = now - timedelta(hours=options.retention_hours)
+        return cls(now, data, max(now - METADATA_RETENTION, data))
+
+
+class Garbage(NamedTuple):
+    """An object that no reader needs, or will not need once it is due."""
+
+    path: str
+    size: int
+    since: datetime
+    """When it became useless, as far as that is known, else when it was written."""
+    reason: Reason
+    due: bool
+    tid: str | None = None
+    """The transaction whose markers must stay as long as this file does."""
+
+    def deletion(self, now: datetime) -> Deletion:
+        return Deletion(path=self.path, size=self.size, age=now - self.since, reason=self.reason)
+
+
+def timed_out(snapshot: Snapshot, horizons: Horizons) -> list[str]:
+    """The pending transactions that began before the data horizon: to be aborted before their files go (I5)."""
+    log, covered = snapshot.log, snapshot.checkpoint.covered
+    return [tid for tid in log.pending if tid not in covered and log.started[tid].modified < horizons.data]
+
+
+# --- data files ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Says of each file of a table whether it is garbage. Knows a snapshot that is not older than the aborts."""
+
+    live: Collection[str]
+    removed: Mapping[str, datetime]
+    """Path -> when the commit that removed it was made."""
+    aborted: Collection[str]
+    committed: Collection[str]
+    pending: Mapping[str, datetime]
+    """Tid -> when it began."""
+    horizons: Horizons
+    untracked: bool
+    partition_columns: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, snapshot: Snapshot, horizons: Horizons, *, untracked: bool, assume_aborted: Iterable[str] = ()
+    ) -> "Judge":
+        """`assume_aborted`: what a dry run would have aborted."""
+        aborted = {commit.tid for commit in snapshot.commits if commit.marker.is_abort} | set(assume_aborted)
+        committed = {commit.tid for commit in snapshot.commits} - aborted
+        started = snapshot.log.started
+        return cls(
+            live={file.path for file in snapshot.files},
+            removed=removed_files(snapshot.commits),
+            aborted=aborted,
+            committed=committed,
+            pending={tid: started[tid].modified for tid in started.keys() - committed - aborted},
+            horizons=horizons,
+            untracked=untracked,
+            partition_columns=snapshot.partition_columns,
+        )
+
+    def garbage(self, entries: Sequence[Entry]) -> list[Garbage]:
+        """Of the entries of one directory, or of several whole ones, with their markers; live files may be left out."""
+        foreign = _foreign(entries)
+        found = [
+            self._judge(entry, foreign)
+            for entry in entries
+            if entry.path not in self.live and names.is_data_file(entry.path)
+        ]
+        return found + checksums(entries, found)
+
+    def _judge(self, entry: Entry, foreign: Collection[tuple[str, str]]) -> Garbage:
+        directory, name = names.split(entry.path)
+        tid = names.parse_data_file(name)
+        is_old = entry.modified < self.horizons.data
+
+        def garbage(reason: Reason, since: datetime, *, due: bool) -> Garbage:
+            return Garbage(entry.path, entry.size, since, reason, due, tid)
+
+        if (at := self.removed.get(entry.path)) is not None:
+            return garbage(Reason.REMOVED, at, due=at < self.horizons.data)
+        if tid is None or not self._is_partition(directory):
+            return garbage(Reason.UNTRACKED, entry.modified, due=self.untracked and is_old)
+        if (directory, tid) in foreign:
+            return garbage(Reason.FOREIGN, entry.modified, due=False)
+        if tid in self.aborted:
+            return garbage(Reason.ABORTED, entry.modified, due=True)
+        if tid in self.committed:
+            return garbage(Reason.FAILED_ATTEMPT, entry.modified, due=True)
+        if tid in self.pending:
+            return garbage(Reason.PENDING, self.pending[tid], due=False)
+        return garbage(Reason.UNKNOWN, entry.modified, due=is_old)
+
+    def _is_partition(self, directory: str) -> bool:
+        """Whether our transactions write there. A copy of their files elsewhere is nobody's garbage."""
+        components = directory.split("/") if directory else []
+        return tuple(names.parse_partition(directory)) == self.partition_columns and len(components) == len(
+            self.partition_columns
+        )
+
+
+def removed_files(commits: Iterable[Decided]) -> dict[str, datetime]:
+    """Path -> when it was removed first."""
+    removed: dict[str, datetime] = {}
+    for commit in commits:
+        for path in commit.marker.removed:
+            removed[path] = min(commit.modified, removed.get(path, commit.modified))
+    return removed
+
+
+def _foreign(entries: Iterable[Entry]) -> set[tuple[str, str]]:
+    """(directory, tid) of each marker below the root: another tool writes there by the directory scope's rules."""
+    found: set[tuple[str, str]] = set()
+    for entry in entries:
+        directory, name = names.split(entry.path)
+        marker = names.parse_log_name(name) if directory else None
+        if marker and marker.kind in (Kind.STARTED, Kind.COMMITTED):
+            found.add((directory, marker.id))
+    return found
+
+
+def checksums(entries: Iterable[Entry], garbage: Iterable[Garbage]) -> list[Garbage]:
+    """Hadoop's `.name.crc` files go with the files that they are about."""
+    present = {entry.path: entry for entry in entries if entry.path.endswith(".crc")}
+    if not present:
+        return []
+    found: list[Garbage] = []
+    for it in garbage:
+        directory, name = names.split(it.path)
+        if entry := present.get(names.join(directory, f".{name}.crc")):
+            found.append(it._replace(path=entry.path, size=entry.size))
+    return found
+
+
+# --- checkpoint and purge -----------------------------------------------------------------------------------------
+
+
+def checkpoint_is_due(snapshot: Snapshot, options: VacuumOptions) -> bool:
+    new = len(snapshot.log.uncovered(snapshot.checkpoint.covered))
+    return new >= max(options.checkpoint_after, 1)
+
+
+def gone_files(snapshot: Snapshot, horizons: Horizons, left: Collection[str]) -> set[str]:
+    """The removed files that are deleted; `left` are the non-live files that are still there.
+
+    Only removals past the horizon: a younger file may have come after its directory was listed.
+    """
+    removed = removed_files(snapshot.commits)
+    return {path for path, at in removed.items() if at < horizons.data and path not in left}
+
+
+def checkpoint_to_purge_by(log: Log, horizons: Horizons) -> int:
+    """The highest checkpoint that is older than the metadata horizon; 0 for none."""
+    return max((number for number, entry in log.checkpoints.items() if entry.modified < horizons.metadata), default=0)
+
+
+def purge(
+    log: Log, checkpoint: Checkpoint, commits: Iterable[Decided], horizons: Horizons, *, left: Iterable[Garbage]
+) -> list[list[Garbage]]:
+    """The markers that are needed no more, in steps: each is to be deleted before the next is begun.
+
+    Start markers come first, so that no listing shows a decided transaction as pending. `left` is the garbage that is
+    still there: the commit markers that say so stay. A commit marker whose start marker could not be deleted stays too
+    (`run` sees to that by their common tid).
+    """
+    covered = checkpoint.covered
+    needed = _needed_markers(commits, left)
+    starts = [_marker(entry, Reason.START_MARKER, tid) for tid, entry in sorted(log.started.items()) if tid in covered]
+    aborted = {commit.tid for commit in commits if commit.marker.is_abort}
+    decisions: list[Garbage] = []
+    for tid, entry in sorted(log.committed.items()):
+        if tid not in covered or tid in needed:
+            continue
+        if tid not in aborted:
+            decisions.append(_marker(entry, Reason.COMMIT_MARKER, tid))
+        elif entry.modified < horizons.now - ABORTS_KEPT:
+            decisions.append(_marker(entry, Reason.ABORT_MARKER, tid))
+    older = [
+        _marker(entry, Reason.CHECKPOINT)
+        for number, entry in sorted(log.checkpoints.items())
+        if number < checkpoint.number
+    ]
+    turns: list[Garbage] = []
+    if log.turns and log.turns[log.last_turn].modified < horizons.metadata:
+        turns = [_marker(entry, Reason.TURN) for number, entry in sorted(log.turns.items()) if number < log.last_turn]
+    return [starts, decisions, older + turns]
+
+
+def _needed_markers(commits: Iterable[Decided], left: Iterable[Garbage]) -> set[str]:
+    """The tids whose markers tell that something which is still there is garbage.
+
+    We know it from the checkpoint too, but DBIO's own readers, of an unpartitioned table, know the markers only.
+    """
+    paths = {garbage.path: garbage.tid for garbage in left}
+    needed = {tid for tid in paths.values() if tid}
+    return needed | {commit.tid for commit in commits if not paths.keys().isdisjoint(commit.marker.removed)}
+
+
+def _marker(entry: Entry, reason: Reason, tid: str | None = None) -> Garbage:
+    return Garbage(entry.path, entry.size, entry.modified, reason, True, tid)
+
+
+# --- directories --------------------------------------------------------------------------------------------------
+
+
+class Contents(NamedTuple):
+    """How much a directory held when it was listed, and what directly below it are directories."""
+
+    objects: int
+    directories: Sequence[str]
+
+
+def emptied(tree: Mapping[str, Contents], deleted: Iterable[str]) -> list[str]:
+    """The directories that hold nothing any more, deepest first; never the root.
+
+    Of those that held nothing before, only what has the form of a partition: others somebody may have made on purpose.
+    """
+    lost: dict[str, int] = {}
+    for path in deleted:
+        directory = names.split(path)[0]
+        lost[directory] = lost.get(directory, 0) + 1
+    empty: set[str] = set()
+    for directory in sorted(tree, key=lambda path: path.count("/"), reverse=True):
+        contents = tree[directory]
+        is_ours = directory in lost or not empty.isdisjoint(contents.directories) or _is_partition(directory)
+        if directory and is_ours and contents.objects == lost.get(directory, 0) and empty >= set(contents.directories):
+            empty.add(directory)
+    return sorted(empty, key=lambda path: (-path.count("/"), path))
+
+
+def _is_partition(directory: str) -> bool:
+    return all("=" in component for component in directory.split("/"))

@@ -1,0 +1,194 @@
+"""Listing a table's directories and deleting its garbage: many requests, in threads or on Spark's executors.
+
+Decides nothing: what is garbage says `plan` or `dbio`.
+"""
+
+import pickle
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from dbio_commit import names
+from dbio_commit.errors import StoreError
+from dbio_commit.state import Entry
+from dbio_commit.store import Store
+from dbio_commit.store.base import CONCURRENCY
+from vacuum.report import Control
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+_BATCHES_AT_ONCE = 16
+"""Between so many batches of deletions the caller may stop us."""
+
+
+class Listed(NamedTuple):
+    """What a directory holds, besides live files."""
+
+    directory: str
+    entries: Sequence[Entry]
+    live: int
+    """How many live files were left out."""
+    directories: Sequence[str]
+    """Directly below; not told where directories are not real."""
+
+
+class Stopped(Exception):
+    """The caller asked for it, between two batches."""
+
+
+class Workers:
+    """Where the work is done."""
+
+    def __init__(self, store: Store, control: Control, spark: "SparkSession | None") -> None:
+        self._store, self._control, self._spark = store, control, spark
+
+    def list_tree(self, live: Collection[str] = ()) -> Iterator[Listed]:
+        """Every directory but those that readers skip; the top ones first, then whole subtrees in parallel."""
+        keep = _LeaveOut(live)
+        level, listed = [""], 0
+        while level and len(level) < CONCURRENCY:
+            listings = self._map(self._store.list_directory, level)
+            below: list[str] = []
+            for directory, listing in zip(level, listings, strict=True):
+                yield keep(directory, listing.entries, listing.directories)
+                below += filter(names.is_data_file, listing.directories)
+                listed += len(listing.entries)
+            level = below
+            self._report("listing", listed, None)
+        units = [(unit, keep.below(unit)) for unit in level]
+        for found in self._on_workers(partial(list_units, self._store), units, size=CONCURRENCY):
+            yield from found
+            listed += sum(len(it.entries) + it.live for it in found)
+            self._report("listing", listed, None)
+
+    def delete(self, paths: Sequence[str]) -> Iterator[tuple[Sequence[str], dict[str, StoreError]]]:
+        """Deletes in batches; what was tried, and the failures among it, after each few of them."""
+        at_once = self._store.delete_batch * _BATCHES_AT_ONCE
+        done = 0
+        for group in _chunks(paths, at_once):
+            failures: dict[str, StoreError] = {}
+            if self._spark is None:
+                failures = self._store.delete_many(group)
+            else:
+                size = self._store.delete_batch
+                for found in self._on_workers(partial(delete_unit, self._store), group, size=size):
+                    failures |= found
+            yield group, failures
+            done += len(group)
+            self._report("deleting", done, len(paths))
+
+    def _map(self, function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+        return self._store.in_parallel(function, items)
+
+    def _on_workers(self, function: Callable[[Sequence[_T]], _R], items: Sequence[_T], *, size: int) -> Iterator[_R]:
+        """The function's results for chunks of so many items, as they come."""
+        if not items:
+            return
+        if self._spark is not None:
+            yield from on_executors(self._spark, function, _chunks(items, size))
+            return
+        with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="dbio-vacuum") as pool:
+            waiting = [pool.submit(function, [item]) for item in items]
+            try:
+                for future in waiting:
+                    yield future.result()
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _report(self, phase: str, done: int, total: int | None) -> None:
+        self._control.progress(phase, done, total)
+        if self._control.stop():
+            raise Stopped
+
+
+class _LeaveOut:
+    """Live files by directory, so that each worker gets only those of its own."""
+
+    def __init__(self, live: Collection[str]) -> None:
+        self._live = live
+        self._by_top: dict[tuple[str, ...], list[str]] = {}
+        self._depth = -1
+
+    def __call__(self, directory: str, entries: Sequence[Entry], directories: Sequence[str]) -> Listed:
+        return leave_out(directory, entries, directories, self._live)
+
+    def below(self, unit: str) -> list[str]:
+        """The live files below a directory; all directories that are asked for have the same depth."""
+        depth = unit.count("/") + 1
+        if depth != self._depth:
+            self._by_top, self._depth = {}, depth
+            for path in self._live:
+                self._by_top.setdefault(tuple(path.split("/", depth)[:depth]), []).append(path)
+        return self._by_top.get(tuple(unit.split("/")), [])
+
+
+def leave_out(directory: str, entries: Sequence[Entry], directories: Sequence[str], live: Collection[str]) -> Listed:
+    kept = [entry for entry in entries if entry.path not in live]
+    return Listed(directory, kept, len(entries) - len(kept), directories)
+
+
+def list_units(store: Store, units: Iterable[tuple[str, Collection[str]]]) -> list[Listed]:
+    """The directories below the given ones, these included, without the live files that come with each."""
+    return [listed for found in store.in_parallel(partial(_list_unit, store), list(units)) for listed in found]
+
+
+def _list_unit(store: Store, unit: tuple[str, Collection[str]]) -> list[Listed]:
+    top, live = unit[0], frozenset(unit[1])
+    if not store.has_directories:
+        entries = [e for e in store.list_files(top, links=False) if _is_readable(names.split(e.path)[0])]
+        entries.sort(key=_directory)
+        return [leave_out(path, list(found), (), live) for path, found in groupby(entries, key=_directory)]
+    listed: list[Listed] = []
+    level = [top]
+    while level:
+        directory = level.pop()
+        listing = store.list_directory(directory)
+        listed.append(leave_out(directory, listing.entries, listing.directories, live))
+        level += filter(names.is_data_file, listing.directories)
+    return listed
+
+
+def _is_readable(directory: str) -> bool:
+    return not directory or names.is_data_file(directory)
+
+
+def _directory(entry: Entry) -> str:
+    return names.split(entry.path)[0]
+
+
+def _chunks(items: Sequence[_T], size: int) -> list[Sequence[_T]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def delete_unit(store: Store, paths: Sequence[str]) -> dict[str, StoreError]:
+    return store.delete_many(paths)
+
+
+# --- Spark's executors --------------------------------------------------------------------------------------------
+
+
+def on_executors(spark: "SparkSession", function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    """The function's results for all items, each computed by some executor. Both travel by pickle."""
+    rows = [(pickle.dumps(item),) for item in items]
+    frame = spark.createDataFrame(rows, "item binary").repartition(len(rows))
+    results = frame.mapInArrow(_Each(function), "result binary").collect()
+    return [pickle.loads(row.result) for row in results]
+
+
+class _Each:
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for item in batch.column(0).to_pylist():
+                result = pickle.dumps(self._function(pickle.loads(item)))
+                yield pa.RecordBatch.from_pydict({"result": pa.array([result], pa.binary())})
