@@ -13,6 +13,8 @@ from functools import cached_property
 from gzip import compress
 from typing import Any, Final, Literal
 
+from pydantic_core import PydanticSerializationError
+
 from dbio_commit import names
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.markers import (
@@ -59,19 +61,27 @@ NO_CHECKPOINT: Final = Checkpoint(0)
 
 
 def condense(
-    commits: Iterable[Decided], *, gone: Collection[str], keep_since: datetime, known_since: datetime | None
+    commits: Sequence[Decided],
+    *,
+    gone: Collection[str],
+    noted: Collection[str],
+    keep_since: datetime,
+    known_since: datetime | None,
 ) -> tuple[list[Decided], datetime | None]:
     """The commits without the removed files that are gone, and the time since when states can be told completely.
 
-    A transaction that was decided before `keep_since` is forgotten once none of its files is left.
+    A transaction that was decided before `keep_since` is forgotten once none of its files is left. Not while its tid
+    is `noted` in the log: its marker would count anew, and bring back what others have removed. Nor at `known_since`
+    itself: it tells that states within that moment are incomplete.
     """
+    lossy = [commit.modified for commit in commits if any(path in gone for path in commit.marker.removed)]
+    known_since = max([*lossy, *([known_since] if known_since else [])], default=None)
     kept: list[Decided] = []
     for commit in commits:
         added, removed = commit.marker.added, commit.marker.removed
         left_added, left_removed = _indices(added, gone), _indices(removed, gone)
-        if len(left_removed) < len(removed):
-            known_since = max(known_since or commit.modified, commit.modified)
-        if commit.modified < keep_since and not left_added and not left_removed:
+        is_old = commit.modified < keep_since and commit.modified != known_since and commit.tid not in noted
+        if is_old and not left_added and not left_removed:
             continue
         if (len(left_added), len(left_removed)) != (len(added), len(removed)):
             lost = Forgotten(len(added) - len(left_added), len(removed) - len(left_removed))
@@ -119,10 +129,17 @@ class _Line(Body):
 
 
 def encode_checkpoint(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int = MAX_BYTES) -> bytes:
-    """The body; without statistics where it would not fit with them. Raises InvalidInputError where it does not."""
-    body = _encode(checkpoint, created, statistics=True)
-    if len(body) > limit_bytes:
-        body = _encode(checkpoint, created, statistics=False)
+    """The body; without statistics where it would not fit with them.
+
+    Raises InvalidInputError where it does not fit even so, or where no reader could read it back.
+    """
+    try:
+        body = _encode(checkpoint, created, statistics=True)
+        if len(body) > limit_bytes:
+            body = _encode(checkpoint, created, statistics=False)
+        decode_checkpoint(body, number=checkpoint.number, where="the checkpoint")
+    except (PydanticSerializationError, CorruptMarkerError) as error:
+        raise InvalidInputError(f"no checkpoint was written, because no reader could read it: {error}") from None
     if len(body) > limit_bytes:
         raise InvalidInputError(
             f"the checkpoint of {len(checkpoint.commits)} commits would have {len(body)} bytes, and one PUT holds "
@@ -178,15 +195,17 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
     header = decode_body(_Header, next(lines, b""), where=where)
     if header.number != number:
         raise CorruptMarkerError(f"{where} says that it is checkpoint {header.number}; {INSPECT}")
-    commits = [_decode_line(line, header.schemas, where=where) for line in lines]
-    tids = {commit.tid for commit in commits}
-    if not len(commits) == len(tids) == header.commits:
-        raise CorruptMarkerError(
-            f"{where} has {len(commits)} commits of {len(tids)} transactions, and announces {header.commits}; {INSPECT}"
-        )
+    commits: dict[str, Decided] = {}
+    for line in lines:
+        commit = _decode_line(line, header.schemas, where=where)
+        if commit.tid in commits:  # at once: a small body unpacks to many millions of equal lines
+            raise CorruptMarkerError(f"{where} names {commit.tid[:100]} twice; {INSPECT}")
+        commits[commit.tid] = commit
+    if len(commits) != header.commits:
+        raise CorruptMarkerError(f"{where} has {len(commits)} commits, and announces {header.commits}; {INSPECT}")
     return Checkpoint(
         number=number,
-        commits=tuple(commits),
+        commits=tuple(commits.values()),
         apps=header.apps,
         schema=TableSchema(_schema(header.schemas, header.table_schema, where=where), header.schema_turn),
         known_since=header.known_since,

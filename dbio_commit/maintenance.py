@@ -26,6 +26,9 @@ HISTORY = timedelta(days=30)
 """How long a checkpoint remembers a transaction of which no file is left. A late writer must find it decided."""
 
 
+_TICK = timedelta(microseconds=1)  # what was committed before an adoption is older than it, also in the same second
+
+
 def prove_store(store: Store) -> None:
     """Raises UnsupportedStoreError where the store of a table would let us overwrite somebody's decision.
 
@@ -54,7 +57,11 @@ def write_checkpoint(
         return None
     now = clock.now()
     commits, known_since = condense(
-        snapshot.commits, gone=gone, keep_since=now - history, known_since=before.known_since
+        snapshot.commits,
+        gone=gone,
+        noted=snapshot.log.started.keys() | snapshot.log.committed.keys(),
+        keep_since=now - history,
+        known_since=before.known_since,
     )
     checkpoint = Checkpoint(
         number=before.number + 1,
@@ -98,9 +105,14 @@ def adopt(store: Store, clock: Clock) -> Commit:
     directories = parse_directories(entries)
     _refuse_pending(store, directories)
     columns = _partition_columns(store, snapshot)
-    commit = _adoption(clock, snapshot, directories, at=max(entry.modified for entry in entries))
-    log = parse_log(store.list_log())
-    covered = [Decided(entry.modified, tid, CommitMarker(added=[], removed=[])) for tid, entry in log.committed.items()]
+    at = max(entry.modified for entry in entries)
+    commit = _adoption(clock, snapshot, directories, at=at)
+    # As it was then: where somebody else adopts at the same time, nothing that came later may count as covered.
+    log = parse_log(entry for entry in entries if "/" not in entry.path)
+    covered = [
+        Decided(min(entry.modified, at - _TICK), tid, CommitMarker(added=[], removed=[]))
+        for tid, entry in log.committed.items()
+    ]
     checkpoint = Checkpoint(number=log.last_checkpoint + 1, commits=(*covered, commit), known_since=commit.modified)
     if not store.put_if_absent(names.checkpoint(checkpoint.number), encode_checkpoint(checkpoint, created=clock.now())):
         raise CommitConflictError(f"somebody else is adopting {store.url}; look at it with `dbio check`")
@@ -164,9 +176,10 @@ def _written(entries: Sequence[Entry]) -> set[Entry]:
 
 
 def _warn_of_late_writers(store: Store, before: Mapping[str, Directory]) -> None:
+    """At the root markers count as before, and those who know the descriptor write no others."""
     known = {tid for directory in before.values() for tid in directory.log.started}
     after = parse_directories(store.list_files())
-    late = sorted({tid for directory in after.values() for tid in directory.log.started} - known)
+    late = sorted({tid for path, directory in after.items() if path for tid in directory.log.started} - known)
     if late:
         raise StoreError(
             f"{store.url} is a table now, but {len(late)} transactions, first {late[0]}, began in that moment by the "

@@ -290,9 +290,10 @@ def read_schema(store: Store, clock: Clock, log: Log) -> TableSchema:
     """
     newest = sorted(log.committed.values(), key=lambda entry: (entry.modified, entry.path), reverse=True)[:_NEWEST]
     for path, _, _ in newest:
-        info = decode_commit(store.get(path), where=store.url_of(path)).dbio_commit
-        if info and info.schema_turn is not None and info.schema_turn == log.last_turn:
-            return TableSchema(info.table_schema, info.schema_turn)
+        with suppress(ObjectNotFoundError):  # vacuum has purged it since: the snapshot will tell
+            info = decode_commit(store.get(path), where=store.url_of(path)).dbio_commit
+            if info and info.schema_turn is not None and info.schema_turn == log.last_turn:
+                return TableSchema(info.table_schema, info.schema_turn)
     if not newest and not log.checkpoints:
         return NO_SCHEMA
     snapshot = read_snapshot(store, clock)

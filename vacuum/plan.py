@@ -3,7 +3,7 @@
 `run` reads what is there, asks here what to do about it, and does it. The directory scope has its own rules, in `dbio`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -65,11 +65,11 @@ def timed_out(snapshot: Snapshot, horizons: Horizons) -> list[str]:
 class Judge:
     """Says of each file of a table whether it is garbage. Knows a snapshot that is not older than the aborts."""
 
-    live: Collection[str]
+    live: Set[str]
     removed: Mapping[str, datetime]
     """Path -> when the commit that removed it was made."""
-    aborted: Collection[str]
-    committed: Collection[str]
+    aborted: Set[str]
+    committed: Set[str]
     pending: Mapping[str, datetime]
     """Tid -> when it began."""
     horizons: Horizons
@@ -127,6 +127,13 @@ class Judge:
             return garbage(Reason.PENDING, self.pending[tid], due=False)
         return garbage(Reason.UNKNOWN, entry.modified, due=is_old)
 
+    def still_unknown(self, garbage: Iterable[Garbage]) -> list[Garbage]:
+        """Of the files of unknown transactions those that this later snapshot does not know either."""
+        known = self.aborted | self.committed | self.pending.keys()
+        return [
+            it for it in garbage if it.reason is Reason.UNKNOWN and it.tid not in known and it.path not in self.live
+        ]
+
     def _is_partition(self, directory: str) -> bool:
         """Whether our transactions write there. A copy of their files elsewhere is nobody's garbage."""
         components = directory.split("/") if directory else []
@@ -176,13 +183,9 @@ def checkpoint_is_due(snapshot: Snapshot, options: VacuumOptions) -> bool:
     return new >= max(options.checkpoint_after, 1)
 
 
-def gone_files(snapshot: Snapshot, horizons: Horizons, left: Collection[str]) -> set[str]:
-    """The removed files that are deleted; `left` are the non-live files that are still there.
-
-    Only removals past the horizon: a younger file may have come after its directory was listed.
-    """
-    removed = removed_files(snapshot.commits)
-    return {path for path, at in removed.items() if at < horizons.data and path not in left}
+def gone_files(snapshot: Snapshot, left: Collection[str]) -> set[str]:
+    """The removed files that are deleted; `left` are the non-live files that are there, as listed after the snapshot."""
+    return {path for commit in snapshot.commits for path in commit.marker.removed if path not in left}
 
 
 def checkpoint_to_purge_by(log: Log, horizons: Horizons) -> int:

@@ -158,6 +158,7 @@ class _Run:
                 refuse_nested(self._store, entry.path)
             for garbage in judge.garbage(listed.entries):
                 (due if garbage.due else self._kept).append(garbage)
+        due = self._without_newborn(due)
         gone = self._delete(due)
         left = [*self._kept, *(garbage for garbage in due if garbage.path not in gone)]
         self._write_checkpoint(snapshot, left)
@@ -165,6 +166,19 @@ class _Run:
         self._abort_unfinished()
         if not self._is_pending(snapshot):
             self._remove_directories(tree, gone)
+
+    def _without_newborn(self, due: Sequence[Garbage]) -> list[Garbage]:
+        """Without files of transactions that began after the snapshot: old by our clock, which may be wrong.
+
+        Their start markers, or what they were decided to, came before the files did: a snapshot of now shows it.
+        """
+        unknown = {garbage.path for garbage in due if garbage.reason is Reason.UNKNOWN}
+        if not unknown:
+            return list(due)
+        judge = Judge.of(read_snapshot(self._store, self._clock), self._horizons, untracked=self._options.untracked)
+        still = {garbage.path for garbage in judge.still_unknown(due)}
+        self._kept += [garbage._replace(due=False) for garbage in due if garbage.path in unknown - still]
+        return [garbage for garbage in due if garbage.path in still or garbage.path not in unknown]
 
     def _is_pending(self, snapshot: Snapshot) -> bool:
         """Whether somebody may have made a directory just now, for a file that is still to come."""
@@ -191,7 +205,7 @@ class _Run:
         if self._dry_run:
             self._checkpoint = name
             return
-        gone = plan.gone_files(snapshot, self._horizons, {garbage.path for garbage in left})
+        gone = plan.gone_files(snapshot, {garbage.path for garbage in left})
         try:
             prove_store(self._store)
             self._checkpoint = write_checkpoint(

@@ -112,10 +112,12 @@ class AzureStore(FsspecStore):
         return self.in_batches(self._delete_batch, paths)
 
     def _delete_batch(self, paths: Sequence[str]) -> dict[str, StoreError]:
-        """Where not all went well, only single requests tell what did not:
+        """One request. Where not all went well, only single requests tell what did not:
 
         the SDK attributes the answers by their position, and does not repeat what a busy service refused.
         """
+        if len(paths) == 1:
+            return self._delete_singly(paths)
 
         async def delete() -> bool:
             blobs = [self._prefix + path for path in paths]
