@@ -164,8 +164,8 @@ def adopt(path: _Path, as_json: _Json = False) -> None:
     if as_json:
         render.print_json({"url": table.url, "commit": render.commit_json(commit)})
     else:
-        render.say(f"{table.url} is a table now: {render.total(commit.files)}; {len(commit.removed)} hidden ones count "
-                   "as removed")  # fmt: skip
+        hidden = f"; {len(commit.removed)} hidden ones count as removed" if commit.removed else ""
+        render.say(f"{table.url} is a table now: {render.total(commit.files)}{hidden}")
 
 
 @app.command()
