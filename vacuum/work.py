@@ -5,7 +5,6 @@ Decides nothing: what is garbage says `plan` or `dbio`.
 
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -25,6 +24,9 @@ _R = TypeVar("_R")
 
 _BATCHES_AT_ONCE = 16
 """Between so many batches of deletions the caller may stop us."""
+
+_UNITS_AT_ONCE = 8 * CONCURRENCY
+"""Likewise of directories to list."""
 
 
 class Listed(NamedTuple):
@@ -53,7 +55,7 @@ class Workers:
         keep = _LeaveOut(live)
         level, listed = [""], 0
         while level and len(level) < CONCURRENCY:
-            listings = self._map(self._store.list_directory, level)
+            listings = self._store.in_parallel(self._store.list_directory, level)
             below: list[str] = []
             for directory, listing in zip(level, listings, strict=True):
                 yield keep(directory, listing.entries, listing.directories)
@@ -62,44 +64,31 @@ class Workers:
             level = below
             self._report("listing", listed, None)
         units = [(unit, keep.below(unit)) for unit in level]
-        for found in self._on_workers(partial(list_units, self._store), units, size=CONCURRENCY):
+        for found in self._on_workers(partial(list_below, self._store), units):
             yield from found
             listed += sum(len(it.entries) + it.live for it in found)
             self._report("listing", listed, None)
 
     def delete(self, paths: Sequence[str]) -> Iterator[tuple[Sequence[str], dict[str, StoreError]]]:
         """Deletes in batches; what was tried, and the failures among it, after each few of them."""
-        at_once = self._store.delete_batch * _BATCHES_AT_ONCE
-        done = 0
-        for group in _chunks(paths, at_once):
-            failures: dict[str, StoreError] = {}
+        size, done = self._store.delete_batch, 0
+        for group in _chunks(paths, size * _BATCHES_AT_ONCE):
             if self._spark is None:
                 failures = self._store.delete_many(group)
             else:
-                size = self._store.delete_batch
-                for found in self._on_workers(partial(delete_unit, self._store), group, size=size):
-                    failures |= found
+                parts = self._on_workers(partial(delete, self._store), _chunks(group, size))
+                failures = {path: error for part in parts for path, error in part.items()}
             yield group, failures
             done += len(group)
             self._report("deleting", done, len(paths))
 
-    def _map(self, function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
-        return self._store.in_parallel(function, items)
-
-    def _on_workers(self, function: Callable[[Sequence[_T]], _R], items: Sequence[_T], *, size: int) -> Iterator[_R]:
-        """The function's results for chunks of so many items, as they come."""
-        if not items:
-            return
+    def _on_workers(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
+        """The function's results in order; between groups of them the caller may stop us."""
         if self._spark is not None:
-            yield from on_executors(self._spark, function, _chunks(items, size))
+            yield from on_executors(self._spark, function, items)
             return
-        with ThreadPoolExecutor(CONCURRENCY, thread_name_prefix="dbio-vacuum") as pool:
-            waiting = [pool.submit(function, [item]) for item in items]
-            try:
-                for future in waiting:
-                    yield future.result()
-            finally:
-                pool.shutdown(cancel_futures=True)
+        for group in _chunks(items, _UNITS_AT_ONCE):
+            yield from self._store.in_parallel(function, group)
 
     def _report(self, phase: str, done: int, total: int | None) -> None:
         self._control.progress(phase, done, total)
@@ -133,12 +122,8 @@ def leave_out(directory: str, entries: Sequence[Entry], directories: Sequence[st
     return Listed(directory, kept, len(entries) - len(kept), directories)
 
 
-def list_units(store: Store, units: Iterable[tuple[str, Collection[str]]]) -> list[Listed]:
-    """The directories below the given ones, these included, without the live files that come with each."""
-    return [listed for found in store.in_parallel(partial(_list_unit, store), list(units)) for listed in found]
-
-
-def _list_unit(store: Store, unit: tuple[str, Collection[str]]) -> list[Listed]:
+def list_below(store: Store, unit: tuple[str, Collection[str]]) -> list[Listed]:
+    """The directories below one, itself included, without the live files that come with it."""
     top, live = unit[0], frozenset(unit[1])
     if not store.has_directories:
         entries = [e for e in store.list_files(top, links=False) if _is_readable(names.split(e.path)[0])]
@@ -166,7 +151,7 @@ def _chunks(items: Sequence[_T], size: int) -> list[Sequence[_T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
-def delete_unit(store: Store, paths: Sequence[str]) -> dict[str, StoreError]:
+def delete(store: Store, paths: Sequence[str]) -> dict[str, StoreError]:
     return store.delete_many(paths)
 
 
@@ -175,10 +160,16 @@ def delete_unit(store: Store, paths: Sequence[str]) -> dict[str, StoreError]:
 
 def on_executors(spark: "SparkSession", function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
     """The function's results for all items, each computed by some executor. Both travel by pickle."""
+    if not items:
+        return []
     rows = [(pickle.dumps(item),) for item in items]
-    frame = spark.createDataFrame(rows, "item binary").repartition(len(rows))
+    frame = spark.createDataFrame(rows, "item binary").repartition(min(len(rows), _TASKS))
     results = frame.mapInArrow(_Each(function), "result binary").collect()
     return [pickle.loads(row.result) for row in results]
+
+
+_TASKS = 200
+"""More would only wait for one another."""
 
 
 class _Each:
