@@ -6,7 +6,7 @@ Their body, encoded and decoded, and what may be left out of it. Pure. Who reads
 
 import json
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -137,15 +137,15 @@ def encode_checkpoint(checkpoint: Checkpoint, *, created: datetime, limit_bytes:
         body = _encode(checkpoint, created, statistics=True)
         if len(body) > limit_bytes:
             body = _encode(checkpoint, created, statistics=False)
-        decode_checkpoint(body, number=checkpoint.number, where="the checkpoint")
+        if len(body) <= limit_bytes:
+            decode_checkpoint(body, number=checkpoint.number, where="the checkpoint")
+            return body
     except (PydanticSerializationError, CorruptMarkerError) as error:
         raise InvalidInputError(f"no checkpoint was written, because no reader could read it: {error}") from None
-    if len(body) > limit_bytes:
-        raise InvalidInputError(
-            f"the checkpoint of {len(checkpoint.commits)} commits would have {len(body)} bytes, and one PUT holds "
-            f"{limit_bytes}; vacuum the table with a shorter retention, or rewrite its files into fewer"
-        )
-    return body
+    raise InvalidInputError(
+        f"the checkpoint of {len(checkpoint.commits)} commits would have {len(body)} bytes, and one PUT holds "
+        f"{limit_bytes}; vacuum the table with a shorter retention, or rewrite its files into fewer"
+    )
 
 
 def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> bytes:
@@ -197,7 +197,7 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
         raise CorruptMarkerError(f"{where} says that it is checkpoint {header.number}; {INSPECT}")
     commits: dict[str, Decided] = {}
     for line in lines:
-        commit = _decode_line(line, header.schemas, where=where)
+        commit = _decode_line(line, header.schemas, where=where)._replace(place=len(commits))
         if commit.tid in commits:  # at once: a small body unpacks to many millions of equal lines
             raise CorruptMarkerError(f"{where} names {commit.tid[:100]} twice; {INSPECT}")
         commits[commit.tid] = commit

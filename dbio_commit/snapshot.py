@@ -102,7 +102,7 @@ class Snapshot:
         committed = (commit for commit in reversed(self.commits) if not commit.marker.is_abort)
         return [
             Commit(tid=tid, timestamp=modified, marker=marker, forgotten=forgotten)
-            for modified, tid, marker, forgotten in committed
+            for modified, tid, marker, forgotten, _ in committed
         ]
 
     @property
@@ -154,11 +154,14 @@ def _read_table(store: Store, log: Log, *, as_of: AsOf, ignore_corrupt: bool) ->
     descriptor = read_descriptor(store)
     new = log.uncovered(checkpoint.covered)
     markers = _read_valid(store, new.values(), scope=Scope.TABLE, ignore_corrupt=ignore_corrupt)
-    decided = [Decided(entry.modified, tid, markers[entry.path]) for tid, entry in new.items() if entry.path in markers]
-    commits = committed_by((*checkpoint.commits, *decided), as_of, known_since=checkpoint.known_since)
+    told = [Decided(entry.modified, tid, markers[entry.path]) for tid, entry in new.items() if entry.path in markers]
+    decided = [*checkpoint.commits, *told]
+    commits = committed_by(decided, as_of, known_since=checkpoint.known_since)
     files = live_files(commits)
     columns = tuple(descriptor.partition_columns)
     _check_partitions(store, files, columns)
+    if as_of is not None:
+        _check_past(store, files, decided, as_of)
     return Snapshot(
         url=store.url,
         scope=Scope.TABLE,
@@ -168,6 +171,18 @@ def _read_table(store: Store, log: Log, *, as_of: AsOf, ignore_corrupt: bool) ->
         checkpoint=NO_CHECKPOINT if as_of else checkpoint,
         log=log,
     )
+
+
+def _check_past(store: Store, files: Iterable[DataFile], commits: Iterable[Decided], as_of: AsOf) -> None:
+    """What was removed since then may be vacuumed; a checkpoint says so, but need not have come yet."""
+    removed = {path for commit in commits for path in commit.marker.removed}
+    doubtful = [file.path for file in files if file.path in removed]
+    gone = [path for path, entry in zip(doubtful, store.stat_many(doubtful), strict=True) if entry is None]
+    if gone:
+        raise InvalidInputError(
+            f"{store.url} as of {as_of} cannot be read: {len(gone)} files that were live then were removed, and "
+            f"vacuumed since, first {gone[0]}; ask for a later time"
+        )
 
 
 def _check_partitions(store: Store, files: Iterable[DataFile], columns: tuple[str, ...]) -> None:

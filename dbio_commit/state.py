@@ -62,6 +62,8 @@ class Decided(NamedTuple):
     tid: str
     marker: CommitMarker
     forgotten: Forgotten = Forgotten()
+    place: int | None = None
+    """In a checkpoint, whose order says what forgotten paths do not say any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +204,7 @@ def live_files(commits: Iterable[Decided]) -> tuple[DataFile, ...]:
     removed = {path for commit in commits for path in commit.marker.removed}
     live: dict[str, DataFile] = {}
     partition_of = cache(names.parse_partition)
-    for _, tid, marker, _ in commits:
+    for _, tid, marker, *_ in commits:
         files = marker.dbio_commit.files if marker.dbio_commit else None
         for path, size in zip(marker.added, files.size if files else repeat(UNKNOWN_SIZE), strict=False):
             if path not in removed:
@@ -297,8 +299,9 @@ def _untangled(same: list[Decided]) -> list[Decided]:
         return same
     adder = {path: i for i, commit in enumerate(same) for path in commit.marker.added}
     turns = sorted((info.turn, i) for i, commit in enumerate(same) if (info := commit.marker.dbio_commit) and info.turn)
+    places = sorted((commit.place, i) for i, commit in enumerate(same) if commit.place is not None)
     sorter = TopologicalSorter[int](dict.fromkeys(range(len(same)), ()))
-    for (_, earlier), (_, later) in pairwise(turns):
+    for (_, earlier), (_, later) in (*pairwise(turns), *pairwise(places)):
         sorter.add(later, earlier)
     for i, commit in enumerate(same):
         sorter.add(i, *({adder[path] for path in commit.marker.removed if path in adder} - {i}))

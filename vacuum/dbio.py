@@ -16,7 +16,7 @@ from dbio_commit.names import Kind
 from dbio_commit.snapshot import Scope, read_markers
 from dbio_commit.state import Decided, Directory, Entry, parse_directories
 from dbio_commit.store import Store
-from vacuum.plan import ABORTS_KEPT, Garbage, Horizons, checksums, removed_files
+from vacuum.plan import ABORTS_KEPT, Garbage, Horizons, checksums, lost_checksums, removed_files
 from vacuum.report import Reason
 
 
@@ -91,6 +91,10 @@ def _kind(entry: Entry) -> Kind | None:
     return parsed.kind if parsed else None
 
 
+def is_marker(entry: Entry) -> bool:
+    return _kind(entry) is not None
+
+
 # --- the steps, in their order; `gone` are the paths that the steps before have deleted ---------------------------
 
 
@@ -113,7 +117,8 @@ def data_files(it: DbioDirectory, horizons: Horizons) -> list[Garbage]:
         elif start := log.started.get(tid):
             due = start.modified < horizons.data
             found.append(Garbage(entry.path, entry.size, start.modified, Reason.PENDING, due, tid))
-    return found + checksums(it.entries.values(), found)
+    entries = it.entries.values()
+    return found + checksums(entries, found) + lost_checksums(entries, frozenset(), horizons)
 
 
 def start_markers(it: DbioDirectory, horizons: Horizons) -> list[Garbage]:
@@ -124,11 +129,12 @@ def start_markers(it: DbioDirectory, horizons: Horizons) -> list[Garbage]:
         for tid, start in log.started.items()
         if tid in it.markers and start.modified < horizons.metadata
     ]
-    return found + [
+    found += [
         _marker(entry, Reason.EMPTY_MARKER)
         for entry in it.entries.values()
         if not entry.size and _kind(entry) in (Kind.COMMITTED, Kind.VACUUM) and entry.modified < horizons.data
     ]
+    return found + checksums(it.entries.values(), found)
 
 
 def queued_markers(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[Garbage]:
@@ -142,7 +148,7 @@ def queued_markers(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> lis
             marker = it.entries.get(name)
             if marker is not None and _may_go(it, name, marker, horizons, gone):
                 found[name] = _marker(marker, Reason.QUEUED)
-    return list(found.values())
+    return [*found.values(), *checksums(it.entries.values(), found.values())]
 
 
 def queues(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[Garbage]:
@@ -150,7 +156,7 @@ def queues(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[Garbag
     found: list[Garbage] = []
     for queue, listed in it.queues.items():
         entry = it.entries.get(queue)
-        left = [name for name in listed if name != queue and _is_marker(name) and _exists(it, name, gone)]
+        left = [name for name in listed if _may_be_queued(name) and _exists(it, name, gone)]
         if entry is not None and entry.modified < horizons.metadata and not left:
             found.append(_marker(entry, Reason.QUEUED))
     return found
@@ -175,7 +181,7 @@ def to_queue(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[str]
 def _may_go(it: DbioDirectory, name: str, marker: Entry, horizons: Horizons, gone: Set[str]) -> bool:
     """Whether nothing changes for readers when the marker goes."""
     parsed = names.parse_log_name(name)
-    if parsed is None or parsed.kind not in (Kind.STARTED, Kind.COMMITTED):
+    if parsed is None or not _may_be_queued(name):
         return False
     tid = parsed.id
     if parsed.kind is Kind.STARTED:
@@ -191,8 +197,9 @@ def _exists(it: DbioDirectory, name: str, gone: Set[str]) -> bool:
     return it.entries.get(name) is not None and names.join(it.path, name) not in gone
 
 
-def _is_marker(name: str) -> bool:
-    return names.parse_log_name(name) is not None
+def _may_be_queued(name: str) -> bool:
+    parsed = names.parse_log_name(name)
+    return parsed is not None and parsed.kind in (Kind.STARTED, Kind.COMMITTED)
 
 
 def _marker(entry: Entry, reason: Reason) -> Garbage:

@@ -103,7 +103,7 @@ class Judge:
             for entry in entries
             if entry.path not in self.live and names.is_data_file(entry.path)
         ]
-        return found + checksums(entries, found)
+        return found + checksums(entries, found) + lost_checksums(entries, self.live, self.horizons)
 
     def _judge(self, entry: Entry, foreign: Collection[tuple[str, str]]) -> Garbage:
         directory, name = names.split(entry.path)
@@ -115,10 +115,10 @@ class Judge:
 
         if (at := self.removed.get(entry.path)) is not None:
             return garbage(Reason.REMOVED, at, due=at < self.horizons.data)
-        if tid is None or not self._is_partition(directory):
-            return garbage(Reason.UNTRACKED, entry.modified, due=self.untracked and is_old)
         if (directory, tid) in foreign:
             return garbage(Reason.FOREIGN, entry.modified, due=False)
+        if tid is None or not self._is_partition(directory):
+            return garbage(Reason.UNTRACKED, entry.modified, due=self.untracked and is_old)
         if tid in self.aborted:
             return garbage(Reason.ABORTED, entry.modified, due=True)
         if tid in self.committed:
@@ -175,16 +175,33 @@ def checksums(entries: Iterable[Entry], garbage: Iterable[Garbage]) -> list[Garb
     return found
 
 
+def lost_checksums(entries: Iterable[Entry], live: Set[str], horizons: Horizons) -> list[Garbage]:
+    """Those whose file or marker has gone before them; `live` files need not be among the entries."""
+    entries = list(entries)
+    present = {entry.path for entry in entries}
+    found: list[Garbage] = []
+    for entry in entries:
+        directory, name = names.split(entry.path)
+        if not (name.startswith(".") and name.endswith(".crc")) or entry.modified >= horizons.data:
+            continue
+        of = name[1:-4]
+        path = names.join(directory, of)
+        if (names.parse_data_file(of) or names.parse_log_name(of)) and path not in present and path not in live:
+            found.append(Garbage(entry.path, entry.size, entry.modified, Reason.CHECKSUM, due=True))
+    return found
+
+
 # --- checkpoint and purge -----------------------------------------------------------------------------------------
 
 
-def checkpoint_is_due(snapshot: Snapshot, options: VacuumOptions) -> bool:
-    new = len(snapshot.log.uncovered(snapshot.checkpoint.covered))
+def checkpoint_is_due(snapshot: Snapshot, options: VacuumOptions, *, assume_aborted: int = 0) -> bool:
+    """`assume_aborted`: how many transactions a dry run would have aborted."""
+    new = len(snapshot.log.uncovered(snapshot.checkpoint.covered)) + assume_aborted
     return new >= max(options.checkpoint_after, 1)
 
 
 def gone_files(snapshot: Snapshot, left: Collection[str]) -> set[str]:
-    """The removed files that are deleted; `left` are the non-live files that are there, as listed after the snapshot."""
+    """The removed files that are deleted; `left` are the non-live files that a listing after the snapshot found."""
     return {path for commit in snapshot.commits for path in commit.marker.removed if path not in left}
 
 
@@ -230,7 +247,7 @@ def _needed_markers(commits: Iterable[Decided], left: Iterable[Garbage]) -> set[
 
     We know it from the checkpoint too, but DBIO's own readers, of an unpartitioned table, know the markers only.
     """
-    paths = {garbage.path: garbage.tid for garbage in left}
+    paths = {it.path: it.tid for it in left if it.reason not in (Reason.UNTRACKED, Reason.FOREIGN)}
     needed = {tid for tid in paths.values() if tid}
     return needed | {commit.tid for commit in commits if not paths.keys().isdisjoint(commit.marker.removed)}
 

@@ -9,6 +9,9 @@ from dbio_commit.errors import RetentionError
 from dbio_commit.snapshot import Scope
 
 LEAST_RETENTION_HOURS = 1.0
+MOST_HOURS = 876_000
+"""A hundred years."""
+
 HISTORY_DAYS = 30.0
 """How long abort markers, and the history in checkpoints, are kept; no transaction lives longer than 7 days."""
 
@@ -30,17 +33,19 @@ class VacuumOptions:
 
     def check(self) -> None:
         """Raises RetentionError for what could delete what is still needed."""
-        if not self.retention_hours >= 0:
-            raise RetentionError(f"a retention of {self.retention_hours} h means nothing; give 48, or at least 1")
+        if not 0 <= self.retention_hours <= MOST_HOURS:
+            raise RetentionError(
+                f"a retention of {self.retention_hours:g} h means nothing; give 48, and from 1 to {MOST_HOURS:,}"
+            )
         if self.retention_hours < LEAST_RETENTION_HOURS and not self.force:
             raise RetentionError(
                 f"a retention of {self.retention_hours:g} h deletes what readers and writers of this hour still need; "
                 "give at least 1 h, or force it when nobody is at work"
             )
-        if not self.history_days >= HISTORY_DAYS:
+        if not HISTORY_DAYS <= self.history_days <= MOST_HOURS / 24:
             raise RetentionError(
-                f"history_days={self.history_days:g} would forget transactions that a late writer must still find; "
-                f"give at least {HISTORY_DAYS:g}"
+                f"history_days={self.history_days:g} would forget transactions that a late writer must still find, or "
+                f"means nothing; give from {HISTORY_DAYS:g} to {MOST_HOURS / 24:,.0f}"
             )
         if self.checkpoint_after < 0:
             raise RetentionError(f"checkpoint_after={self.checkpoint_after} is no number of commits; give 0 or more")
@@ -56,6 +61,7 @@ class Reason(StrEnum):
     UNKNOWN = "its transaction left no marker"
     UNTRACKED = "no transaction wrote it"
     FOREIGN = "written by another tool's transaction in its directory"
+    CHECKSUM = "checksum of a file that is gone"
     START_MARKER = "start marker of a decided transaction"
     COMMIT_MARKER = "commit marker, covered by a checkpoint"
     ABORT_MARKER = "abort marker of a transaction that cannot come back"

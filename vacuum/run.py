@@ -182,10 +182,10 @@ class _Run:
 
     def _is_pending(self, snapshot: Snapshot) -> bool:
         """Whether somebody may have made a directory just now, for a file that is still to come."""
-        if self._dry_run or not self._store.has_directories:
+        if not self._store.has_directories:
             return False
-        pending = set(parse_log(self._store.list_log()).pending)
-        return bool(pending - snapshot.checkpoint.covered - set(self._aborted))
+        log = snapshot.log if self._dry_run else parse_log(self._store.list_log())
+        return bool(set(log.pending) - snapshot.checkpoint.covered - set(self._aborted))
 
     def _abort(self, tids: Sequence[str]) -> None:
         prove_store(self._store)
@@ -199,7 +199,8 @@ class _Run:
                 self._failed[names.started(tid)] = str(error)  # pending still, so its files stay
 
     def _write_checkpoint(self, snapshot: Snapshot, left: Iterable[Garbage]) -> None:
-        if not plan.checkpoint_is_due(snapshot, self._options):
+        assumed = len(self._aborted) if self._dry_run else 0
+        if not plan.checkpoint_is_due(snapshot, self._options, assume_aborted=assumed):
             return
         name = names.checkpoint(snapshot.checkpoint.number + 1)
         if self._dry_run:
@@ -261,9 +262,15 @@ class _Run:
             entries += listed.entries
             below += (f"{directory}/" for directory in listed.directories)
         check_directories(self._store, [*below, *(entry.path for entry in entries)])
-        if is_empty(parse_directories(entries)):
+        if is_empty(parse_directories(entries)) and not any(map(dbio.is_marker, entries)):
             raise TableNotFoundError(f"there is no table at {self._store.url}; check the path")
-        return tree, dbio.read_directories(self._store, entries)
+        directories = dbio.read_directories(self._store, entries)
+        if not self._store.has_directories:
+            return tree, directories
+        # Readers follow symbolic links, and we do not: where there are any, we cannot say what a marker hides.
+        seen = {entry.path for entry in entries}
+        linked = {names.split(entry.path)[0] for entry in self._store.list_files() if entry.path not in seen}
+        return tree, [it for it in directories if it.path not in linked]
 
     def _still_pending(self, due: Sequence[Garbage]) -> list[Garbage]:
         """Without the files of transactions that have committed since they were listed, late as they are."""

@@ -128,10 +128,13 @@ class AzureStore(FsspecStore):
             return len(gone) == len(blobs) and all(gone)
 
         try:
-            all_gone = self._run(f"delete {len(paths)} blobs of", "", delete)
+            if self._run(f"delete {len(paths)} blobs of", "", delete):
+                return {}
+        except AccessDeniedError:
+            pass  # a signature may allow single deletions only
         except StoreError as error:
             return dict.fromkeys(paths, error)
-        return {} if all_gone else self._delete_singly(paths)
+        return self._delete_singly(paths)
 
     def _delete_singly(self, paths: Sequence[str]) -> dict[str, StoreError]:
         def delete(path: str) -> StoreError | None:

@@ -1,0 +1,321 @@
+"""A world in which real code runs one store call at a time, in an order that a seed decides.
+
+Actors are greenlets: each call to the store, and each sleep, is a point where one may be suspended, overtaken or
+killed, or where its call fails. Nothing here knows the protocol; `actors` act, `model` says what must be true.
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol, TypeVar
+
+from greenlet import getcurrent, greenlet
+
+from dbio_commit import names
+from dbio_commit.clock import Clock
+from dbio_commit.errors import DbioError, StoreError
+from dbio_commit.state import Entry
+from dbio_commit.store.base import Listing
+from dbio_commit.testing import MemoryStore
+
+EPOCH = datetime(2026, 11, 20, tzinfo=UTC)
+
+_T = TypeVar("_T")
+_A = TypeVar("_A")
+
+MUTATIONS = ("put_if_absent", "write", "delete")
+
+
+class Killed(BaseException):
+    """The process of the actor is dead; what its handlers still try does not happen."""
+
+
+class Violation(AssertionError):
+    """Something that must be true is not."""
+
+
+class Watcher(Protocol):
+    """What looks on: told of each change of the store just after it happened."""
+
+    def on_put(self, path: str, body: bytes) -> None: ...
+
+    def on_delete(self, path: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Risks:
+    """How likely what is, for each step of an actor."""
+
+    stall: float = 0.0
+    kill: float = 0.0
+    lost_answer: float = 0.0
+    not_applied: float = 0.0
+    own_conflict: float = 0.0
+    """Of a put_if_absent that succeeded: the client's own retry reports a conflict with it."""
+    torn_listings: bool = True
+    whole_seconds: bool = False
+    """As S3 gives modification times."""
+    skew: timedelta = timedelta()
+    """Clocks of actors differ from the store's by up to so much."""
+
+
+@dataclass(eq=False)
+class Actor:
+    """Something that runs: a job, a reader, a vacuum, a task."""
+
+    name: str
+    clock: "SimClock"
+    immortal: bool = False
+    wake_s: float = 0.0
+    doomed: bool = False
+    body: greenlet = field(init=False)
+    error: BaseException | None = None
+
+
+class World:
+    """Time, the store, and who acts on it. The same seed gives the same history."""
+
+    def __init__(self, seed: int, risks: Risks, *, trace: bool = False) -> None:
+        self.random = random.Random(seed)
+        self.risks = risks
+        self.time_s = 0.0
+        self.steps = 0
+        self.faults: Counter[str] = Counter()
+        self.trace: list[str] | None = [] if trace else None
+        self.store = SimStore(self)
+        self.watcher: Watcher | None = None
+        self._actors: list[Actor] = []
+        self._hub = getcurrent()
+
+    @property
+    def now(self) -> datetime:
+        """By the store's clock."""
+        return EPOCH + timedelta(seconds=self.time_s)
+
+    def spawn(
+        self, name: str, function: Callable[["World", Actor], None], *, after_s: float = 0.0, immortal: bool = False
+    ) -> Actor:
+        skew_s = self.risks.skew.total_seconds()
+        actor = Actor(name, SimClock(self, timedelta(seconds=self.random.uniform(-skew_s, skew_s))), immortal)
+        actor.clock.actor = actor
+        actor.wake_s = self.time_s + after_s
+
+        def run() -> None:
+            try:
+                function(self, actor)
+            except Killed:
+                pass
+            except BaseException as error:  # handed to whoever runs the world
+                actor.error = error
+
+        actor.body = greenlet(run, parent=self._hub)
+        self._actors.append(actor)
+        return actor
+
+    def run(self, *, max_steps: int = 20_000) -> None:
+        """Until all actors are done. Raises what an actor raised, and Violation."""
+        while alive := [actor for actor in self._actors if not actor.body.dead]:
+            awake = [actor for actor in alive if actor.wake_s <= self.time_s]
+            if not awake:
+                self.time_s = min(actor.wake_s for actor in alive)
+                continue
+            self._step(self.random.choice(awake))
+            if self.steps > max_steps:
+                raise Violation(f"no end after {max_steps} steps: {[actor.name for actor in alive]}")
+        self._actors.clear()
+
+    def _step(self, actor: Actor) -> None:
+        self.steps += 1
+        self.time_s += self.random.expovariate(1 / 0.02)
+        if not actor.immortal and self._happens(self.risks.stall):
+            actor.wake_s = self.time_s + self.random.choice((1, 60, 120, 3600, 20 * 3600, 50 * 3600, 9 * 86400))
+            self.note(actor.name, f"stalls for {actor.wake_s - self.time_s:.0f} s")
+            self.faults["stall"] += 1
+            return
+        if not actor.immortal and self._happens(self.risks.kill):
+            actor.doomed = True
+            self.faults["kill"] += 1
+            self.note(actor.name, "is killed")
+        actor.body.switch()
+        if actor.error is not None:
+            raise actor.error
+
+    def current(self) -> Actor | None:
+        body = getcurrent()
+        return next((actor for actor in self._actors if actor.body is body), None)
+
+    def pause(self, actor: Actor) -> None:
+        """Lets others go on."""
+        if actor.doomed:
+            raise Killed
+        self._hub.switch()
+        if actor.doomed:
+            raise Killed
+
+    def fault(self, actor: Actor, operation: str) -> str | None:
+        """What goes wrong with the call that the actor makes now."""
+        if actor.immortal:
+            return None
+        for fault, likely in (("not applied", self.risks.not_applied), ("lost answer", self.risks.lost_answer)):
+            if self._happens(likely):
+                return fault
+        if operation == "put_if_absent" and self._happens(self.risks.own_conflict):
+            return "own conflict"
+        return None
+
+    def note(self, name: str, text: str) -> None:
+        if self.trace is not None:
+            self.trace.append(f"{self.steps:6d} {timedelta(seconds=round(self.time_s, 3))!s:>22.18} {name:<14} {text}")
+
+    def _happens(self, likely: float) -> bool:
+        return likely > 0 and self.random.random() < likely
+
+
+class SimClock(Clock):
+    """An actor's clock: off by something, and made to jump; its monotonic clock is right."""
+
+    def __init__(self, world: World, offset: timedelta) -> None:
+        self._world, self.offset = world, offset
+        self.actor: Actor | None = None
+
+    def now(self) -> datetime:
+        return self._world.now + self.offset
+
+    def monotonic(self) -> float:
+        return self._world.time_s
+
+    def sleep(self, duration_s: float) -> None:
+        if self.actor is not None:
+            self.actor.wake_s = self._world.time_s + duration_s
+            self._world.pause(self.actor)
+
+    def random_bits(self, bits: int) -> int:
+        return self._world.random.getrandbits(bits)
+
+
+class SimStore(MemoryStore):
+    """MemoryStore, but every call of an actor is a point where anything may happen, and listings are not atomic."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(Clock(), url="sim://table")
+        self._world = world
+
+    # --- calls ----------------------------------------------------------------------------------------------------
+
+    def _apply(self, operation: str, path: str, function: Callable[[], _T]) -> _T:
+        world = self._world
+        actor = world.current()
+        if actor is None:
+            return function()
+        world.pause(actor)
+        fault = world.fault(actor, operation)
+        if fault == "not applied":
+            world.faults[f"{operation} not applied"] += 1
+            world.note(actor.name, f"{operation} {path}: 503, not applied")
+            raise StoreError(f"cannot {operation} {path}: 503")
+        before = self.objects.get(path)
+        try:
+            result = function()
+        except DbioError as error:
+            world.note(actor.name, f"{operation} {path}: {type(error).__name__}")
+            raise
+        world.note(actor.name, f"{operation} {path}" + ("" if result is None else f": {_short(result)}"))
+        if operation in MUTATIONS and self.objects.get(path) is not before:
+            self._changed(path)
+        if fault == "lost answer":
+            world.faults[f"{operation} lost answer"] += 1
+            world.note(actor.name, "  and the answer is lost")
+            raise StoreError(f"cannot {operation} {path}: timed out")
+        if fault == "own conflict" and result is True:
+            world.faults["own conflict"] += 1
+            world.note(actor.name, "  and its own retry reports a conflict")
+            return False  # type: ignore[return-value]
+        return result
+
+    def _changed(self, path: str) -> None:
+        if path in self.objects:
+            body = self.objects[path][0]
+            now = self._world.now
+            self.objects[path] = (body, now.replace(microsecond=0) if self._world.risks.whole_seconds else now)
+            if self._world.watcher:
+                self._world.watcher.on_put(path, body)
+        elif self._world.watcher:
+            self._world.watcher.on_delete(path)
+
+    @staticmethod
+    def in_parallel(function: Callable[[_A], _T], items: Sequence[_A], *, at_once: int = 32) -> list[_T]:
+        """One after the other: which comes first is another thing that readers must not depend on."""
+        return [function(item) for item in items]
+
+    # --- listings -------------------------------------------------------------------------------------------------
+
+    def list_log(self) -> list[Entry]:
+        return self._pages("list_log", "", lambda path: path.startswith("_") and "/" not in path)
+
+    def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
+        prefix = f"{under}/" if under else ""
+        return self._pages("list_files", under, lambda path: path.startswith(prefix))
+
+    def list_directory(self, under: str = "") -> Listing:
+        prefix = f"{under}/" if under else ""
+        entries = self._pages("list_directory", under, lambda path: path.startswith(prefix))
+        below = {
+            prefix + entry.path.removeprefix(prefix).partition("/")[0]
+            for entry in entries
+            if "/" in entry.path.removeprefix(prefix)
+        }
+        return Listing([entry for entry in entries if names.split(entry.path)[0] == under], sorted(below))
+
+    def _pages(self, operation: str, under: str, wanted: Callable[[str], bool]) -> list[Entry]:
+        """As S3 lists: page by page in order. Or as a disk does: in any order, what changes meanwhile at random."""
+        world = self._world
+        if world.current() is None or not world.risks.torn_listings:
+            return self._apply(operation, under, lambda: self._of(filter(wanted, self.objects)))
+        if world.random.random() < 0.5:
+            return list(self._in_order(operation, under, wanted))
+        return list(self._in_any_order(operation, under, wanted))
+
+    def _in_order(self, operation: str, under: str, wanted: Callable[[str], bool]) -> Iterator[Entry]:
+        last = ""
+        while True:
+            size = self._world.random.randint(1, 8)
+            page = self._apply(
+                operation, under, lambda last=last, size=size: self._of(  # type: ignore[misc]
+                    sorted(path for path in self.objects if wanted(path) and path > last)[:size]
+                ),
+            )
+            yield from page
+            if len(page) < size:
+                return
+            last = page[-1].path
+
+    def _in_any_order(self, operation: str, under: str, wanted: Callable[[str], bool]) -> Iterator[Entry]:
+        chance = self._world.random
+        there = self._apply(operation, under, lambda: {e.path: e for e in self._of(filter(wanted, self.objects))})
+        order = sorted(there)
+        chance.shuffle(order)
+        seen: set[str] = set()
+        for start in range(0, len(order), 4):
+            if start:
+                self._apply(operation, under, lambda: None)
+            for path in order[start : start + 4]:
+                if path in self.objects or chance.random() < 0.5:
+                    seen.add(path)
+                    yield self._of([path])[0] if path in self.objects else there[path]
+        new = [path for path in self.objects if wanted(path) and path not in there]
+        yield from self._of(path for path in sorted(new) if path not in seen and chance.random() < 0.5)
+
+    def _of(self, paths: Any) -> list[Entry]:
+        return [Entry(path, len(self.objects[path][0]), self.objects[path][1]) for path in sorted(paths)]
+
+
+def _short(result: Any) -> str:
+    if isinstance(result, list):
+        return f"{len(result)} entries"
+    if isinstance(result, bytes):
+        return f"{len(result)} bytes"
+    if isinstance(result, dict):
+        return f"{len(result)} entries"
+    return str(result)[:60]
