@@ -34,7 +34,7 @@ def requests(bench: Bench) -> report.Section:
             seen = server.requests()
             before, data, after = _split(seen)
             others = len(before) + len(after)
-            rows.append([what, _kinds(before), _kinds(data), _kinds(after), others])
+            rows.append([what, kinds(before), kinds(data), kinds(after), others])
             if at_most:
                 targets.append(
                     report.Target(what=what, found=others, at_most=at_most, unit="requests besides the data")
@@ -78,7 +78,7 @@ def _is_data(request: Request) -> bool:
     return request.path.endswith(".parquet")
 
 
-def _kinds(requests: Sequence[Request]) -> str:
+def kinds(requests: Sequence[Request]) -> str:
     return ", ".join(f"{number} {kind}" for kind, number in Counter(map(_kind, requests)).most_common())
 
 

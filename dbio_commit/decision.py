@@ -114,7 +114,8 @@ def abort_timed_out(store: Store, clock: Clock, tid: str) -> None:
         path = names.committed(tid)
         if store.stat(path).size:
             raise
-        store.delete_many([path])
+        for failure in store.delete_many([path]).values():
+            raise failure from None
         abort_transaction(store, clock, tid)
 
 

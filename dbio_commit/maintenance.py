@@ -119,7 +119,7 @@ def adopt(store: Store, clock: Clock) -> Commit:
     _refuse_change(store, entries)
     if not create_descriptor(store, clock, columns):
         raise TableExistsError(f"{store.url} was made a table by somebody else just now; look at it with `dbio check`")
-    _warn_of_late_writers(store, directories)
+    _warn_of_late_writers(store, entries)
     return Commit(tid=commit.tid, timestamp=commit.modified, marker=commit.marker)
 
 
@@ -175,13 +175,19 @@ def _written(entries: Sequence[Entry]) -> set[Entry]:
     return {e for e in entries if not names.split(e.path)[1].startswith(names.Kind.CHECKPOINT)}
 
 
-def _warn_of_late_writers(store: Store, before: Mapping[str, Directory]) -> None:
-    """At the root markers count as before, and those who know the descriptor write no others."""
-    known = {tid for directory in before.values() for tid in directory.log.started}
-    after = parse_directories(store.list_files())
-    late = sorted({tid for path, directory in after.items() if path for tid in directory.log.started} - known)
+def _warn_of_late_writers(store: Store, before: Sequence[Entry]) -> None:
+    known = {entry.path for entry in before}
+    late = sorted(e.path for e in store.list_files() if e.path not in known and _is_late(e.path))
     if late:
         raise StoreError(
-            f"{store.url} is a table now, but {len(late)} transactions, first {late[0]}, began in that moment by the "
-            "rules that held before: what they write to partitions is not in the table; write it again"
+            f"{store.url} is a table now, but {len(late)} files or markers, first {late[0]}, came in that moment by the "
+            "rules that held before: what they add or remove is not in the table; write it again"
         )
+
+
+def _is_late(path: str) -> bool:
+    """Whether somebody put it there who did not know of the table. Markers at the root count as before."""
+    directory, name = names.split(path)
+    if names.parse_log_name(name):
+        return bool(directory)
+    return names.is_data_file(path) and names.parse_data_file(name) is None

@@ -1,4 +1,4 @@
-# What compose.yaml needs beside the vacuum, to try it: an S3 server, an Azure server, and Spark. None is for production.
+# What compose.yaml needs beside the vacuum: an S3 server, an Azure server, and Spark. None is for production.
 
 ARG PYTHON=python:3.11.14-slim-bookworm
 ARG NODE=node:22.20.0-bookworm-slim
@@ -28,7 +28,7 @@ CMD ["--silent", "--blobHost", "0.0.0.0", "--blobPort", "10000"]
 
 FROM ${PYTHON} AS spark
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
-# Hadoop needs a user that has a name. Debian takes a version away when it is fixed, so that a pinned one would not build for long.
+# Hadoop needs a user that has a name. Java is not pinned: Debian takes a version away when there is a fixed one.
 # hadolint ignore=DL3008
 RUN apt-get update && \
     apt-get install --yes --no-install-recommends openjdk-17-jre-headless && \

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from queue import SimpleQueue
+from socket import socketpair
 from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, cast
@@ -31,6 +31,9 @@ app = typer.Typer(
 
 _ECHO_S = 1.0
 """timeout(1), and some shells, signal the process and then its group: one wish, two signals."""
+
+_DONE = b"\0"
+"""What the work sends when it is over; a signal sends its number."""
 
 _Config = Annotated[Path, typer.Option(show_default=False, help="The configuration, such as vacuum.toml.")]
 
@@ -118,19 +121,22 @@ def _log() -> "BoundLogger":
 
 def _until_done(work: Callable[[], int], stop: Event) -> int:
     """Runs the work beside the main thread, to which signals come: one ends it in good order, a later one at once."""
-    inbox: SimpleQueue[int | None] = SimpleQueue()  # whose put() is safe in a signal handler; an Event's set() is not
+    # Through a socket: the kernel may give a signal to any thread, and then no lock or queue wakes the main one.
+    reader, writer = socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.fileno())
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _: inbox.put(number))
+        signal.signal(number, lambda number, frame: None)
     with ThreadPoolExecutor(1) as thread:
         future = thread.submit(work)
-        future.add_done_callback(lambda _: inbox.put(None))
-        if (first := inbox.get()) is not None:
-            _log().info("stopping", signal=signal.Signals(first).name)
+        future.add_done_callback(lambda _: writer.send(_DONE))
+        if (first := reader.recv(1)) != _DONE:
+            _log().info("stopping", signal=signal.Signals(first[0]).name)
             stop.set()
             since = monotonic()
-            while (another := inbox.get()) is not None:
+            while (another := reader.recv(1)) != _DONE:
                 if monotonic() - since > _ECHO_S:
-                    _log().error("killed", signal=signal.Signals(another).name)
+                    _log().error("killed", signal=signal.Signals(another[0]).name)
                     os._exit(1)
     return future.result()
 

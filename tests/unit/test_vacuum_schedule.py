@@ -20,7 +20,7 @@ from dbio_commit import StoreError, Table
 from dbio_commit.snapshot import Scope
 from dbio_commit.testing import ManualClock
 from vacuum import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport
-from vacuum.config import Config, Entry
+from vacuum.config import Config
 from vacuum.listener import listening
 from vacuum.schedule import Service
 
@@ -45,13 +45,17 @@ class FakeVacuum:
             self.calls[table.url] = options, dry_run
         self.started.put(table.url)
         try:
-            return self.does.get(table.url, lambda control: None)(control) or report(table.url, dry_run=dry_run)
+            return self.does.get(table.url, _nothing)(control) or report(table.url, dry_run=dry_run)
         finally:
             with self._lock:
                 self.at_once -= 1
 
     def next_started(self) -> str:
         return self.started.get(timeout=WAIT_S)
+
+
+def _nothing(control: Control) -> None:
+    pass
 
 
 def report(url: str = "/t", **facts: Any) -> VacuumReport:
@@ -191,8 +195,8 @@ def test_no_more_runs_at_once_than_allowed() -> None:
     gates = {path: Event() for path in paths}
     fake.does |= {path: until(gate) for path, gate in gates.items()}
     service = Service(config(*paths, concurrency=2), vacuum=fake)
-    thread = Thread(target=service.once)
-    thread.start()
+    for entry in service.entries:
+        service.tick(entry)
     running = {fake.next_started(), fake.next_started()}
     for _ in range(3):
         assert fake.at_once == 2
@@ -200,7 +204,7 @@ def test_no_more_runs_at_once_than_allowed() -> None:
         running.add(fake.next_started())
     for gate in gates.values():
         gate.set()
-    thread.join(WAIT_S)
+    service.finish()
     assert len(fake.calls) == 5
     assert fake.peak == 2
 
@@ -381,24 +385,15 @@ def test_a_pattern_that_matches_nothing_is_said(logs: Logs, tmp_path: Path) -> N
     assert [line["table"] for line in said(logs, "no table matches")] == [f"{tmp_path}/nowhere/*"]
 
 
-def test_a_pattern_that_cannot_be_listed_is_a_failure_and_stops_no_other(
-    logs: Logs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(entry: Entry, entries: object) -> list[Any]:
-        if entry.is_pattern:
-            raise StoreError(f"cannot list {entry.name}")
-        return found(entry, entries)  # type: ignore[arg-type]
-
-    from vacuum import schedule
-
-    found = schedule.find_targets
-    monkeypatch.setattr(schedule, "find_targets", broken)
+def test_a_pattern_that_cannot_be_listed_is_a_failure_and_stops_no_other(logs: Logs, tmp_path: Path) -> None:
+    pattern = f"{tmp_path}/{'too-long-a-name' * 20}/*"
     fake = FakeVacuum()
-    service = Service(config(tmp_path / "*", "/data/a"), vacuum=fake)
+    service = Service(config(pattern, "/data/a"), vacuum=fake)
     assert not service.once()
     assert set(fake.calls) == {"/data/a"}
-    assert value(service, "failures_total", f"{tmp_path}/*") == 1
-    assert said(logs, "run failed")[0]["message"] == f"cannot list {tmp_path}/*"
+    assert value(service, "failures_total", pattern) == 1
+    (line,) = said(logs, "run failed")
+    assert (line["table"], line["error"]) == (pattern, "StoreError")
 
 
 # --- metrics and health -------------------------------------------------------------------------------------------
