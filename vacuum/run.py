@@ -245,7 +245,8 @@ class _Run:
         self._kept += [garbage for garbage in files if not garbage.due]
         gone |= self._delete(self._still_pending([garbage for garbage in files if garbage.due]))
         # Each step is complete in all directories before the next: a marker goes after what it hides.
-        gone |= self._delete([marker for it in directories for marker in dbio.start_markers(it, horizons)])
+        markers = [marker for it in directories for marker in dbio.start_markers(it, horizons)]
+        gone |= self._delete(self._still_empty(markers))
         gone |= self._delete([marker for it in directories for marker in dbio.queued_markers(it, horizons, gone)])
         gone |= self._delete([queue for it in directories for queue in dbio.queues(it, horizons, gone)])
         filled = {it.path for it in directories if self._put_queue(it.path, dbio.to_queue(it, horizons, gone))}
@@ -281,6 +282,12 @@ class _Run:
         }
         found = {entry.path for entry in self._store.stat_many(sorted(markers)) if entry and entry.size}
         return [it for it in due if names.join(names.split(it.path)[0], names.committed(it.tid or "")) not in found]
+
+    def _still_empty(self, markers: Sequence[Garbage]) -> list[Garbage]:
+        """Without the commit markers that have got their content since they were listed."""
+        empty = [it.path for it in markers if it.reason is Reason.EMPTY_MARKER]
+        filled = {entry.path for entry in self._store.stat_many(empty) if entry and entry.size}
+        return [it for it in markers if it.path not in filled]
 
     def _put_queue(self, directory: str, markers: Sequence[str]) -> bool:
         if not markers:

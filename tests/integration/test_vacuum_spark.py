@@ -5,6 +5,7 @@ lists by itself.
 """
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dbio_commit import Table, names
+from dbio_commit.markers import Operation
 from dbio_commit.render import vacuum_json
+from dbio_commit.store.base import CONCURRENCY
 from dbio_commit.store.local import LocalStore
 from dbio_commit.store.s3 import S3Store
 from tests.conftest import Root
@@ -26,12 +29,13 @@ from tests.servers import Fault, S3Server
 from tests.writers import live, stage
 from vacuum import vacuum
 
-PARTITIONS = [{"name": f"{number} ü%"} for number in range(40)]
+PARTITIONS = [{"name": f"{number} ü%"} for number in range(CONCURRENCY + 2)]
 
 
 def make_table(table: Table) -> None:
-    for operation in ("append", "overwrite"):
-        transaction = table.begin(operation, partition_by=["name"])  # type: ignore[arg-type]
+    operations: list[Operation] = ["append", "overwrite"]
+    for operation in operations:
+        transaction = table.begin(operation, partition_by=["name"])
         attempt = table.resume(transaction.terms)
         for partition in PARTITIONS[5 if operation == "overwrite" else 0 :]:
             stage(table, transaction, b"rows", partition)
@@ -59,7 +63,7 @@ def copy(table: Table, root: Root) -> Table:
 
 
 def sweep(table: Table, spark: SparkSession | None = None, *, dry_run: bool = False) -> dict[str, Any]:
-    """The report, without what differs between twins: where it was, ages, and the order of what is done at once."""
+    """The report without what differs between twins: URL, ages, random names, and the order of what is done at once."""
     report = vacuum(
         table.url, 0, dry_run=dry_run, force=True, storage_options=table.storage_options or None, spark=spark
     )
@@ -67,7 +71,7 @@ def sweep(table: Table, spark: SparkSession | None = None, *, dry_run: bool = Fa
     for key in ("deleted", "kept"):
         said[key] = sorted((it["path"], it["size"], it["reason"]) for it in said[key])
     del said["url"]
-    found: dict[str, Any] = json.loads(json.dumps(said))
+    found: dict[str, Any] = json.loads(re.sub(r"(_committed_vacuum)\d+", r"\1", json.dumps(said)))
     return found
 
 
@@ -115,10 +119,13 @@ def test_a_vacuum_with_spark_does_and_reports_the_same(spark: SparkSession, root
     visible, before = live(table), objects(table)
     assert sweep(table, spark, dry_run=True) == sweep(table, dry_run=True)
     assert objects(table) == before
-    for _ in range(2):  # the second deletes the markers that the first has queued, in a directory of DBIO's
+    found = sweep(table, spark)
+    assert found == sweep(twin)
+    assert found["ok"]
+    assert found["deleted"]
+    if make is make_directory:  # the second deletes the markers that the first has queued
         found = sweep(table, spark)
-        assert found == sweep(twin) or "_committed_vacuum" in str(found)
-        assert found["ok"]
+        assert found == sweep(twin)
         assert found["deleted"]
     assert live(table) == visible
     assert [path for path, _ in objects(table) if names.is_data_file(path)] == sorted(visible)
@@ -130,10 +137,10 @@ def test_executors_list_the_partitions_and_delete(spark: SparkSession, root: Roo
     with watched() as calls:
         found = sweep(table, spark)
     assert len(found["deleted"]) > 100
-    assert {call for call in map(str, calls)} - {str(("delete_many", []))} == {str(("list_directory", [""]))}
-    with watched() as calls:  # or this would see nothing anyway
+    assert [call for call in calls if call[1]] == [("list_directory", [""])]
+    with watched() as calls:  # without Spark, or the above would prove nothing
         sweep(table)
-    assert len(calls) > len(PARTITIONS)
+    assert len(calls) > 20
 
 
 def test_what_executors_could_not_delete_is_reported(spark: SparkSession, s3_root: Root, s3_server: S3Server) -> None:
@@ -147,7 +154,7 @@ def test_what_executors_could_not_delete_is_reported(spark: SparkSession, s3_roo
     assert found["deleted"] == []
     failed = {failure["path"]: failure["message"] for failure in found["failed"]}
     assert len(failed) == len([path for path, _ in before if names.is_data_file(path)]) - len(visible)
-    assert all("AccessDenied" in message and s3_root.url in message for message in failed.values())
+    assert all("cannot delete" in message and s3_root.url in message for message in failed.values())
     assert sweep(table, spark)["ok"]
     assert [path for path, _ in objects(table) if names.is_data_file(path)] == sorted(visible)
 

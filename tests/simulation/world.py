@@ -15,7 +15,7 @@ from greenlet import getcurrent, greenlet
 
 from dbio_commit import names
 from dbio_commit.clock import Clock
-from dbio_commit.errors import DbioError, StoreError
+from dbio_commit.errors import DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.state import Entry
 from dbio_commit.store.base import Listing
 from dbio_commit.testing import MemoryStore
@@ -26,6 +26,8 @@ _T = TypeVar("_T")
 _A = TypeVar("_A")
 
 MUTATIONS = ("put_if_absent", "write", "delete")
+
+HOUR_S, DAY_S = 3600.0, 86400.0
 
 
 class Killed(BaseException):
@@ -49,9 +51,13 @@ class Risks:
     """How likely what is, for each step of an actor."""
 
     stall: float = 0.0
+    stalls_s: tuple[float, ...] = (1, 60, 120, HOUR_S, 20 * HOUR_S, 50 * HOUR_S, 9 * DAY_S, 40 * DAY_S)
     kill: float = 0.0
     lost_answer: float = 0.0
+    """Applied, and an error reported."""
     not_applied: float = 0.0
+    late: float = 0.0
+    """Of a change: reported as timed out, and applied some time later, while the client goes on."""
     own_conflict: float = 0.0
     """Of a put_if_absent that succeeded: the client's own retry reports a conflict with it."""
     torn_listings: bool = True
@@ -67,11 +73,15 @@ class Actor:
 
     name: str
     clock: "SimClock"
+    stalls_s: tuple[float, ...]
     immortal: bool = False
+    """Neither stalls, nor dies, nor do its calls fail."""
     wake_s: float = 0.0
     doomed: bool = False
     body: greenlet = field(init=False)
     error: BaseException | None = None
+    history: int = 0
+    """A digest of all that it has seen of the store."""
 
 
 class World:
@@ -83,10 +93,12 @@ class World:
         self.time_s = 0.0
         self.steps = 0
         self.faults: Counter[str] = Counter()
+        self.events: Counter[str] = Counter()
+        """What happened that is worth happening: a simulation in which nothing does proves nothing."""
         self.trace: list[str] | None = [] if trace else None
         self.store = SimStore(self)
         self.watcher: Watcher | None = None
-        self._actors: list[Actor] = []
+        self._actors: dict[greenlet, Actor] = {}
         self._hub = getcurrent()
 
     @property
@@ -95,11 +107,18 @@ class World:
         return EPOCH + timedelta(seconds=self.time_s)
 
     def spawn(
-        self, name: str, function: Callable[["World", Actor], None], *, after_s: float = 0.0, immortal: bool = False
+        self,
+        name: str,
+        function: Callable[["World", Actor], None],
+        *,
+        after_s: float = 0.0,
+        immortal: bool = False,
+        stalls_s: tuple[float, ...] | None = None,
+        clock: "SimClock | None" = None,
     ) -> Actor:
         skew_s = self.risks.skew.total_seconds()
-        actor = Actor(name, SimClock(self, timedelta(seconds=self.random.uniform(-skew_s, skew_s))), immortal)
-        actor.clock.actor = actor
+        clock = clock or SimClock(self, timedelta(seconds=self.random.uniform(-skew_s, skew_s)))
+        actor = clock.actor = Actor(name, clock, stalls_s or self.risks.stalls_s, immortal)
         actor.wake_s = self.time_s + after_s
 
         def run() -> None:
@@ -111,26 +130,48 @@ class World:
                 actor.error = error
 
         actor.body = greenlet(run, parent=self._hub)
-        self._actors.append(actor)
+        self._actors[actor.body] = actor
         return actor
 
-    def run(self, *, max_steps: int = 20_000) -> None:
+    def run(self, *, max_steps: int = 10_000) -> None:
         """Until all actors are done. Raises what an actor raised, and Violation."""
-        while alive := [actor for actor in self._actors if not actor.body.dead]:
-            awake = [actor for actor in alive if actor.wake_s <= self.time_s]
-            if not awake:
-                self.time_s = min(actor.wake_s for actor in alive)
-                continue
-            self._step(self.random.choice(awake))
-            if self.steps > max_steps:
-                raise Violation(f"no end after {max_steps} steps: {[actor.name for actor in alive]}")
+        max_steps += self.steps
+        try:
+            while alive := self.alive():
+                awake = [actor for actor in alive if actor.wake_s <= self.time_s]
+                if not awake:
+                    self.time_s = min(actor.wake_s for actor in alive)
+                    continue
+                self._step(self.random.choice(awake))
+                if self.steps > max_steps:
+                    raise Violation(f"no end after {self.steps} steps: {[actor.name for actor in alive]}")
+        finally:
+            self.end()
+
+    def alive(self) -> list[Actor]:
+        return [actor for actor in self._actors.values() if not actor.body.dead]
+
+    def end(self) -> None:
+        """Kills who is left: a greenlet that is forgotten would run its handlers some day."""
+        for actor in self.alive():
+            self.kill(actor)
         self._actors.clear()
+
+    def kill(self, actor: Actor) -> None:
+        actor.doomed = True
+        actor.body.throw(Killed)
+
+    def resume(self, actor: Actor) -> None:
+        """Lets the actor make the call that it is at, and go on to its next one."""
+        actor.body.switch()
+        if actor.error is not None:
+            raise actor.error
 
     def _step(self, actor: Actor) -> None:
         self.steps += 1
         self.time_s += self.random.expovariate(1 / 0.02)
         if not actor.immortal and self._happens(self.risks.stall):
-            actor.wake_s = self.time_s + self.random.choice((1, 60, 120, 3600, 20 * 3600, 50 * 3600, 9 * 86400))
+            actor.wake_s = self.time_s + self.random.choice(actor.stalls_s)
             self.note(actor.name, f"stalls for {actor.wake_s - self.time_s:.0f} s")
             self.faults["stall"] += 1
             return
@@ -138,13 +179,10 @@ class World:
             actor.doomed = True
             self.faults["kill"] += 1
             self.note(actor.name, "is killed")
-        actor.body.switch()
-        if actor.error is not None:
-            raise actor.error
+        self.resume(actor)
 
     def current(self) -> Actor | None:
-        body = getcurrent()
-        return next((actor for actor in self._actors if actor.body is body), None)
+        return self._actors.get(getcurrent())
 
     def pause(self, actor: Actor) -> None:
         """Lets others go on."""
@@ -158,9 +196,13 @@ class World:
         """What goes wrong with the call that the actor makes now."""
         if actor.immortal:
             return None
-        for fault, likely in (("not applied", self.risks.not_applied), ("lost answer", self.risks.lost_answer)):
-            if self._happens(likely):
-                return fault
+        if self._happens(self.risks.not_applied):
+            kinds = ["503", "time-out, not applied", *(["409"] if operation == "put_if_absent" else [])]
+            return self.random.choice(kinds)
+        if self._happens(self.risks.lost_answer):
+            return "time-out, applied"
+        if operation in MUTATIONS and self._happens(self.risks.late):
+            return "time-out, applied later"
         if operation == "put_if_absent" and self._happens(self.risks.own_conflict):
             return "own conflict"
         return None
@@ -169,6 +211,9 @@ class World:
         if self.trace is not None:
             self.trace.append(f"{self.steps:6d} {timedelta(seconds=round(self.time_s, 3))!s:>22.18} {name:<14} {text}")
 
+    def happened(self, event: str) -> None:
+        self.events[event] += 1
+
     def _happens(self, likely: float) -> bool:
         return likely > 0 and self.random.random() < likely
 
@@ -176,7 +221,7 @@ class World:
 class SimClock(Clock):
     """An actor's clock: off by something, and made to jump; its monotonic clock is right."""
 
-    def __init__(self, world: World, offset: timedelta) -> None:
+    def __init__(self, world: World, offset: timedelta = timedelta()) -> None:
         self._world, self.offset = world, offset
         self.actor: Actor | None = None
 
@@ -211,27 +256,55 @@ class SimStore(MemoryStore):
             return function()
         world.pause(actor)
         fault = world.fault(actor, operation)
-        if fault == "not applied":
-            world.faults[f"{operation} not applied"] += 1
-            world.note(actor.name, f"{operation} {path}: 503, not applied")
-            raise StoreError(f"cannot {operation} {path}: 503")
+        try:
+            result = self._with_fault(actor, fault, operation, path, function)
+        except DbioError as error:
+            actor.history = hash((actor.history, operation, path, type(error)))
+            raise
+        actor.history = hash((actor.history, operation, path, repr(result)))
+        return result
+
+    def _with_fault(
+        self, actor: Actor, fault: str | None, operation: str, path: str, function: Callable[[], _T]
+    ) -> _T:
+        world = self._world
+        if fault in ("503", "409", "time-out, not applied"):
+            world.faults[fault] += 1
+            world.note(actor.name, f"{operation} {path}: {fault}" + ("" if "applied" in fault else ", not applied"))
+            raise StoreError(f"cannot {operation} {path}: {fault}")
+        if fault == "time-out, applied later":
+            world.faults[fault] += 1
+            delay_s = world.random.choice((0.5, 30.0, 600.0))
+            world.note(actor.name, f"{operation} {path}: time-out; the request arrives {delay_s} s later")
+            sender = f"of {actor.name}"
+            world.spawn(
+                sender, lambda *_: self._perform(sender, operation, path, function), after_s=delay_s, immortal=True
+            )
+            raise StoreError(f"cannot {operation} {path}: timed out")
+        result = self._perform(actor.name, operation, path, function)
+        if fault == "time-out, applied":
+            world.faults[fault] += 1
+            world.note(actor.name, "  and the answer is lost")
+            raise StoreError(f"cannot {operation} {path}: timed out")
+        if fault == "own conflict" and result is True:
+            world.faults[fault] += 1
+            world.note(actor.name, "  and its own retry reports a conflict")
+            return False  # type: ignore[return-value]
+        return result
+
+    def _perform(self, name: str, operation: str, path: str, function: Callable[[], _T]) -> _T:
+        world = self._world
         before = self.objects.get(path)
         try:
             result = function()
         except DbioError as error:
-            world.note(actor.name, f"{operation} {path}: {type(error).__name__}")
+            world.note(name, f"{operation} {path}: {type(error).__name__}")
+            if isinstance(error, ObjectNotFoundError) and names.parse_log_name(names.split(path)[1]):
+                world.happened("a marker was gone when it was read")
             raise
-        world.note(actor.name, f"{operation} {path}" + ("" if result is None else f": {_short(result)}"))
+        world.note(name, f"{operation} {path}" + ("" if result is None else f": {_short(result)}"))
         if operation in MUTATIONS and self.objects.get(path) is not before:
             self._changed(path)
-        if fault == "lost answer":
-            world.faults[f"{operation} lost answer"] += 1
-            world.note(actor.name, "  and the answer is lost")
-            raise StoreError(f"cannot {operation} {path}: timed out")
-        if fault == "own conflict" and result is True:
-            world.faults["own conflict"] += 1
-            world.note(actor.name, "  and its own retry reports a conflict")
-            return False  # type: ignore[return-value]
         return result
 
     def _changed(self, path: str) -> None:
@@ -273,49 +346,48 @@ class SimStore(MemoryStore):
         world = self._world
         if world.current() is None or not world.risks.torn_listings:
             return self._apply(operation, under, lambda: self._of(filter(wanted, self.objects)))
-        if world.random.random() < 0.5:
-            return list(self._in_order(operation, under, wanted))
-        return list(self._in_any_order(operation, under, wanted))
+        before = set(filter(wanted, self.objects))
+        in_order = world.random.random() < 0.5
+        pages = self._in_order if in_order else self._in_any_order
+        found = list(pages(operation, under, wanted))
+        if before != set(filter(wanted, self.objects)):
+            world.faults["listing overtaken"] += 1
+        return found
 
     def _in_order(self, operation: str, under: str, wanted: Callable[[str], bool]) -> Iterator[Entry]:
         last = ""
         while True:
             size = self._world.random.randint(1, 8)
-            page = self._apply(
-                operation, under, lambda last=last, size=size: self._of(  # type: ignore[misc]
-                    sorted(path for path in self.objects if wanted(path) and path > last)[:size]
-                ),
-            )
+            page = self._apply(operation, under, lambda last=last, size=size: self._page(wanted, last, size))  # type: ignore[misc]
             yield from page
             if len(page) < size:
                 return
             last = page[-1].path
+
+    def _page(self, wanted: Callable[[str], bool], last: str, size: int) -> list[Entry]:
+        return self._of(sorted(path for path in self.objects if wanted(path) and path > last)[:size])
 
     def _in_any_order(self, operation: str, under: str, wanted: Callable[[str], bool]) -> Iterator[Entry]:
         chance = self._world.random
         there = self._apply(operation, under, lambda: {e.path: e for e in self._of(filter(wanted, self.objects))})
         order = sorted(there)
         chance.shuffle(order)
-        seen: set[str] = set()
         for start in range(0, len(order), 4):
             if start:
                 self._apply(operation, under, lambda: None)
             for path in order[start : start + 4]:
                 if path in self.objects or chance.random() < 0.5:
-                    seen.add(path)
                     yield self._of([path])[0] if path in self.objects else there[path]
         new = [path for path in self.objects if wanted(path) and path not in there]
-        yield from self._of(path for path in sorted(new) if path not in seen and chance.random() < 0.5)
+        yield from self._of(path for path in sorted(new) if chance.random() < 0.5)
 
     def _of(self, paths: Any) -> list[Entry]:
         return [Entry(path, len(self.objects[path][0]), self.objects[path][1]) for path in sorted(paths)]
 
 
 def _short(result: Any) -> str:
-    if isinstance(result, list):
+    if isinstance(result, list | dict):
         return f"{len(result)} entries"
     if isinstance(result, bytes):
         return f"{len(result)} bytes"
-    if isinstance(result, dict):
-        return f"{len(result)} entries"
     return str(result)[:60]

@@ -19,6 +19,7 @@ Objects = Mapping[str, tuple[bytes, datetime]]
 """By path: body and modification time."""
 
 HALF_HOUR = timedelta(minutes=30)
+DECISION = re.compile(r"_(started|committed)_(?!vacuum)[a-z0-9]+")
 MARKER = re.compile(r"_(started_|committed_(vacuum)?+)[a-z0-9]+")
 MONTH = timedelta(days=30)
 EVER = timedelta(days=32)
@@ -157,7 +158,11 @@ def _plan(it: Directory, now: datetime, data: datetime) -> Plan:
     gone |= {marker for listed in due_queues.values() for marker in listed & markers if may_go(marker)}
     gone |= {f".{name}.crc" for name in gone} & it.names
     gone |= {name for name, modified in it.checksums.items() if name[1:-4] not in it.names and modified < data}
-    gone |= {name for name, listed in due_queues.items() if all(map(is_gone, listed & (markers | it.empty.keys())))}
+    gone |= {
+        name
+        for name, listed in due_queues.items()
+        if all(is_gone(other) for other in listed if DECISION.fullmatch(other))
+    }
 
     waiting = {marker for name, (_, listed) in it.queues.items() if name not in gone for marker in listed}
     late = {f"_started_{tid}" for tid, started in it.started.items() if tid not in it.commits and started < data}
