@@ -188,11 +188,12 @@ def left_in_the_end(objects: Objects) -> set[str]:
     def stays(path: str) -> bool:
         directory, _, name = path.rpartition("/")
         it = found.get(directory)
-        if it is None or name in it.files:
-            return it is None or it.is_visible(name)
-        if MARKER.fullmatch(name):
-            return False
-        return name not in it.checksums or (name[1:-4] in it.files and it.is_visible(name[1:-4]))
+        if it is None:
+            return True
+        about = name[1:-4] if re.fullmatch(r"\..+\.crc", name) else name
+        if about in it.files:
+            return it.is_visible(about)
+        return name not in it.checksums and not MARKER.fullmatch(name)
 
     return set(filter(stays, objects))
 

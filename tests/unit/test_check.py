@@ -309,7 +309,7 @@ def test_a_file_that_the_listing_missed_is_looked_for_before_it_is_called_missin
     """A listing goes by name: "Day=1/..." is passed before "_committed_1" is there, which is then seen."""
 
     class Overtaken(World):
-        def list_files(self, under: str = "") -> list[Entry]:
+        def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
             return [e for e in super().list_files(under) if e.path != f"Day=1/{data('1')}"]
 
     world = Overtaken(Scope.TABLE)

@@ -183,7 +183,7 @@ class Torn(World):
 
     first: Sequence[Entry] = ()
 
-    def list_files(self, under: str = "") -> list[Entry]:
+    def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
         self.listings += 1
         return list(self.first) if self.listings == 1 else super().list_files(under)
 

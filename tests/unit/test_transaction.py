@@ -411,7 +411,7 @@ class PagedStore(MemoryStore):
 
     between: Callable[[], object] = staticmethod(lambda: None)
 
-    def list_files(self, under: str = "") -> list[Entry]:
+    def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
         first = [entry for entry in super().list_files(under) if entry.path.startswith("_")]
         happen, self.between = self.between, lambda: None
         happen()
