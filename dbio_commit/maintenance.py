@@ -180,8 +180,8 @@ def _warn_of_late_writers(store: Store, before: Sequence[Entry]) -> None:
     late = sorted(e.path for e in store.list_files() if e.path not in known and _is_late(e.path))
     if late:
         raise StoreError(
-            f"{store.url} is a table now, but {len(late)} files or markers, first {late[0]}, came in that moment by the "
-            "rules that held before: what they add or remove is not in the table; write it again"
+            f"{store.url} is a table now, but {len(late)} files or markers, first {late[0]}, came in that moment by "
+            "the rules that held before: what they add or remove is not in the table; write it again"
         )
 
 

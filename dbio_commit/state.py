@@ -145,6 +145,8 @@ class Log:
     committed: Mapping[str, Entry] = field(default_factory=dict)
     checkpoints: Mapping[int, Entry] = field(default_factory=dict)
     turns: Mapping[int, Entry] = field(default_factory=dict)
+    queues: Mapping[str, Entry] = field(default_factory=dict)
+    """DBIO's vacuum markers."""
 
     @property
     def pending(self) -> list[str]:
@@ -192,6 +194,7 @@ def parse_log(entries: Iterable[Entry]) -> Log:
         committed=found[Kind.COMMITTED],
         checkpoints={int(number): entry for number, entry in found[Kind.CHECKPOINT].items()},
         turns={int(number): entry for number, entry in found[Kind.TURN].items()},
+        queues=found[Kind.VACUUM],
     )
 
 

@@ -211,7 +211,7 @@ def checkpoint_to_purge_by(log: Log, horizons: Horizons) -> int:
 
 
 def purge(
-    log: Log, checkpoint: Checkpoint, commits: Iterable[Decided], horizons: Horizons, *, left: Iterable[Garbage]
+    log: Log, checkpoint: Checkpoint, commits: Sequence[Decided], horizons: Horizons, *, left: Iterable[Garbage]
 ) -> list[list[Garbage]]:
     """The markers that are needed no more, in steps: each is to be deleted before the next is begun.
 
@@ -239,17 +239,25 @@ def purge(
     turns: list[Garbage] = []
     if log.turns and log.turns[log.last_turn].modified < horizons.metadata:
         turns = [_marker(entry, Reason.TURN) for number, entry in sorted(log.turns.items()) if number < log.last_turn]
-    return [starts, decisions, older + turns]
+    # Of the time before the directory was adopted; the directory scope's vacuum would have needed them.
+    queues = [_marker(entry, Reason.QUEUED) for entry in log.queues.values() if entry.modified < horizons.metadata]
+    return [starts, decisions, older + turns + queues]
 
 
-def _needed_markers(commits: Iterable[Decided], left: Iterable[Garbage]) -> set[str]:
+def _needed_markers(commits: Sequence[Decided], left: Iterable[Garbage]) -> set[str]:
     """The tids whose markers tell that something which is still there is garbage.
 
     We know it from the checkpoint too, but DBIO's own readers, of an unpartitioned table, know the markers only.
     """
     paths = {it.path: it.tid for it in left if it.reason not in (Reason.UNTRACKED, Reason.FOREIGN)}
     needed = {tid for tid in paths.values() if tid}
-    return needed | {commit.tid for commit in commits if not paths.keys().isdisjoint(commit.marker.removed)}
+    for commit in commits:
+        if not paths.keys().isdisjoint(commit.marker.removed):
+            needed.add(commit.tid)
+            if commit.marker.dbio_commit and commit.marker.dbio_commit.operation == "adopt":
+                # It removed what the commits before it had hidden; what each of them hid, nobody remembers.
+                needed.update(it.tid for it in commits if not it.marker.added and not it.marker.removed)
+    return needed
 
 
 def _marker(entry: Entry, reason: Reason, tid: str | None = None) -> Garbage:

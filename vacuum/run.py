@@ -249,9 +249,10 @@ class _Run:
         gone |= self._delete(self._still_empty(markers))
         gone |= self._delete([marker for it in directories for marker in dbio.queued_markers(it, horizons, gone)])
         gone |= self._delete([queue for it in directories for queue in dbio.queues(it, horizons, gone)])
-        filled = {it.path for it in directories if self._put_queue(it.path, dbio.to_queue(it, horizons, gone))}
+        for it in directories:
+            self._put_queue(it.path, dbio.to_queue(it, horizons, gone))
         self._abort_unfinished()
-        self._remove_directories({path: contents for path, contents in tree.items() if path not in filled}, gone)
+        self._remove_directories(tree, gone)
         return None
 
     def _read_directories(self) -> tuple[dict[str, Contents], list[dbio.DbioDirectory]]:
@@ -285,23 +286,20 @@ class _Run:
 
     def _still_empty(self, markers: Sequence[Garbage]) -> list[Garbage]:
         """Without the commit markers that have got their content since they were listed."""
-        empty = [it.path for it in markers if it.reason is Reason.EMPTY_MARKER]
+        empty = [it.path for it in markers if it.reason is Reason.EMPTY_MARKER and not it.size]
         filled = {entry.path for entry in self._store.stat_many(empty) if entry and entry.size}
         return [it for it in markers if it.path not in filled]
 
-    def _put_queue(self, directory: str, markers: Sequence[str]) -> bool:
-        if not markers:
-            return False
+    def _put_queue(self, directory: str, markers: Sequence[str]) -> None:
         self._queued += [names.join(directory, name) for name in markers]
-        if self._dry_run:
-            return True
+        if self._dry_run or not markers:
+            return
         name = names.vacuum_queue(new_tid(self._clock))
         path = names.join(directory, name)
         try:
             self._store.put_if_absent(path, encode(CommitMarker(added=[], removed=[*markers, name])))
         except StoreError as error:
             self._failed[path] = str(error)
-        return True
 
     # --- both -----------------------------------------------------------------------------------------------------
 

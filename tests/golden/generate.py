@@ -5,6 +5,7 @@ dbio_commit: names, markers and expectations are spelled out by hand from the pr
 the code. Every data file has one row, and its `id` is unlike all others of its table: ids tell which files were read.
 """
 
+import gzip
 import json
 import shutil
 import sys
@@ -133,6 +134,41 @@ class OurTable(Case):
     def abort(self, tid: str, *, start: bool = True) -> None:
         self.commit(tid, start=start, operation="abort")
 
+    # --- checkpoints: section 9 ---
+
+    def line(self, tid: str, **more: Any) -> dict[str, Any]:
+        """Of a commit whose marker is there, as a checkpoint tells it."""
+        path = f"_committed_{tid}"
+        marker = json.loads(self.objects[path])
+        ours = marker.get("dbio_commit", {})
+        schema = {"table_schema": 0} if ours.pop("schema", None) else {}
+        return {"tid": tid, "modified": self.modified[path], **schema, "marker": marker, **more}
+
+    def checkpoint(self, number: int, lines: Sequence[Mapping[str, Any]], **header: Any) -> None:
+        columns = {"type": "struct", "fields": [column(name) for name in ("id", "name", *self.by)]}
+        first = {
+            "version": 1,
+            "number": number,
+            "created": (BEGAN + timedelta(days=1)).isoformat(),
+            "commits": len(lines),
+            "apps": {},
+            "schemas": [columns],
+            "table_schema": 0,
+            "schema_turn": 0,
+            **header,
+        }
+        self.put(checkpoint(number), packed([first, *lines]))
+
+    def purge(self, *tids: str) -> None:
+        for tid in tids:
+            for path in (f"_started_{tid}", f"_committed_{tid}"):
+                del self.objects[path]
+                self.modified.pop(path, None)
+
+    def vacuum(self, *files: str) -> None:
+        for file in files:
+            del self.objects[file]
+
 
 def join(directory: str, name: str) -> str:
     return f"{directory}/{name}" if directory else name
@@ -161,6 +197,30 @@ def descriptor(by: Sequence[str] = (), *, version: int = 1) -> dict[str, Any]:
         "partition_columns": list(by),
         "properties": {},
     }
+
+
+def checkpoint(number: int) -> str:
+    return f"_checkpoint_{number:020d}"
+
+
+def packed(lines: Iterable[Mapping[str, Any]]) -> bytes:
+    return gzip.compress(b"".join(json.dumps(line).encode() + b"\n" for line in lines), mtime=0)
+
+
+def without(line: Mapping[str, Any], *gone: str) -> dict[str, Any]:
+    """The line less these added or removed files, which are removed and vacuumed."""
+    marker = json.loads(json.dumps(line["marker"]))
+    kept = [i for i, path in enumerate(marker["added"]) if path not in gone]
+    added, removed = [marker["added"][i] for i in kept], [path for path in marker["removed"] if path not in gone]
+    if files := marker.get("dbio_commit", {}).get("files"):
+        files["size"] = [files["size"][i] for i in kept]
+        files["rows"] = [files["rows"][i] for i in kept]
+        files["partition"] = {name: [values[i] for i in kept] for name, values in files["partition"].items()}
+    forgotten = {
+        "forgotten_added": len(marker["added"]) - len(added),
+        "forgotten_removed": len(marker["removed"]) - len(removed),
+    }
+    return {**line, **forgotten, "marker": {**marker, "added": added, "removed": removed}}
 
 
 def parquet(number: int) -> bytes:
@@ -756,11 +816,18 @@ def broken_table() -> Iterable[Case]:
 
 
 def later_versions() -> Iterable[Case]:
-    t = OurTable("checkpoint", "A table with checkpoints: this version refuses, for it cannot know what they cover.")
-    t.commit(P, [t.data(P)])
-    t.put(f"_checkpoint_{Q}", b"\x1f\x8b")
-    t.refused("UnsupportedTableError")
-    t.refused("UnsupportedTableError", ignore_corrupt_markers=True)
+    t = OurTable("checkpoint", "What a checkpoint covers, and a commit since; the markers are all there still.")
+    old, new, since = t.data(P), t.data(Q), t.data(R)
+    t.commit(P, [old])
+    t.commit(Q, [new], [old], operation="overwrite", turn=1)
+    t.put(f"_serial_{1:020d}", {"tid": Q})
+    t.checkpoint(1, [t.line(P), t.line(Q)])
+    t.commit(R, [since])
+    t.put(f"_checkpoint_{Q}", b"of the draft, which had a tid there")
+    t.sees(new, since)
+    t.sees(new, as_of=Q)
+    t.sees(old, as_of=P)
+    t.sees(new, since, without_descriptor=True)
     yield t
 
     t = OurTable("later-version", "A descriptor of version 2.")
@@ -820,6 +887,211 @@ def table_scope_at_once() -> Iterable[Case]:
     yield t
 
 
+# --- checkpoints: PROTOCOL.md section 9 ---------------------------------------------------------------------------
+
+
+def purged() -> Iterable[Case]:
+    t = OurTable("checkpoint-purged", "The covered markers are purged, an abort's too; another commit, one pending.")
+    old, new, since = t.data(P), t.data(Q), t.data(R)
+    t.commit(P, [old])
+    t.commit(Q, [new], [old], operation="overwrite", turn=1)
+    t.put(f"_serial_{2:020d}", {"tid": Q})
+    aborted = our_tid(5)
+    t.abort(aborted)
+    t.checkpoint(1, [t.line(P), t.line(Q), t.line(aborted)])
+    t.purge(P, Q, aborted)
+    t.commit(R, [since])
+    t.data(S)
+    t.start(S)
+    t.sees(new, since)
+    t.sees(old, as_of=P)
+    t.sees(new, as_of=Q)
+    t.sees(old, as_of="2025-03-01T00:00:59Z")
+    t.sees(new, since, old, without_descriptor=True)  # until vacuum has deleted the old one
+    yield t
+
+    t = OurTable(
+        "checkpoint-partitioned", "Null, escaped and other values; a partition is replaced since.", by=["day", "kind"]
+    )
+    places = [f"day=2025-03-01/kind={NULL}", "day=2025-03-01/kind=a%2Fb%3Ac", f"day={NULL}/kind=100%25 é"]
+    files = [t.data(P, place) for place in places]
+    t.commit(P, files)
+    t.checkpoint(1, [t.line(P)])
+    t.purge(P)
+    replacing = t.data(Q, places[1])
+    t.put(f"_serial_{1:020d}", {"tid": Q})
+    t.commit(Q, [replacing], [files[1]], operation="replace_partitions", turn=1)
+    t.sees(files[0], replacing, files[2])
+    t.sees(*files, as_of=P)
+    yield t
+
+
+def which_checkpoint() -> Iterable[Case]:
+    t = OurTable("checkpoint-stale", "Only the highest number counts; a late vacuum wrote the lower one.")
+    old, kept, new = t.data(P), t.data(P, task=1), t.data(Q)
+    t.commit(P, [old, kept])
+    t.commit(Q, [new], [old], operation="rewrite", turn=1)
+    t.put(f"_serial_{1:020d}", {"tid": Q})
+    t.checkpoint(9, [t.line(P)])
+    t.checkpoint(10, [t.line(P), t.line(Q)])
+    t.purge(P, Q)
+    t.vacuum(old)
+    t.sees(kept, new)
+    t.sees(kept, new, without_descriptor=True)
+    yield t
+
+    t = OurTable("checkpoint-late-marker", "A covered marker that turns up again is not read, whatever it says.")
+    seen = t.data(P)
+    t.commit(P, [seen])
+    t.checkpoint(1, [t.line(P)])
+    t.mark(f"_committed_{P}", b"no JSON")
+    t.commit(Q, [], [])
+    t.sees(seen)
+    t.sees(seen, as_of=P)
+    yield t
+
+
+def condensed() -> Iterable[Case]:
+    t = OurTable("checkpoint-condensed", "Vacuum has deleted what was removed: the past is told since then.")
+    first, second, third, fourth = t.data(P), t.data(Q), t.data(Q, task=1), t.data(R)
+    t.commit(P, [first])  # 00:00; nothing is left of it, and it is forgotten
+    t.commit(Q, [second, third], [first], operation="rewrite", turn=1)  # 00:01
+    t.commit(R, [fourth], [third], operation="rewrite", turn=2)  # 00:02; its file is still there
+    t.put(f"_serial_{2:020d}", {"tid": R})
+    lines = [without(t.line(Q), first), t.line(R)]
+    t.checkpoint(1, lines, known_since=t.modified[f"_committed_{Q}"])
+    t.purge(P, Q, R)
+    t.vacuum(first)
+    late = t.data(S)
+    t.commit(S, [late])
+    t.sees(second, fourth, late)
+    t.sees(second, fourth, as_of=R)
+    t.sees(second, third, as_of=Q)
+    t.sees(second, third, as_of="2025-03-01T00:01:59Z")
+    t.refused("InvalidInputError", as_of="2025-03-01T00:00:59Z")
+    t.refused("InvalidInputError", as_of=P)
+    yield t
+
+    t = OurTable("checkpoint-condensed-twice", "The state of the second 00:01 is incomplete, and so refused by tid.")
+    first, second = t.data(P), t.data(P, task=1)
+    t.commit(P, [first, second])
+    t.commit(Q, [], [first], operation="rewrite", turn=1)
+    t.modified[f"_committed_{Q}"] = t.modified[f"_committed_{P}"]
+    t.put(f"_serial_{1:020d}", {"tid": Q})
+    lines = [without(t.line(P), first), without(t.line(Q), first)]
+    t.checkpoint(4, lines, known_since=t.modified[f"_committed_{Q}"])
+    t.purge(P, Q)
+    t.vacuum(first)
+    t.sees(second)
+    t.sees(second, as_of=Q)
+    t.refused("InvalidInputError", as_of=P)
+    yield t
+
+
+def adopted() -> Iterable[Case]:
+    t = OurTable(
+        "adopted", "A directory of DBIO that was made a table: its markers decide nothing any more.", by=["day"]
+    )
+    one, two = "day=1", "day=2"
+    old, kept, copied = t.data(A, one), t.data(A, two), t.file(f"{two}/copied.parquet")
+    Case.commit(t, A, [old, kept])
+    new = t.data(B, one)
+    failed = t.data(B, one, attempt=8)
+    Case.commit(t, B, [new], [old])
+    visible = [new, kept, copied]
+    t.checkpoint(1, [adoption(t, P, visible, [old, failed])], schemas=[], table_schema=None, known_since=ADOPTED)
+    late = t.data(C, two)
+    Case.commit(t, C, [late], [kept])
+    t.sees(*visible)
+    t.sees(*visible, as_of=P)
+    t.refused("InvalidInputError", as_of=A)
+    t.refused("InvalidInputError", as_of="2025-03-01T00:00:30Z")
+    t.sees(new, copied, late, by=["day"], without_descriptor=True)
+    yield t
+
+    t = OurTable("adopted-flat", "At the root, markers from before are covered, and those since count.")
+    old, new, copied = t.data(A), t.data(B), t.file("copied.parquet")
+    Case.commit(t, A, [old])
+    Case.commit(t, B, [new], [old])
+    covered = [{"tid": tid, "modified": BEGAN.isoformat(), "marker": {"added": [], "removed": []}} for tid in (A, B)]
+    lines = [*covered, adoption(t, P, [new, copied], [old])]
+    t.checkpoint(1, lines, schemas=[], table_schema=None, known_since=ADOPTED)
+    late = t.data(C)
+    Case.commit(t, C, [late], [copied])
+    ours = t.data(Q)
+    t.commit(Q, [ours])
+    t.modified |= {path: later(minutes) for minutes, path in enumerate((f"_committed_{C}", f"_committed_{Q}"))}
+    t.sees(new, late, ours)
+    t.sees(new, copied, as_of=P)
+    t.sees(new, late, as_of=C)
+    t.refused("InvalidInputError", as_of=A)
+    t.refused("InvalidInputError", as_of=B)
+    t.sees(new, late, ours, without_descriptor=True)
+    yield t
+
+
+ADOPTED = (BEGAN + timedelta(hours=1)).isoformat()
+
+
+def later(minutes: int) -> str:
+    return (BEGAN + timedelta(hours=2, minutes=minutes)).isoformat()
+
+
+def adoption(t: OurTable, tid: str, visible: Sequence[str], hidden: Sequence[str]) -> dict[str, Any]:
+    info = {
+        "version": 1,
+        "operation": "adopt",
+        "commit_id": f"commit-of-{tid}",
+        "timestamp": ADOPTED,
+        "files": {
+            "size": [len(parquet(t.ids[path])) for path in visible],
+            "rows": [None] * len(visible),
+            "partition": {name: [value_of(name, path) for path in visible] for name in t.by},
+        },
+    }
+    marker = {"added": list(visible), "removed": list(hidden), "dbio_commit": info}
+    return {"tid": tid, "modified": ADOPTED, "marker": marker}
+
+
+def broken_checkpoints() -> Iterable[Case]:
+    good = packed([{"version": 1}])
+    for name, about, body in (
+        ("corrupt", "No gzip: what it covers is told nowhere else, so it cannot be ignored.", b"no gzip"),
+        ("cut-off", "It breaks off.", good[:-4]),
+        ("later-version", "Of version 2.", packed([{"version": 2, "rows": "somewhere else"}])),
+    ):
+        t = OurTable(f"checkpoint-{name}", about)
+        t.commit(P, [t.data(P)])
+        t.put(checkpoint(1), body)
+        error = "UnsupportedTableError" if name == "later-version" else "CorruptMarkerError"
+        t.refused(error)
+        t.refused(error, ignore_corrupt_markers=True)
+        yield t
+
+    t = OurTable("checkpoint-hostile", "A checkpoint that adds a file outside the table.")
+    t.commit(P, [t.data(P)])
+    outside = t.line(P)
+    outside["marker"]["added"] = ["../outside.parquet"]
+    t.checkpoint(1, [outside])
+    t.refused("CorruptMarkerError")
+    t.refused("CorruptMarkerError", ignore_corrupt_markers=True)
+    yield t
+
+    t = OurTable("checkpoint-renamed", "A checkpoint that says that it is another one.")
+    t.commit(P, [t.data(P)])
+    t.checkpoint(1, [t.line(P)], number=2)
+    t.refused("CorruptMarkerError")
+    yield t
+
+    t = Case("checkpoint-without-descriptor", "Left by an adoption that was killed: there is no table of ours yet.")
+    one, two = t.file("a.parquet"), t.file("b.parquet")
+    line = {"tid": P, "modified": ADOPTED, "marker": {"added": [one], "removed": []}}
+    header = {"version": 1, "number": 1, "created": ADOPTED, "commits": 1, "apps": {}, "schemas": [], "schema_turn": 0}
+    t.put(checkpoint(1), packed([header, line]))
+    t.sees(one, two)
+    yield t
+
+
 DIRECTORY_SCOPE = [
     no_markers,
     commits,
@@ -846,6 +1118,11 @@ TABLE_SCOPE = [
     later_versions,
     hostile_additions,
     table_scope_at_once,
+    purged,
+    which_checkpoint,
+    condensed,
+    adopted,
+    broken_checkpoints,
 ]
 
 

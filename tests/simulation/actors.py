@@ -1,8 +1,13 @@
-"""Who acts in the simulation, with the package's own code: jobs that write, late tasks, readers, vacuum, operators."""
+"""Who acts in the simulation, with the package's own code: jobs that write, late tasks, readers, vacuum, operators.
 
-from collections.abc import Callable
+Those who write by DBIO's rules alone have code of their own, since the package has none for it.
+"""
+
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from dbio_commit import names
 from dbio_commit.errors import (
@@ -10,31 +15,34 @@ from dbio_commit.errors import (
     CommitStateUnknownError,
     DbioError,
     InvalidInputError,
+    TableExistsError,
     TableNotFoundError,
     TransactionAbortedError,
 )
 from dbio_commit.markers import Operation
+from dbio_commit.names import Partition
+from dbio_commit.snapshot import Scope, Snapshot
 from dbio_commit.table import Table
 from dbio_commit.transaction import Transaction
 from vacuum.report import VacuumOptions
 from vacuum.run import vacuum_table
 
+from .directories import DirectoryModel
 from .model import Model
-from .world import Actor, World
+from .world import DAY_S, HOUR_S, Actor, Violation, World
 
 COLUMN = "p"
-SCHEMA = {"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]}
+OPERATIONS: Sequence[Operation] = ("append", "append", "overwrite", "replace_partitions", "rewrite")
+NAPS_S = (0.1, 1900.0, 10 * HOUR_S, 3 * DAY_S, 20 * DAY_S)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Stage:
     """What the actors of one run share."""
 
-    model: Model
+    model: Model | DirectoryModel
     partitioned: bool
     retention_hours: float
-    promised: timedelta
-    """How long a reader's files stay, whatever the clocks say."""
     failed: list[str] = field(default_factory=list)
     """Tids of which a writer was told that nothing was committed."""
 
@@ -46,68 +54,124 @@ def table_of(world: World, actor: Actor) -> Table:
     return Table.over(world.store, actor.clock)
 
 
-def writer(stage: Stage, *, transactions: int) -> Act:
-    """A job: some transactions, retried as their errors say."""
+# --- jobs ---------------------------------------------------------------------------------------------------------
+
+
+def writer(stage: Stage, *, transactions: int, operations: Sequence[Operation] = OPERATIONS, apps: float = 0.2) -> Act:
+    """Jobs of one kind and another, one after the other."""
 
     def act(world: World, actor: Actor) -> None:
         for number in range(transactions):
-            operation: Operation = world.random.choice(
-                ("append", "append", "overwrite", "replace_partitions", "rewrite")
-            )
             app = (f"app{world.random.randint(0, 1)}", world.random.randint(0, 4))
-            _write(stage, world, actor, operation, app if world.random.random() < 0.3 else None)
+            Job(stage, world, actor).run(
+                world.random.choice(operations),
+                app=app if world.random.random() < apps else None,
+                must_create=world.random.random() < 0.05,
+            )
             if number + 1 < transactions and world.random.random() < 0.5:
-                actor.clock.sleep(world.random.choice((0.1, 60.0, 7200.0, 86400.0)))
+                actor.clock.sleep(world.random.choice((0.1, 60.0, 7200.0, DAY_S)))
 
     return act
 
 
-def _write(stage: Stage, world: World, actor: Actor, operation: Operation, app: tuple[str, int] | None) -> None:
-    table = table_of(world, actor)
-    try:
-        transaction = table.begin(operation, [COLUMN] if stage.partitioned else [], app=app)
-    except DbioError as error:
-        world.note(actor.name, f"cannot begin: {type(error).__name__}")
-        return
-    world.note(actor.name, f"begins {operation} {transaction.tid} {app or ''}")
-    try:
-        with transaction:
-            for _ in range(world.random.randint(1, 2)):
-                _write_file(stage, world, transaction)
-            if operation == "rewrite":
-                _choose_removed(world, table, transaction)
-            if world.random.random() < 0.2:
-                world.spawn(f"{actor.name}-late", late_task(stage, transaction), after_s=world.random.choice((1, 4000)))
-            if world.random.random() < 0.1:
-                transaction.abort()
-                stage.failed.append(transaction.tid)
-                return
-            commit = transaction.commit(SCHEMA if world.random.random() < 0.3 else None)
-    except (CommitConflictError, TransactionAbortedError) as error:
-        world.note(actor.name, f"{transaction.tid}: {type(error).__name__}")
-        stage.failed.append(transaction.tid)
-    except CommitStateUnknownError:
-        world.note(actor.name, f"{transaction.tid}: outcome unknown")
-    except DbioError as error:
-        world.note(actor.name, f"{transaction.tid}: {type(error).__name__}: {error}")
-    else:
-        if commit.skipped:
-            stage.failed.append(transaction.tid)
-        else:
-            stage.model.check_committed(transaction.tid)
-        world.note(actor.name, f"{transaction.tid}: {'skipped' if commit.skipped else 'committed'}")
+def scheduled_job(stage: Stage, *, versions: int, naps_s: Sequence[float] = (0.1, 60.0, DAY_S)) -> Act:
+    """A job that runs under one application id, each version until it is told that it is done."""
+
+    def act(world: World, actor: Actor) -> None:
+        for version in range(versions):
+            for _ in range(5):
+                if Job(stage, world, actor).run("append", app=("nightly", version)) in ("committed", "skipped"):
+                    break
+                actor.clock.sleep(world.random.choice((0.1, 60.0)))
+            actor.clock.sleep(world.random.choice(naps_s))
+
+    return act
 
 
-def _write_file(stage: Stage, world: World, transaction: Transaction) -> None:
-    partition = {COLUMN: str(world.random.randint(0, 2))} if stage.partitioned else {}
-    url = transaction.new_file(partition=partition)
-    with world.store.open_write(url.removeprefix(world.store.url + "/")) as stream:
-        stream.write(b"rows")
+class Job:
+    """One transaction, from begin to its end; the model hears what the writer is told."""
 
+    def __init__(self, stage: Stage, world: World, actor: Actor) -> None:
+        self._stage, self._world, self._actor, self._chance = stage, world, actor, world.random
+        self._table = table_of(world, actor)
 
-def _choose_removed(world: World, table: Table, transaction: Transaction) -> None:
-    live = [file.path for file in table.snapshot().files]
-    transaction.remove(world.random.sample(live, min(len(live), world.random.randint(0, 2))))
+    def run(self, operation: Operation, *, app: tuple[str, int] | None = None, must_create: bool = False) -> str:
+        columns = [COLUMN] if self._stage.partitioned else []
+        try:
+            transaction = self._table.begin(operation, columns, app=app, must_create=must_create)
+        except DbioError as error:
+            self._world.note(self._actor.name, f"cannot begin: {type(error).__name__}")
+            return "failed"
+        self._world.note(self._actor.name, f"begins {operation} {transaction.tid} {app or ''}")
+        try:
+            with transaction:
+                self._write(transaction)
+                return self._end(transaction, app=app, must_create=must_create)
+        except (CommitConflictError, TransactionAbortedError, TableExistsError) as error:
+            self._stage.failed.append(transaction.tid)
+            return self._told(transaction, error)
+        except DbioError as error:
+            return self._told(transaction, error)
+
+    def _write(self, transaction: Transaction) -> None:
+        chance = self._chance
+        for _ in range(chance.randint(1, 2)):
+            url = transaction.new_file(partition=self._partition())
+            with self._world.store.open_write(url.removeprefix(self._world.store.url + "/")) as stream:
+                stream.write(b"rows")
+        if transaction.terms.operation == "rewrite":
+            live = [file.path for file in self._table.snapshot().files]
+            transaction.remove(chance.sample(live, min(len(live), chance.randint(0, 2))))
+        if transaction.terms.operation == "replace_partitions" and self._stage.partitioned and chance.random() < 0.3:
+            partition = self._partition()
+            transaction.replace_partition(partition)
+            if isinstance(self._stage.model, Model):
+                self._stage.model.replaced[transaction.tid] = frozenset([names.format_partition(partition)])
+        if chance.random() < 0.15:
+            after_s = chance.choice((1.0, 300.0, 4000.0) if transaction.terms.scope is Scope.TABLE else (1.0, 300.0))
+            self._world.spawn(f"{self._actor.name}-late", late_task(self._stage, transaction), after_s=after_s)
+
+    def _end(self, transaction: Transaction, *, app: tuple[str, int] | None, must_create: bool) -> str:
+        model = self._stage.model
+        if self._chance.random() < 0.07:
+            transaction.abort()
+            self._stage.failed.append(transaction.tid)
+            return "failed"
+        commit = transaction.commit(self._schema(transaction))
+        self._world.note(self._actor.name, f"{transaction.tid}: {'skipped' if commit.skipped else 'committed'}")
+        if isinstance(model, DirectoryModel):
+            model.check_committed(transaction.tid, commit.added, commit.removed)
+            return "committed"
+        if commit.skipped and app:
+            self._stage.failed.append(transaction.tid)
+            model.check_skipped(app)
+            self._world.happened("a version that was committed already was skipped")
+            return "skipped"
+        model.check_committed(transaction.tid)
+        if must_create:
+            model.check_first(transaction.tid)
+            self._world.happened("a commit was to be the first, and was")
+        return "committed"
+
+    def _told(self, transaction: Transaction, error: DbioError) -> str:
+        self._world.note(self._actor.name, f"{transaction.tid}: {type(error).__name__}: {error}")
+        if "days ago" in str(error):
+            self._world.happened("a transaction was too old to commit")
+        elif not isinstance(error, InvalidInputError):
+            self._world.happened(f"a writer got {type(error).__name__}")
+        return "failed"
+
+    def _partition(self) -> Partition:
+        return {COLUMN: str(self._chance.randint(0, 2))} if self._stage.partitioned else {}
+
+    def _schema(self, transaction: Transaction) -> dict[str, Any] | None:
+        if self._chance.random() < 0.6 or transaction.terms.scope is Scope.DIRECTORY:
+            return None
+        columns = {self._chance.choice("abcd")}
+        if transaction.terms.operation != "overwrite":
+            columns |= {column["name"] for column in (transaction.terms.schema.json or {"fields": []})["fields"]}
+        fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in sorted(columns)]
+        return {"type": "struct", "fields": fields}
 
 
 def late_task(stage: Stage, transaction: Transaction) -> Act:
@@ -119,10 +183,15 @@ def late_task(stage: Stage, transaction: Transaction) -> Act:
             suffix=".parquet",
         )  # fmt: skip
         directory = f"{COLUMN}={world.random.randint(0, 2)}" if stage.partitioned else ""
+        if transaction.terms.scope is Scope.DIRECTORY:
+            world.store.put_if_absent(names.join(directory, names.started(transaction.tid)), b"")
         with world.store.open_write(names.join(directory, name)) as stream:
             stream.write(b"rows")
 
-    return _tolerant(act)
+    return tolerant(act)
+
+
+# --- other tools --------------------------------------------------------------------------------------------------
 
 
 def stranger(stage: Stage) -> Act:
@@ -133,18 +202,69 @@ def stranger(stage: Stage) -> Act:
             actor.clock.sleep(0.5)
             if world.steps > 2000:
                 return
-        tid = str(world.random.randint(10**6, 10**9))
-        if not world.store.put_if_absent(names.started(tid), b""):
-            return
-        name = names.format_data_file(tid=tid, job="j", task=0, attempt=1, number=0, suffix=".parquet")
-        with world.store.open_write(name) as stream:
+        _write_as_dbio(world, world.random.choice([[""], ["", ""]]), removed={})
+
+    return tolerant(act)
+
+
+def dbio_writer(stage: Stage, *, transactions: int) -> Act:
+    """A job of Databricks Runtime: markers in each directory, and nothing of ours."""
+
+    def act(world: World, actor: Actor) -> None:
+        chance = world.random
+        for _ in range(transactions):
+            directories = [f"{COLUMN}={chance.randint(0, 2)}" for _ in range(2)] if stage.partitioned else [""]
+            removed: dict[str, list[str]] = {}
+            if chance.random() < 0.3:
+                for file in _visible(table_of(world, actor)):
+                    directory, name = names.split(file)
+                    removed.setdefault(directory, []).append(name)
+            _write_as_dbio(world, directories, removed=removed)
+            actor.clock.sleep(chance.choice((0.1, 60.0, 2 * HOUR_S, DAY_S)))
+
+    return tolerant(act)
+
+
+def _visible(table: Table) -> list[str]:
+    try:
+        return [file.path for file in table.snapshot().files]
+    except TableNotFoundError:
+        return []
+
+
+def _write_as_dbio(world: World, directories: Sequence[str], *, removed: dict[str, list[str]]) -> None:
+    """A file in each of the directories, some left by failed attempts; then the markers, one by one."""
+    tid = str(world.random.randint(10**6, 10**9))
+    added: dict[str, list[str]] = {}
+    for number, directory in enumerate(directories):
+        world.store.put_if_absent(names.join(directory, names.started(tid)), b"")
+        name = names.format_data_file(tid=tid, job="j", task=number, attempt=1, number=0, suffix=".parquet")
+        with world.store.open_write(names.join(directory, name)) as stream:
             stream.write(b"rows")
-        world.store.put_if_absent(names.committed(tid), f'{{"added":["{name}"],"removed":[]}}'.encode())
+        if world.random.random() < 0.8:
+            added.setdefault(directory, []).append(name)
+    for directory in sorted({*directories, *removed}, key=lambda it: it not in directories):
+        body = json.dumps({"added": added.get(directory, []), "removed": removed.get(directory, [])})
+        world.store.put_if_absent(names.join(directory, names.committed(tid)), body.encode())
 
-    return _tolerant(act)
+
+def plain_writer(stage: Stage) -> Act:
+    """A tool that knows of no transactions."""
+
+    def act(world: World, actor: Actor) -> None:
+        for number in range(2):
+            directory = f"{COLUMN}={world.random.randint(0, 2)}" if stage.partitioned else ""
+            with world.store.open_write(names.join(directory, f"{actor.name}-{number}.parquet")) as stream:
+                stream.write(b"rows")
+            actor.clock.sleep(world.random.choice((0.1, 60.0, DAY_S)))
+
+    return tolerant(act)
 
 
-def reader(stage: Stage, *, reads: int) -> Act:
+# --- readers ------------------------------------------------------------------------------------------------------
+
+
+def reader(stage: Stage, *, reads: int, naps_s: Sequence[float] = (0.05, 30.0, HOUR_S, 20 * HOUR_S)) -> Act:
     def act(world: World, actor: Actor) -> None:
         table = table_of(world, actor)
         for _ in range(reads):
@@ -156,27 +276,43 @@ def reader(stage: Stage, *, reads: int) -> Act:
                 continue
             stage.model.check_read(snapshot, since=since)
             world.note(actor.name, f"sees {len(snapshot.files)} files")
-            past = at - timedelta(seconds=world.random.choice((2, 100, 10_000, 200_000)))
-            if world.random.random() < 0.5:
-                try:
-                    stage.model.check_past(table.snapshot(past), past)
-                except InvalidInputError:
-                    world.note(actor.name, f"cannot see {past} any more")
-            actor.clock.sleep(world.random.choice((0.05, 30.0, 3600.0, 20 * 3600.0)))
-            stage.model.check_pinned(snapshot, age=world.now - at, promised=stage.promised)
+            if isinstance(stage.model, Model) and world.random.random() < 0.5:
+                _travel(world, actor, table, stage.model, snapshot)
+            actor.clock.sleep(world.random.choice(naps_s))
+            stage.model.check_pinned(snapshot, age=world.now - at)
 
-    return _tolerant(act)
+    return tolerant(act)
 
 
-def vacuumer(stage: Stage, *, runs: int) -> Act:
+def _travel(world: World, actor: Actor, table: Table, model: Model, snapshot: Snapshot) -> None:
+    """Reads the state as of a time, or as of a commit; of commits within the same second only the code knows which."""
+    past = world.now - timedelta(seconds=world.random.choice((2, 100, 10_000, 200_000)))
+    as_of: Any = past
+    if snapshot.tids and not world.risks.whole_seconds and world.random.random() < 0.5:
+        as_of = world.random.choice(snapshot.tids)
+        past = next(commit.modified for commit in snapshot.commits if commit.tid == as_of)
+    try:
+        found = table.snapshot(as_of)
+    except InvalidInputError:
+        world.note(actor.name, f"cannot see {past} any more")
+        world.happened("a state was past telling")
+    else:
+        model.check_past(found, past)
+
+
+# --- vacuum and operators -----------------------------------------------------------------------------------------
+
+
+def vacuumer(stage: Stage, *, runs: int, naps_s: Sequence[float] = NAPS_S) -> Act:
     def act(world: World, actor: Actor) -> None:
         for _ in range(runs):
-            actor.clock.sleep(world.random.choice((0.1, 1900.0, 10 * 3600.0, 3 * 86400.0, 20 * 86400.0)))
+            actor.clock.sleep(world.random.choice(naps_s))
             options = VacuumOptions(
                 retention_hours=stage.retention_hours, checkpoint_after=world.random.choice((0, 1, 3))
             )
+            is_dry = world.random.random() < 0.1
             try:
-                report = vacuum_table(table_of(world, actor), options, dry_run=world.random.random() < 0.1)
+                report = vacuum_table(table_of(world, actor), options, dry_run=is_dry)
             except TableNotFoundError:
                 continue
             except DbioError as error:
@@ -185,28 +321,40 @@ def vacuumer(stage: Stage, *, runs: int) -> Act:
             world.note(
                 actor.name,
                 f"vacuumed: {len(report.deleted)} deleted, {len(report.failed)} failed, {len(report.aborted)} aborted, "
-                f"checkpoint {report.checkpoint}",
+                f"checkpoint {report.checkpoint}{', all of it dry' if is_dry else ''}",
             )
+            for _ in [] if is_dry else report.aborted:
+                world.happened("vacuum aborted a transaction")
 
     return act
 
 
-def operator(stage: Stage) -> Act:
+def operator(stage: Stage, *, actions: int = 2) -> Act:
     """Somebody who runs `dbio abort` and `dbio checkpoint`."""
 
     def act(world: World, actor: Actor) -> None:
         table = table_of(world, actor)
-        for _ in range(2):
+        for _ in range(actions):
             actor.clock.sleep(world.random.choice((0.2, 5.0, 4000.0)))
-            if world.random.random() < 0.5:
+            if world.random.random() < 0.5 and isinstance(stage.model, Model):
                 table.checkpoint()
             elif pending := [it.tid for it in table.check().pending]:
                 table.abort(world.random.choice(pending))
+                world.happened("an operator aborted a transaction")
 
-    return _tolerant(act)
+    return tolerant(act)
 
 
-def clock_setter(stage: Stage, victims: list[Actor]) -> Act:
+def adopter(stage: Stage) -> Act:
+    """Somebody who makes a table of a directory."""
+
+    def act(world: World, actor: Actor) -> None:
+        table_of(world, actor).adopt()
+
+    return tolerant(act)
+
+
+def clock_setter(stage: Stage, victims: Sequence[Actor]) -> Act:
     """Somebody who sets the clocks of machines."""
 
     def act(world: World, actor: Actor) -> None:
@@ -215,17 +363,20 @@ def clock_setter(stage: Stage, victims: list[Actor]) -> Act:
             victim = world.random.choice(victims)
             limit_s = world.risks.skew.total_seconds()
             victim.clock.offset = timedelta(seconds=world.random.uniform(-limit_s, limit_s))
+            world.faults["clock set"] += 1
             world.note(victim.name, f"has its clock set to {victim.clock.offset} off")
 
     return act
 
 
-def _tolerant(act: Act) -> Act:
+def tolerant(act: Act) -> Act:
     """An actor that gives up when the store fails it, or when there is nothing to act on yet."""
 
     def tolerant(world: World, actor: Actor) -> None:
         try:
             act(world, actor)
+        except Violation:
+            raise
         except DbioError as error:
             world.note(actor.name, f"gives up: {type(error).__name__}: {error}")
 

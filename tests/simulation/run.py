@@ -1,16 +1,20 @@
 """One run of the simulation from a seed, and many: `python -m tests.simulation.run --seed N` prints one."""
 
+import logging
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from multiprocessing import get_context
 from time import monotonic
 from typing import Annotated
 
 import typer
 
 from dbio_commit import names
+from dbio_commit.errors import DbioError
 from dbio_commit.names import Kind
 from dbio_commit.table import Table
 from dbio_commit.transaction import _PROBED
@@ -19,8 +23,10 @@ from vacuum.run import vacuum_table
 
 from . import actors
 from .actors import Stage
+from .directories import DirectoryModel
 from .model import Model
-from .world import Risks, SimClock, Violation, World
+from .scenarios import SCENARIOS, Scenario, draw
+from .world import DAY_S, SimClock, Violation, World
 
 
 @dataclass
@@ -33,111 +39,164 @@ class Outcome:
     aborts: int = 0
     deletions: int = 0
     faults: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
 
-    def add(self, world: World, model: Model) -> None:
+    def add(self, world: World, *models: Model | DirectoryModel) -> None:
         self.runs += 1
         self.steps += world.steps
-        self.aborts += sum(decision.is_abort for decision in model.decided.values())
-        self.commits += sum(not decision.is_abort for decision in model.decided.values())
-        self.deletions += model.deletions
         self.faults += world.faults
+        self.events += world.events
+        for model in models:
+            self.deletions += model.deletions
+            if isinstance(model, Model):
+                self.aborts += sum(decision.is_abort for decision in model.decided.values())
+                self.commits += sum(not decision.is_abort for decision in model.decided.values())
+            else:
+                self.commits += len({tid for _, tid in model.decided})
+
+    def __iadd__(self, other: "Outcome") -> "Outcome":
+        for name in ("runs", "steps", "commits", "aborts", "deletions", "faults", "events"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        return self
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.runs} runs, {self.steps} steps, {self.commits} commits, {self.aborts} aborts, "
+            f"{self.deletions} deletions; no invariant was violated"
+        ]
+        for title, counts in (("faults", self.faults), ("events", self.events)):
+            lines += [f"{title}:", *(f"{count:10d}  {what}" for what, count in sorted(counts.items()))]
+        return "\n".join(lines)
 
 
-def simulate(seed: int, *, outcome: Outcome | None = None, trace: bool = False) -> World:
+def simulate(
+    seed: int, *, scenario: Scenario | None = None, outcome: Outcome | None = None, trace: bool = False
+) -> World:
     """Runs the world of a seed to its end, then vacuums until nothing is left to do. Raises Violation."""
     chance = random.Random(f"plan {seed}")
-    risks = choose_risks(chance)
+    scenario = scenario or draw(chance)
+    risks = scenario.risks(chance)
     world = World(seed, risks, trace=trace)
     _PROBED.add(world.store.identity)
-    model = world.watcher = Model(world)
-    skew = max(risks.skew, timedelta())
-    retention = chance.choice((1.0, 48.0)) if not skew else 60.0
-    stage = Stage(
-        model=model,
-        partitioned=chance.random() < 0.5,
-        retention_hours=retention,
-        promised=timedelta(hours=retention) - skew - timedelta(seconds=2),
-    )
+    retention_hours = chance.choice((1.0, 48.0, 60.0))
+    promised = timedelta(hours=retention_hours) - risks.skew - timedelta(seconds=2)
+    partitioned = chance.random() < 0.5
+    model: Model | DirectoryModel
+    if scenario.in_directories:
+        model = DirectoryModel(world, promised)
+    else:
+        model = Model(world, promised, is_dbio=not partitioned)
+    stage = Stage(model=model, partitioned=partitioned, retention_hours=retention_hours)
+    world.watcher = model
     try:
-        _people(world, stage, chance)
+        scenario.cast(world, stage, chance)
         world.run()
-        model.check_not_committed(stage.failed)
+        if isinstance(stage.model, DirectoryModel) and chance.random() < 0.5:
+            _adopt(world, stage, chance)
         _settle(world, stage)
-    except Violation as violation:
-        violation.add_note(f"seed {seed}, step {world.steps}: replay it with `make simulate SEED={seed}`")
+    except Exception as error:
+        violation = error if isinstance(error, Violation) else Violation(f"an error that nobody expects: {error!r}")
+        name = next((name for name, it in SCENARIOS.items() if it is scenario), "")
+        violation.add_note(f"seed {seed}, step {world.steps}, {name}: replay it with `make simulate SEED={seed}`")
         if world.trace is not None:
-            violation.add_note("\n".join(world.trace[-60:]))
-        raise
+            violation.add_note("\n".join(world.trace))
+        raise violation from error
+    finally:
+        _PROBED.discard(world.store.identity)
     if outcome is not None:
-        outcome.add(world, model)
+        outcome.add(world, *{id(it): it for it in (model, stage.model)}.values())
     return world
 
 
-def choose_risks(chance: random.Random) -> Risks:
-    rough = chance.random() < 0.7
-    return Risks(
-        stall=0.02 if chance.random() < 0.6 else 0,
-        kill=0.004 if chance.random() < 0.5 else 0,
-        lost_answer=0.02 if rough else 0,
-        not_applied=0.02 if rough else 0,
-        own_conflict=0.05 if rough else 0,
-        torn_listings=chance.random() < 0.8,
-        whole_seconds=chance.random() < 0.4,
-        skew=timedelta(days=1) if chance.random() < 0.3 else timedelta(),
-    )
-
-
-def _people(world: World, stage: Stage, chance: random.Random) -> None:
-    cast = [
-        world.spawn(f"writer{i}", actors.writer(stage, transactions=chance.randint(1, 3)))
-        for i in range(chance.randint(1, 4))
-    ]
-    cast += [world.spawn(f"vacuum{i}", actors.vacuumer(stage, runs=chance.randint(1, 4))) for i in range(chance.randint(0, 2))]
-    cast += [world.spawn(f"reader{i}", actors.reader(stage, reads=chance.randint(1, 4))) for i in range(chance.randint(1, 2))]
-    if chance.random() < 0.3:
-        cast.append(world.spawn("operator", actors.operator(stage)))
-    if not stage.partitioned and chance.random() < 0.3:
-        cast.append(world.spawn("stranger", actors.stranger(stage), after_s=1.0, immortal=True))
-    if world.risks.skew:
-        world.spawn("clocks", actors.clock_setter(stage, cast), immortal=True)
+def _adopt(world: World, stage: Stage, chance: random.Random) -> None:
+    """The directory is made a table while some read it and nobody writes; then writers of tables come."""
+    table = Table.over(world.store, SimClock(world))
+    live = stage.model.live
+    if not world.store.objects:
+        return
+    for tid in {it.tid for it in table.check().pending}:
+        table.abort(tid)
+    for i in range(2):
+        world.spawn(f"adopter{i}", actors.adopter(stage), after_s=chance.choice((0.1, 1.0)))
+        world.spawn(f"reader{i}", actors.reader(stage, reads=3, naps_s=(0.05, 0.5)))
+    world.run()
+    if names.DESCRIPTOR not in world.store.objects:
+        try:
+            table.adopt()
+        except DbioError as error:
+            if live:
+                raise Violation(f"nobody writes, and the directory cannot be adopted: {error!r}") from error
+            return
+    world.happened("a directory was adopted")
+    stage.model = world.watcher = Model(world, stage.model.promised, adopted=live)
+    SCENARIOS["mixed"].cast(world, stage, chance)
+    world.run()
 
 
 def _settle(world: World, stage: Stage) -> None:
     """When everybody has gone, vacuum leaves the live files and a short log, and nothing else."""
-    clock = SimClock(world, timedelta())
-    table = Table.over(world.store, clock)
-    if names.DESCRIPTOR not in world.store.objects:
+    table = Table.over(world.store, SimClock(world))
+    if not world.store.objects or (isinstance(stage.model, Model) and names.DESCRIPTOR not in world.store.objects):
         return
-    for _ in range(3):
-        world.time_s += 40 * 86400
+    for _ in range(4):
+        world.time_s += 40 * DAY_S
         report = vacuum_table(table, VacuumOptions(checkpoint_after=0))
         if report.failed:
             raise Violation(f"an undisturbed vacuum failed: {report.failed}")
-    world.time_s += 86400
-    if again := vacuum_table(table, VacuumOptions()).deleted:
-        raise Violation(f"vacuum did not finish at once: {again}")
-    data = {path for path in world.store.objects if not path.startswith("_")}
+        if not world.store.objects:
+            break
+    else:
+        world.time_s += DAY_S
+        if again := vacuum_table(table, VacuumOptions()).deleted:
+            raise Violation(f"vacuum did not finish at once: {again}")
+    data = {path for path in world.store.objects if names.is_data_file(path)}
     if data != stage.model.live:
         raise Violation(f"vacuum left {sorted(data - stage.model.live)}, and lost {sorted(stage.model.live - data)}")
-    allowed = (Kind.CHECKPOINT, Kind.TURN)
-    log = {path for path in world.store.objects if path.startswith("_") and path != names.DESCRIPTOR}
+    log = world.store.objects.keys() - data - {names.DESCRIPTOR}
+    if isinstance(stage.model, Model):  # of a directory that was adopted, those below stay, and mean nothing
+        log = {path for path in log if "/" not in path}
+    # TODO vacuum of an adopted table never takes the queues of the directory that it was.
+    allowed = (Kind.CHECKPOINT, Kind.TURN, Kind.VACUUM) if isinstance(stage.model, Model) else ()
     left = {path for path in log if (it := names.parse_log_name(path)) is None or it.kind not in allowed}
     if left or len(log) > 3:
         raise Violation(f"vacuum left the markers {sorted(log)}")
-    if not table.check().ok:
+    if world.store.objects and not table.check().ok:
         raise Violation("check finds something wrong")
+    if isinstance(stage.model, Model):
+        stage.model.check_not_committed(stage.failed)
 
 
-def seeds(first: int, runs: int) -> Iterator[int]:
-    return iter(range(first, first + runs))
+def simulate_all(seeds: Iterable[int]) -> Outcome:
+    outcome = Outcome()
+    for seed in seeds:
+        simulate(seed, outcome=outcome)
+    return outcome
+
+
+def in_processes(seeds: range, *, processes: int) -> Outcome:
+    """The same, on several cores. Raises the first Violation, with its seed."""
+    logging.disable(logging.WARNING)
+    parts = [seeds[start : start + 100] for start in range(0, len(seeds), 100)]
+    outcome = Outcome()
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_be_quiet) as pool:
+        for part in pool.map(simulate_all, parts):
+            outcome += part
+    return outcome
+
+
+def _be_quiet() -> None:
+    """The package warns of each failure that it is made to suffer."""
+    logging.disable(logging.WARNING)
 
 
 def main(
     seed: Annotated[int | None, typer.Option(help="Replay this one, and print what happens.")] = None,
     runs: Annotated[int, typer.Option(help="How many seeds.")] = 1000,
     first: Annotated[int, typer.Option(help="The first of them.")] = 0,
+    processes: Annotated[int, typer.Option(help="On how many cores.")] = 1,
 ) -> None:
     """Runs the protocol's simulation."""
+    _be_quiet()
     if seed is not None:
         try:
             world = simulate(seed, trace=True)
@@ -146,19 +205,14 @@ def main(
             raise typer.Exit(1) from None
         typer.echo("\n".join(world.trace or ()))
         return
-    outcome, began_s = Outcome(), monotonic()
-    for number in seeds(first, runs):
-        try:
-            simulate(number, outcome=outcome)
-        except Violation as violation:
-            typer.echo("\n".join([str(violation), *violation.__notes__]))
-            raise typer.Exit(1) from None
-    typer.echo(
-        f"{outcome.runs} runs, {outcome.steps} steps, {outcome.commits} commits, {outcome.aborts} aborts, "
-        f"{outcome.deletions} deletions, {monotonic() - began_s:.0f} s; no invariant was violated"
-    )
-    for fault, count in sorted(outcome.faults.items()):
-        typer.echo(f"  {count:8d} {fault}")
+    began_s = monotonic()
+    seeds = range(first, first + runs)
+    try:
+        outcome = simulate_all(seeds) if processes == 1 else in_processes(seeds, processes=processes)
+    except Violation as violation:
+        typer.echo("\n".join([str(violation), *violation.__notes__]))
+        raise typer.Exit(1) from None
+    typer.echo(f"{outcome}\nin {monotonic() - began_s:.0f} s")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet
@@ -245,6 +246,7 @@ class SimStore(MemoryStore):
 
     def __init__(self, world: World) -> None:
         super().__init__(Clock(), url="sim://table")
+        self.changes = 0
         self._world = world
 
     # --- calls ----------------------------------------------------------------------------------------------------
@@ -308,6 +310,7 @@ class SimStore(MemoryStore):
         return result
 
     def _changed(self, path: str) -> None:
+        self.changes += 1
         if path in self.objects:
             body = self.objects[path][0]
             now = self._world.now
@@ -346,11 +349,12 @@ class SimStore(MemoryStore):
         world = self._world
         if world.current() is None or not world.risks.torn_listings:
             return self._apply(operation, under, lambda: self._of(filter(wanted, self.objects)))
-        before = set(filter(wanted, self.objects))
-        in_order = world.random.random() < 0.5
-        pages = self._in_order if in_order else self._in_any_order
-        found = list(pages(operation, under, wanted))
-        if before != set(filter(wanted, self.objects)):
+        pages = self._in_order if world.random.random() < 0.5 else self._in_any_order
+        listing = pages(operation, under, wanted)
+        found = [*islice(listing, 1)]  # so the first page has come
+        changes = self.changes
+        found += listing
+        if changes != self.changes:
             world.faults["listing overtaken"] += 1
         return found
 

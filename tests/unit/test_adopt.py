@@ -31,6 +31,7 @@ from dbio_commit.errors import (
 )
 from dbio_commit.markers import Operation
 from dbio_commit.snapshot import Scope
+from dbio_commit.state import AsOf
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
@@ -53,11 +54,14 @@ def data(tid: str, attempt: int = 0) -> str:
 
 
 class Place(MemoryStore):
-    """A directory that others write to."""
+    """A directory that others write to. Without threads of its own, so that it is known who makes a call."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
         super().__init__(self.clock)
+
+    def get_many(self, paths: Sequence[str]) -> list[bytes]:
+        return [self.get(path) for path in paths]
 
     def write(self, *paths: str) -> None:
         for path in paths:
@@ -169,7 +173,8 @@ def test_an_adopted_table_is_written_to_like_any_other(make: Callable[[], Place]
     table.adopt()
     adopted = set(live(table))
     partition = dict.fromkeys(table.snapshot().partition_columns, "1")
-    tids, states = [], []
+    tids: list[str] = []
+    states: list[set[str]] = []
 
     def write(operation: Operation, removed: set[str]) -> None:
         place.clock.advance(timedelta(hours=1))
@@ -234,9 +239,11 @@ def test_states_before_the_adoption_are_refused_and_the_adoption_itself_is_told(
     place.clock.advance(timedelta(hours=1))
     with table.begin("overwrite") as transaction:
         stage(table, transaction, b"new", dict.fromkeys(before.partition_columns, "1"))
-    for as_of in (commit.tid, commit.timestamp, place.clock.now() - timedelta(microseconds=1)):
+    later: list[AsOf] = [commit.tid, commit.timestamp, place.clock.now() - timedelta(microseconds=1)]
+    for as_of in later:
         assert {file.path for file in table.snapshot(as_of=as_of).files} == adopted.keys()
-    for as_of in (*before.tids, commit.timestamp - timedelta(microseconds=1)):
+    earlier: list[AsOf] = [*before.tids, commit.timestamp - timedelta(microseconds=1)]
+    for as_of in earlier:
         with pytest.raises(InvalidInputError):
             table.snapshot(as_of=as_of)
 
@@ -355,29 +362,22 @@ def test_what_is_no_directory_of_parquet_is_refused(path: str, error: type[DbioE
 # --- others write meanwhile ---------------------------------------------------------------------------------------
 
 
-class unwatched:
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-
-    def __enter__(self) -> None:
-        self._steps = self._store.before, self._store.after
-        heal(self._store)
-
-    def __exit__(self, *_: object) -> None:
-        self._store.before, self._store.after = self._steps
-
-
 def interrupt(place: Place, *actions: tuple[int, Callable[[], object]]) -> None:
-    """Before its nth call to the store, the one at work is overtaken."""
+    """Before its nth call to the store, the one at work in this thread is overtaken."""
     calls = 0
+    thread, others, after = threading.current_thread(), place.before, place.after
 
     def before(operation: str, path: str) -> None:
         nonlocal calls
+        if threading.current_thread() is not thread:
+            return others(operation, path)
         call, calls = calls, calls + 1
         for at, action in actions:
             if at == call:
-                with unwatched(place):
-                    action()
+                place.before, place.after = others, lambda operation, path: None
+                action()
+                place.before, place.after = before, after
+        return None
 
     place.before = before
 
@@ -389,12 +389,19 @@ def calls_of_adopt(make: Callable[[], Place]) -> int:
     return len(calls)
 
 
-def try_adopt(place: Place) -> DbioError | None:
+def next_of(steps: list[partial[None]]) -> None:
+    steps.pop(0)()
+
+
+def try_adopt(place: Place, *, others: "Stepper | None" = None) -> DbioError | None:
+    """Others may go on when it has ended."""
     try:
         place.table().adopt()
     except DbioError as error:
         return error
     finally:
+        if others:
+            others.finish()
         heal(place)
     return None
 
@@ -413,7 +420,7 @@ def test_a_dbio_writer_at_any_moment_of_an_adoption_is_counted_or_told(directori
             place = make()
             old = live(place.table())
             steps = [partial(place.start, LATE, *directories), partial(place.commit, LATE, *directories)]
-            interrupt(place, (first, lambda s=steps: s.pop(0)()), (second, lambda s=steps: s.pop(0)()))
+            interrupt(place, (first, partial(next_of, steps)), (second, partial(next_of, steps)))
             error = try_adopt(place)
             for step in steps:  # where the adoption ended before
                 step()
@@ -443,7 +450,7 @@ def test_a_plain_file_that_comes_at_any_moment_of_an_adoption_is_counted_or_told
     for call in range(calls_of_adopt(make)):
         place = make()
         old = live(place.table())
-        interrupt(place, (call, lambda p=place: p.write(path)))
+        interrupt(place, (call, partial(place.write, path)))
         error = try_adopt(place)
         if is_table(place) and error:
             assert isinstance(error, StoreError)
@@ -464,7 +471,7 @@ def test_a_file_that_is_deleted_while_its_directory_is_adopted_is_refused_or_mis
     *_, comparison, _ = (i for i, (operation, _) in enumerate(calls) if operation == "list_files")
     for call in range(comparison + 1):
         place = plain()
-        interrupt(place, (call, lambda p=place: p.delete_many(["a.parquet"])))
+        interrupt(place, (call, partial(place.delete_many, ["a.parquet"])))
         error = try_adopt(place)
         assert is_table(place) == (error is None)
         assert live(place.table()) == {"b c é.parquet"}
@@ -526,13 +533,20 @@ def give_up(table: Table) -> None:
     transaction.abort()
 
 
-WORKS = {"append": append, "overwrite": overwrite, "replace": replace, "rewrite": rewrite, "give up": give_up}
+WORKS = {
+    "append": append,
+    "overwrite": overwrite,
+    "delete all": delete_all,
+    "replace": replace,
+    "rewrite": rewrite,
+    "give up": give_up,
+}
 
 
 class Stepper:
     """Work in a thread of its own, which makes calls to the store only as far as it is let."""
 
-    def __init__(self, place: Place, work: Callable[[Table], None]) -> None:
+    def __init__(self, place: Place, work: Callable[[Table], object]) -> None:
         self.error: DbioError | None = None
         self._left, self._changed = 0, threading.Condition()
         self._waiting = self._done = False
@@ -543,6 +557,8 @@ class Stepper:
 
     def advance(self, calls: int) -> None:
         with self._changed:
+            if not calls:
+                return
             self._left, self._waiting = calls, False
             self._changed.notify_all()
         self._settle()
@@ -565,7 +581,7 @@ class Stepper:
                 self._changed.wait_for(lambda: self._left > 0)
             self._left -= 1
 
-    def _run(self, place: Place, work: Callable[[Table], None]) -> None:
+    def _run(self, place: Place, work: Callable[[Table], object]) -> None:
         try:
             work(place.table())
         except DbioError as error:
@@ -575,22 +591,15 @@ class Stepper:
             self._changed.notify_all()
 
 
-class SerialPlace(Place):
-    """No threads of the store's own, so that who makes a call is known."""
-
-    def get_many(self, paths: Sequence[str]) -> list[bytes]:
-        return [self.get(path) for path in paths]
-
-
-def two_days() -> SerialPlace:
-    place = SerialPlace()
+def two_days() -> Place:
+    place = Place()
     place.start(FIRST, "day=1", "day=2")
     place.commit(FIRST, "day=1", "day=2")
     return place
 
 
 def interleavings(writer_calls: int, adopt_calls: int) -> Iterator[tuple[int, int, int]]:
-    """The writer makes `first` calls; the adoption some, the writer `second` more; the adoption ends, the writer too."""
+    """The writer makes `first` calls; the adoption some, the writer `second` more; then each goes on to its end."""
     for first in range(writer_calls + 1):
         yield first, adopt_calls, 0
         for paused in range(1, adopt_calls):
@@ -617,33 +626,8 @@ def check_writer_and_adoption(work: Callable[[Table], None]) -> set[str]:
         place = two_days()
         writer = Stepper(place, work)
         writer.advance(first)
-        step = writer._before
-
-        calls = 0
-
-        def interleave(
-            operation: str,
-            path: str,
-            writer: Stepper = writer,
-            paused: int = paused,
-            second: int = second,
-            step: Callable[[str, str], None] = step,
-        ) -> None:
-            nonlocal calls
-            if threading.current_thread() is threading.main_thread():
-                if calls == paused:
-                    writer.advance(second)
-                calls += 1
-            step(operation, path)
-
-        place.before = interleave
-        adopt_error: DbioError | None = None
-        try:
-            place.table().adopt()
-        except DbioError as error:
-            adopt_error = error
-        writer.finish()
-        heal(place)
+        interrupt(place, (paused, partial(writer.advance, second)))
+        adopt_error = try_adopt(place, others=writer)
         seen = contents(place.table())
         context = (first, paused, second, adopt_error, writer.error)
         if writer.error is None:
@@ -656,13 +640,221 @@ def check_writer_and_adoption(work: Callable[[Table], None]) -> set[str]:
     return outcomes
 
 
-@pytest.mark.parametrize("work", WORKS.values(), ids=WORKS)
-def test_a_writer_of_ours_that_began_by_the_old_rules_and_an_adoption_lose_nothing(
-    work: Callable[[Table], None],
-) -> None:
-    outcomes = check_writer_and_adoption(work)
-    print(outcomes)
+LATE_START = "Transaction._commit_directories: start markers of directories that only lose files come after the check"
+every_work = pytest.mark.parametrize(
+    "work",
+    [
+        pytest.param(work, id=name, marks=pytest.mark.xfail(reason=LATE_START, strict=True) if is_late else ())
+        for name, work in WORKS.items()
+        for is_late in [name in ("overwrite", "delete all")]
+    ],
+)
 
 
-def test_xx() -> None:
-    print(check_writer_and_adoption(delete_all))
+@every_work
+def test_a_writer_of_ours_and_an_adoption_that_overlap_lose_nothing(work: Callable[[Table], None]) -> None:
+    assert check_writer_and_adoption(work) >= {"NoneType / NoneType", "TransactionStateError / NoneType"} or (
+        work is delete_all
+    )
+
+
+@pytest.mark.parametrize("work", [append, overwrite, replace, rewrite, delete_all])
+def test_a_transaction_that_began_by_the_old_rules_says_that_it_is_a_table_now(work: Callable[[Table], None]) -> None:
+    place = two_days()
+    begin = place.table().begin
+
+    class Late(Table):
+        """Adopted as soon as a transaction has begun."""
+
+        def begin(self, operation: Operation = "append") -> Transaction:  # type: ignore[override]
+            transaction = begin(operation)
+            place.table().adopt()
+            return transaction
+
+    before = contents(place.table())
+    with pytest.raises(CommitConflictError, match="was made a table"):
+        work(Late.over(place, place.clock))
+    assert contents(place.table()) == before
+    work(place.table())
+    assert contents(place.table()) != before
+    assert place.table().check().ok
+
+
+# --- killed, and two at once --------------------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """SIGKILL: no handler runs to any effect."""
+
+
+def kill_at(place: Place, call: int, *, after: bool) -> None:
+    calls = 0
+
+    def step(operation: str, path: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > call:
+            raise Killed
+
+    if after:
+        place.after = step
+    else:
+        place.before = step
+
+
+@every_place
+@pytest.mark.parametrize("after", [False, True])
+def test_an_adoption_that_is_killed_at_any_call_leaves_a_directory_or_a_table(
+    make: Callable[[], Place], after: bool
+) -> None:  # I9
+    calls = calls_of_adopt(make)
+    scopes = []
+    for call in range(calls):
+        transaction_module._PROBED.clear()
+        place = make()
+        expected = visible(place.table())
+        kill_at(place, call, after=after)
+        with pytest.raises(Killed):
+            place.table().adopt()
+        heal(place)
+        assert visible(place.table()) == expected
+        scopes.append(place.table().snapshot().scope)
+        assert place.table().check().ok
+        if scopes[-1] is Scope.TABLE:
+            with pytest.raises(TableExistsError):
+                place.table().adopt()
+        else:
+            place.table().adopt()
+        assert visible(place.table()) == expected
+        assert place.table().snapshot().scope is Scope.TABLE
+        assert [commit.operation for commit in place.table().history()].count("adopt") == 1
+    assert scopes == sorted(scopes)  # a directory, and then a table
+
+
+def test_a_directory_that_changed_after_a_killed_adoption_is_adopted_as_it_is_now() -> None:
+    for call in range(calls_of_adopt(plain)):
+        place = plain()
+        kill_at(place, call, after=True)
+        with suppress(Killed):
+            place.table().adopt()
+        heal(place)
+        if is_table(place):
+            break
+        place.write("later.parquet")
+        place.delete_many(["a.parquet"])
+        place.table().adopt()
+        assert live(place.table()) == {"b c é.parquet", "later.parquet"}
+        assert place.table().check().ok
+    else:
+        pytest.fail("never became a table")
+
+
+@pytest.mark.xfail(reason="transaction.look: a checkpoint that was left behind counts in a new table", strict=True)
+def test_what_a_killed_adoption_left_is_not_taken_for_the_content_of_a_new_table() -> None:  # I1
+    """Its directory is emptied, and then written to by somebody who finds nothing there."""
+    place = plain()
+    kill_at(place, [path for _, path in calls_made(place)].index(CHECKPOINT), after=True)
+    with pytest.raises(Killed):
+        place.table().adopt()
+    heal(place)
+    place.delete_many([path for path in place.objects if path.endswith((".parquet", ".crc"))])
+    with pytest.raises(TableNotFoundError):
+        place.table().snapshot()
+    try:
+        with place.table().begin() as transaction:
+            new = stage(place.table(), transaction, b"new")
+    except InvalidInputError as error:
+        assert CHECKPOINT in str(error)  # noqa: PT017
+    else:
+        assert live(place.table()) == {new}
+
+
+def calls_made(place: Place) -> list[tuple[str, str]]:
+    """By an adoption, without any effect."""
+    before = dict(place.objects)
+    with calls_to(place) as calls:
+        place.table().adopt()
+    place.objects = before
+    return calls
+
+
+def someone_else_adopts(place: Place) -> None:
+    """And writes to the table at once."""
+    place.table().adopt()
+    with place.table().begin(app=("job", 7)) as transaction:
+        stage(place.table(), transaction, b"new", dict.fromkeys(transaction.terms.partition_columns, "1"))
+    with place.table().begin("rewrite") as transaction:
+        transaction.remove([min(live(place.table()))])
+
+
+def checkpoint_and_purge(place: Place) -> None:
+    place.table().checkpoint()
+    log = [path for path in place.objects if path.startswith(("_committed_", "_started_"))]
+    place.delete_many([path for path in log if "vacuum" not in path])
+    place.delete_many([path for path in sorted(place.objects) if path.startswith("_checkpoint_")][:-1])
+
+
+@every_place
+@pytest.mark.parametrize("leftover", [False, True])
+@pytest.mark.parametrize("purged", [False, True])
+def test_of_two_adoptions_at_once_one_wins_and_nothing_is_lost_of_what_is_written_then(
+    make: Callable[[], Place], leftover: bool, purged: bool
+) -> None:  # I9
+    """The slower one is suspended before any of its calls until the other's table is in use, or even checkpointed."""
+
+    def prepared() -> Place:
+        place = make()
+        if leftover:
+            kill_at(place, [path for _, path in calls_made(place)].index(CHECKPOINT), after=True)
+            with pytest.raises(Killed):
+                place.table().adopt()
+            heal(place)
+        return place
+
+    losers = 0
+    for call in range(calls_of_adopt(prepared)):
+        place = prepared()
+        seen: list[object] = []
+
+        def meanwhile(place: Place = place, seen: list[object] = seen) -> None:
+            with suppress(TableExistsError):
+                someone_else_adopts(place)
+                if purged:
+                    checkpoint_and_purge(place)
+                seen += [visible(place.table()), dict(place.table().snapshot().app_versions)]
+
+        interrupt(place, (call, meanwhile))
+        error = try_adopt(place)
+        if not seen:  # too late for the other
+            assert error is None
+            continue
+        losers += 1
+        assert isinstance(error, TableExistsError | CommitConflictError)
+        assert [visible(place.table()), dict(place.table().snapshot().app_versions)] == seen
+        assert place.table().check().ok
+        checkpoint_and_purge(place)
+        assert [visible(place.table()), dict(place.table().snapshot().app_versions)] == seen
+    assert losers >= 6
+
+
+@every_place
+def test_an_adoption_that_resumes_after_another_has_begun_and_before_it_ends_loses_nothing(
+    make: Callable[[], Place],
+) -> None:  # I9
+    """Two adoptions, call by call, in every order of their puts; a file comes at any moment between."""
+    calls = calls_of_adopt(make)
+    for first in range(1, calls):
+        for late in range(first + 1):
+            place = make()
+            partition = names.format_partition(dict.fromkeys(place.table().snapshot().partition_columns, "1"))
+            new = names.join(partition, "new.parquet")
+            before = live(place.table())
+            other = Stepper(place, Table.adopt)
+            other.advance(first)
+            interrupt(place, (late, partial(place.write, new)), (calls - 2, partial(other.advance, 2)))
+            mine = try_adopt(place, others=other)
+            if new not in place.objects:
+                place.write(new)
+                continue
+            told = any(isinstance(error, StoreError) for error in (mine, other.error))
+            assert live(place.table()) == {*before, new} or (told and live(place.table()) == before), (first, late)

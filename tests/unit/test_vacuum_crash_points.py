@@ -270,9 +270,10 @@ PURGE = VacuumOptions(retention_hours=1, checkpoint_after=0)
 
 
 def settled() -> Scene:
-    """With garbage, and a checkpoint that covers two commits and not the third; all more than an hour old."""
+    """With garbage, turns, and a checkpoint that covers all but the last commit; all more than an hour old."""
     scene = empty()
-    write(scene.table, bodies=[b"1"], schema=schema(0))
+    write(scene.table, "overwrite", bodies=[b"0"])
+    write(scene.table, "overwrite", bodies=[b"1"], schema=schema(0))
     write(scene.table, "overwrite", bodies=[b"2"], app=("job", 0))
     scene.clock.advance(HOUR)
     scene.table.checkpoint()

@@ -460,6 +460,7 @@ def test_directories_that_readers_skip_are_left_alone(world: World, hidden: str)
     pending(world, B, hidden)
     world.put(f"{hidden}/_committed_{C}", b"corrupt")
     world.put(f"{hidden}/_committed_vacuum1", queue(f"_started_{B}"))
+    world.put(f"{hidden}/_committed_vacuum2", b"corrupt")
     before = dict(world.store.objects)
     assert not world.vacuum().deleted
     assert world.store.objects == before
@@ -651,12 +652,13 @@ def test_many_directories_are_all_vacuumed(store: type[OrderlyStore]) -> None:
         committed(world, A, day)
         pending(world, B, day)
         pending(world, B, f"{day}/_tmp")
+        world.put(f"{day}/_tmp/_committed_vacuum1", b"corrupt")
     report = world.vacuum()
     assert deleted(report) == {f"{day}/{file_of(B)}" for day in days}
     assert set(report.queued) == {f"{day}/{name}" for day in days for name in (f"_committed_{A}", f"_started_{B}")}
     world.settle()
     left = {f"{day}/{file_of(A)}" for day in days} | {
-        f"{day}/_tmp/{name}" for day in days for name in (file_of(B), f"_started_{B}")
+        f"{day}/_tmp/{name}" for day in days for name in (file_of(B), f"_started_{B}", "_committed_vacuum1")
     }
     assert world.paths == left
 

@@ -21,8 +21,10 @@ from dbio_commit import (
     RetentionError,
     StoreError,
     Table,
+    TableExistsError,
     TableNotFoundError,
     TransactionAbortedError,
+    TransactionStateError,
     names,
 )
 from dbio_commit.snapshot import Scope
@@ -324,9 +326,9 @@ def write_on(scene: Scene) -> None:
 def stall(scene: Scene) -> None:
     """The vacuum hangs for days, in which others work on and vacuum, until all that it knows is purged."""
     commit_late(scene)
-    for _ in range(4):
+    for _ in range(2):
         write_on(scene)
-        scene.clock.advance(DAY)
+        scene.clock.advance(2 * DAY)
         assert run(scene, VacuumOptions(checkpoint_after=0)).ok
     assert run(scene, VacuumOptions(retention_hours=0, force=True, checkpoint_after=0)).ok
 
@@ -689,6 +691,20 @@ def test_the_schema_stays_when_the_commit_that_set_it_is_forgotten() -> None:
         assert scene.table.begin().terms.schema.json == columns
 
 
+def test_a_table_whose_commit_markers_are_all_purged_is_one_that_exists() -> None:
+    scene = overwritten()
+    run(scene, AT_ONCE)
+    scene.clock.advance(3 * DAY)
+    run(scene)
+    assert not [name for name in scene.names if name.startswith(("_started_", "_committed_"))]
+    with pytest.raises(TableExistsError):
+        scene.table.begin(must_create=True)
+    for tid in scene.table.snapshot().tids:
+        with pytest.raises(TransactionStateError, match="decided long ago"):
+            scene.table.abort(tid)
+    assert contents(scene.table) == [b"new"]
+
+
 def test_the_log_of_a_table_stays_small_over_500_commits() -> None:
     scene = empty()
     most = 0
@@ -707,6 +723,20 @@ def test_the_log_of_a_table_stays_small_over_500_commits() -> None:
     since = scene.clock.now() - 30 * DAY
     assert sum(commit.timestamp >= since for commit in history) == 300
     assert len(history) < 400
+
+
+def test_the_history_of_what_is_gone_is_kept_for_as_long_as_asked_for() -> None:
+    for days, is_known in ((30, False), (60, True)):
+        scene = overwritten()
+        first = scene.table.history()[-1].tid
+        scene.clock.advance(HOUR)
+        write(scene.table, "overwrite")
+        scene.clock.advance(50 * DAY)
+        for _ in range(3):
+            run(scene, VacuumOptions(checkpoint_after=0, history_days=days))
+            write(scene.table, "overwrite")
+            scene.clock.advance(HOUR)
+        assert (first in [commit.tid for commit in scene.table.history()]) is is_known
 
 
 # --- time travel --------------------------------------------------------------------------------------------------
@@ -789,6 +819,47 @@ def test_a_state_whose_files_are_gone_is_refused_also_before_a_checkpoint_tells_
     assert not run(scene).checkpoint
     with pytest.raises(InvalidInputError, match="vacuumed"):
         scene.table.snapshot(as_of=first)
+
+
+# --- many directories ---------------------------------------------------------------------------------------------
+
+
+class FlatStore(MemoryStore):
+    """As S3: directories are prefixes of keys."""
+
+    has_directories = False
+
+
+@pytest.mark.parametrize("kind", [MemoryStore, FlatStore])
+@pytest.mark.parametrize("days", [3, 50])
+def test_garbage_is_found_in_many_directories_and_live_files_are_not(kind: type[MemoryStore], days: int) -> None:
+    clock = ManualClock()
+    scene = Scene(Table.over(kind(clock), clock))
+    columns = ["day", "hour", "minute"]
+    partitions = [
+        {"day": str(day), "hour": str(day % 7), "minute": str(minute)} for day in range(days) for minute in (1, 2)
+    ]
+    for _ in range(2):
+        transaction = scene.table.begin(partition_by=columns)
+        for partition in partitions:
+            stage(scene.table, transaction, partition=partition)
+        transaction.commit()
+    failed = {leave(scene, file_of(transaction.tid, partition)) for partition in partitions}
+    replacing = scene.table.begin("replace_partitions")
+    replacing.replace_partition({"day": "0"})
+    removed = set(replacing.commit().removed)
+    strange = {leave(scene, f"{directory}/{name}") for directory in ("_old", "day=1/_old", ".x/y") for name in "ab"}
+    scene.clock.advance(3 * DAY)
+    dry, real = run(scene, dry_run=True), run(scene)
+    assert dry.deleted == real.deleted
+    assert paths(real, Reason.FAILED_ATTEMPT) == failed
+    assert paths(real, Reason.REMOVED) == removed
+    assert len(removed) == 4
+    assert scene.names >= strange
+    assert scene.table.check().ok
+    assert data_files(scene.store) - strange == live(scene.table)
+    emptied = {"day=0", "day=0/hour=0", "day=0/hour=0/minute=1", "day=0/hour=0/minute=2"}
+    assert paths(real, Reason.DIRECTORY) == (emptied if kind.has_directories else set())
 
 
 # --- real directories ---------------------------------------------------------------------------------------------
