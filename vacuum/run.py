@@ -272,6 +272,9 @@ class _Run:
         # Readers follow symbolic links, and we do not: where there are any, we cannot say what a marker hides.
         seen = {entry.path for entry in entries}
         linked = {names.split(entry.path)[0] for entry in self._store.list_files() if entry.path not in seen}
+        if linked:
+            _log.warning("%s: %d directories hold symbolic links, and are left alone", self._store.url, len(linked))
+        tree = {path: contents for path, contents in tree.items() if path not in linked}
         return tree, [it for it in directories if it.path not in linked]
 
     def _still_pending(self, due: Sequence[Garbage]) -> list[Garbage]:

@@ -30,6 +30,7 @@ class Case:
         self.objects: dict[str, bytes] = {}
         self.ids: dict[str, int] = {}
         self.modified: dict[str, str] = {}
+        self.marks = 0
         self.reads: list[dict[str, Any]] = []
 
     # --- what is there ---
@@ -64,7 +65,8 @@ class Case:
     def mark(self, path: str, body: bytes | Mapping[str, Any]) -> None:
         """A commit marker; each was created a minute after the one before."""
         self.put(path, body)
-        self.modified[path] = (BEGAN + timedelta(minutes=len(self.modified))).isoformat()
+        self.modified[path] = (BEGAN + timedelta(minutes=self.marks)).isoformat()
+        self.marks += 1
 
     # --- what a reader sees ---
 
@@ -118,7 +120,7 @@ class OurTable(Case):
             "version": 1,
             "operation": operation,
             "commit_id": f"commit-of-{tid}",
-            "timestamp": (BEGAN + timedelta(minutes=len(self.modified))).isoformat(),
+            "timestamp": (BEGAN + timedelta(minutes=self.marks)).isoformat(),
             **more,
         }
         if operation != "abort":
@@ -972,7 +974,7 @@ def condensed() -> Iterable[Case]:
     t.refused("InvalidInputError", as_of=P)
     yield t
 
-    t = OurTable("checkpoint-condensed-twice", "The state of the second 00:01 is incomplete, and so refused by tid.")
+    t = OurTable("checkpoint-condensed-at-once", "The state of the second 00:01 is incomplete, and so refused by tid.")
     first, second = t.data(P), t.data(P, task=1)
     t.commit(P, [first, second])
     t.commit(Q, [], [first], operation="rewrite", turn=1)
@@ -1054,16 +1056,20 @@ def adoption(t: OurTable, tid: str, visible: Sequence[str], hidden: Sequence[str
 
 
 def broken_checkpoints() -> Iterable[Case]:
-    good = packed([{"version": 1}])
-    for name, about, body in (
-        ("corrupt", "No gzip: what it covers is told nowhere else, so it cannot be ignored.", b"no gzip"),
-        ("cut-off", "It breaks off.", good[:-4]),
-        ("later-version", "Of version 2.", packed([{"version": 2, "rows": "somewhere else"}])),
+    for name, about, error in (
+        ("corrupt", "No gzip: what it covers is told nowhere else, so it cannot be ignored.", "CorruptMarkerError"),
+        ("cut-off", "It breaks off.", "CorruptMarkerError"),
+        ("later-version", "Of version 2.", "UnsupportedTableError"),
     ):
         t = OurTable(f"checkpoint-{name}", about)
         t.commit(P, [t.data(P)])
-        t.put(checkpoint(1), body)
-        error = "UnsupportedTableError" if name == "later-version" else "CorruptMarkerError"
+        t.checkpoint(1, [t.line(P)])
+        bodies = {
+            "corrupt": b"no gzip",
+            "cut-off": t.objects[checkpoint(1)][:-9],
+            "later-version": packed([{"version": 2, "rows": "somewhere else"}]),
+        }
+        t.put(checkpoint(1), bodies[name])
         t.refused(error)
         t.refused(error, ignore_corrupt_markers=True)
         yield t
@@ -1079,10 +1085,13 @@ def broken_checkpoints() -> Iterable[Case]:
 
     t = OurTable("checkpoint-renamed", "A checkpoint that says that it is another one.")
     t.commit(P, [t.data(P)])
-    t.checkpoint(1, [t.line(P)], number=2)
+    t.checkpoint(2, [t.line(P)])
+    t.put(checkpoint(1), t.objects.pop(checkpoint(2)))
     t.refused("CorruptMarkerError")
     yield t
 
+
+def interrupted_adoption() -> Iterable[Case]:
     t = Case("checkpoint-without-descriptor", "Left by an adoption that was killed: there is no table of ours yet.")
     one, two = t.file("a.parquet"), t.file("b.parquet")
     line = {"tid": P, "modified": ADOPTED, "marker": {"added": [one], "removed": []}}
@@ -1105,6 +1114,7 @@ DIRECTORY_SCOPE = [
     hostile_removals,
     no_table,
     directory_scope_at_once,
+    interrupted_adoption,
 ]
 TABLE_SCOPE = [
     appends,

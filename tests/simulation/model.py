@@ -15,9 +15,8 @@ from dbio_commit.clock import Clock
 from dbio_commit.errors import TableNotFoundError
 from dbio_commit.names import Kind
 from dbio_commit.snapshot import Snapshot, read_snapshot
-from dbio_commit.testing import MemoryStore
 
-from .world import EPOCH, Violation, World
+from .world import EPOCH, SerialStore, Violation, World
 
 ADOPTED = "adopted"
 """Stands for the transaction that added what was there before the table."""
@@ -225,10 +224,9 @@ class Model:
 
     def _check_dbio(self, change: str) -> None:
         """What DBIO's own reader makes of an unpartitioned table; late files are the known limit of its protocol."""
-        plain = self._copy()
-        plain.objects = {path: body for path, body in plain.objects.items() if path != names.DESCRIPTOR}
+        objects = {path: body for path, body in self.world.store.objects.items() if path != names.DESCRIPTOR}
         try:
-            found = {file.path for file in read_snapshot(plain, Clock()).files}
+            found = {file.path for file in read_snapshot(SerialStore(objects), Clock()).files}
         except TableNotFoundError:
             found = set()
         redecided = _union(self.decided[tid].added for tid in self._redecided)
@@ -237,12 +235,7 @@ class Model:
             raise Violation(f"DBIO: {change}, and its readers lose {sorted(lost)}, and see {sorted(more)} too many")
 
     def undisturbed(self) -> Snapshot:
-        return read_snapshot(self._copy(), Clock())
-
-    def _copy(self) -> MemoryStore:
-        plain = MemoryStore(url="plain://table")
-        plain.objects = self.world.store.objects
-        return plain
+        return read_snapshot(SerialStore(self.world.store.objects), Clock())
 
     # --- what actors see ------------------------------------------------------------------------------------------
 

@@ -81,8 +81,8 @@ class Actor:
     doomed: bool = False
     body: greenlet = field(init=False)
     error: BaseException | None = None
-    history: int = 0
-    """A digest of all that it has seen of the store."""
+    seen: int | None = None
+    """Where somebody asks for it: a digest of all that it has seen of the store."""
 
 
 class World:
@@ -160,7 +160,8 @@ class World:
 
     def kill(self, actor: Actor) -> None:
         actor.doomed = True
-        actor.body.throw(Killed)
+        if actor.body:  # else it has not begun
+            actor.body.throw(Killed)
 
     def resume(self, actor: Actor) -> None:
         """Lets the actor make the call that it is at, and go on to its next one."""
@@ -241,11 +242,23 @@ class SimClock(Clock):
         return self._world.random.getrandbits(bits)
 
 
-class SimStore(MemoryStore):
+class SerialStore(MemoryStore):
+    """MemoryStore without threads; what it holds may be another store's."""
+
+    def __init__(self, objects: dict[str, tuple[bytes, datetime]] | None = None) -> None:
+        super().__init__(Clock(), url="sim://table")
+        self.objects = {} if objects is None else objects
+
+    @staticmethod
+    def in_parallel(function: Callable[[_A], _T], items: Sequence[_A], *, at_once: int = 32) -> list[_T]:
+        return [function(item) for item in items]
+
+
+class SimStore(SerialStore):
     """MemoryStore, but every call of an actor is a point where anything may happen, and listings are not atomic."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(Clock(), url="sim://table")
+        super().__init__()
         self.changes = 0
         self._world = world
 
@@ -261,9 +274,11 @@ class SimStore(MemoryStore):
         try:
             result = self._with_fault(actor, fault, operation, path, function)
         except DbioError as error:
-            actor.history = hash((actor.history, operation, path, type(error)))
+            if actor.seen is not None:
+                actor.seen = hash((actor.seen, operation, path, type(error)))
             raise
-        actor.history = hash((actor.history, operation, path, repr(result)))
+        if actor.seen is not None:
+            actor.seen = hash((actor.seen, operation, path, repr(result)))
         return result
 
     def _with_fault(
@@ -319,11 +334,6 @@ class SimStore(MemoryStore):
                 self._world.watcher.on_put(path, body)
         elif self._world.watcher:
             self._world.watcher.on_delete(path)
-
-    @staticmethod
-    def in_parallel(function: Callable[[_A], _T], items: Sequence[_A], *, at_once: int = 32) -> list[_T]:
-        """One after the other: which comes first is another thing that readers must not depend on."""
-        return [function(item) for item in items]
 
     # --- listings -------------------------------------------------------------------------------------------------
 

@@ -97,16 +97,17 @@ def test_log_names_round_trip(tid: str, number: int) -> None:
         f"_started_{tid}": LogName(Kind.STARTED, tid),
         f"_committed_{tid}": LogName(Kind.COMMITTED, tid),
         f"_committed_vacuum{tid}": LogName(Kind.VACUUM, tid),
-        f"_checkpoint_{7:020d}": LogName(Kind.CHECKPOINT, f"{7:020d}"),
+        f"_checkpoint_{number:020d}": LogName(Kind.CHECKPOINT, f"{number:020d}"),
         f"_serial_{number:020d}": LogName(Kind.TURN, f"{number:020d}"),
     }
     for text, name in expected.items():
         assert names.parse_log_name(text) == name
         assert names.format_log_name(name) == text
-    assert [names.started(tid), names.committed(tid), names.turn(number)] == [
+    assert [names.started(tid), names.committed(tid), names.turn(number), names.checkpoint(number)] == [
         f"_started_{tid}",
         f"_committed_{tid}",
         f"_serial_{number:020d}",
+        f"_checkpoint_{number:020d}",
     ]
 
 
@@ -150,7 +151,11 @@ def test_whatever_parses_as_a_log_name_formats_back_to_the_same_text(text: str) 
         "_serial_" + "0" * 20 + "\n",
         "_serial_-" + "0" * 19,
         "_checkpoint_",
-        "_checkpoint_1.gz",
+        "_checkpoint_1",
+        "_checkpoint_" + "1" * 19,  # of the draft, which had a tid there
+        "_checkpoint_" + "1" * 21,
+        "_checkpoint_" + "a" * 20,
+        "_checkpoint_" + "1" * 20 + ".gz",
         "_success",
         "_SUCCESS",
         "_metadata",
@@ -163,15 +168,17 @@ def test_near_miss_is_no_log_name(text: str) -> None:
 
 
 @pytest.mark.parametrize("number", [-1, 10**20])
-def test_turn_that_twenty_digits_cannot_hold_is_refused(number: int) -> None:
+@pytest.mark.parametrize("name", [names.turn, names.checkpoint])
+def test_number_that_twenty_digits_cannot_hold_is_refused(name: Callable[[int], str], number: int) -> None:
     with pytest.raises(InvalidInputError):
-        names.turn(number)
+        name(number)
 
 
 @relaxed
 @given(st.integers(0, 10**20 - 1), st.integers(0, 10**20 - 1))
-def test_turns_sort_as_text_by_number(number: int, other: int) -> None:
+def test_turns_and_checkpoints_sort_as_text_by_number(number: int, other: int) -> None:
     assert (names.turn(number) < names.turn(other)) == (number < other)
+    assert (names.checkpoint(number) < names.checkpoint(other)) == (number < other)
 
 
 # --- data files ---------------------------------------------------------------------------------------------------

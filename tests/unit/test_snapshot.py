@@ -1,5 +1,6 @@
 """Reading a table from a store that others change meanwhile, and every way in which a read is refused."""
 
+import gzip
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -26,6 +27,7 @@ from dbio_commit.testing import ManualClock, MemoryStore
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 OLD = NOW - timedelta(days=1)
 DESCRIPTOR = {"version": 1, "id": "t", "created": "2026-11-20T00:00:00Z", "partition_columns": []}
+CHECKPOINT = f"_checkpoint_{1:020d}"
 
 
 def data(tid: str, number: int = 0) -> str:
@@ -439,16 +441,35 @@ def test_a_body_that_is_no_marker_is_refused_by_name(body: bytes) -> None:
         world.snapshot()
 
 
-def test_ignoring_corrupt_markers_ignores_no_later_version_and_no_checkpoint() -> None:
-    for path, body in (
-        ("_checkpoint_5", {}),
-        ("_committed_5", {"added": [], "removed": [], "dbio_commit": {"version": 2}}),
-        ("_dbio_table", {**DESCRIPTOR, "version": 2}),
-    ):
-        world = World(descriptor=True)
-        world.put_json(path, body)
-        with pytest.raises(UnsupportedTableError, match=path):
-            world.snapshot(ignore_corrupt_markers=True)
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (CHECKPOINT, gzip.compress(b'{"version": 2}\n')),
+        ("_committed_5", b'{"added": [], "removed": [], "dbio_commit": {"version": 2}}'),
+        ("_dbio_table", json.dumps({**DESCRIPTOR, "version": 2}).encode()),
+    ],
+)
+def test_ignoring_corrupt_markers_ignores_no_later_version(path: str, body: bytes) -> None:
+    world = World(descriptor=True)
+    world.put(path, body)
+    with pytest.raises(UnsupportedTableError, match=path):
+        world.snapshot(ignore_corrupt_markers=True)
+
+
+def test_ignoring_corrupt_markers_ignores_no_corrupt_checkpoint() -> None:
+    """What it covers is told nowhere else."""
+    world = World(descriptor=True)
+    world.commit("1", [data("1")])
+    world.put(CHECKPOINT, b"{}")
+    with pytest.raises(CorruptMarkerError, match=CHECKPOINT):
+        world.snapshot(ignore_corrupt_markers=True)
+
+
+def test_a_directory_without_descriptor_has_no_checkpoints_to_read() -> None:
+    world = World(descriptor=False)
+    world.commit("1", [data("1")])
+    world.put(CHECKPOINT, b"{}")
+    assert world.seen() == {data("1")}
 
 
 @pytest.mark.parametrize("found", [[], ["_SUCCESS"], ["_temporary/0/a.parquet", ".x"], [f"_serial_{1:020d}"]])
@@ -498,7 +519,7 @@ def test_a_partition_of_a_directory_without_descriptor_can_be_read(tmp_path: Pat
 
 def test_every_refusal_is_an_error_of_ours() -> None:
     """No traceback of a library, whatever a stranger leaves at the root."""
-    for name in ("_dbio_table", "_committed_1", f"_serial_{1:020d}", "_checkpoint_1", "_committed_vacuum1"):
+    for name in ("_dbio_table", "_committed_1", f"_serial_{1:020d}", CHECKPOINT, "_committed_vacuum1"):
         for body in (b"", b"\x00", b"[]", b"{}", b'{"version": "x"}'):
             world = World(descriptor=True)
             world.put(name, body, modified=OLD)

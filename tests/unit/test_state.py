@@ -17,6 +17,7 @@ from dbio_commit.state import (
     Decided,
     Directory,
     Entry,
+    Forgotten,
     app_versions,
     committed_by,
     current_schema,
@@ -162,10 +163,53 @@ def test_a_commit_marker_of_no_length_is_no_marker_but_a_start_marker_is() -> No
 
 
 def test_listings_agree_when_they_show_the_same_commits_and_checkpoints_whatever_else_differs() -> None:
-    log = parse_log(listed("_committed_1", "_checkpoint_1"))
-    assert log.agrees_with(parse_log(listed("_committed_1", "_checkpoint_1", "_started_2", f"_serial_{7:020d}")))
+    log = parse_log(listed("_committed_1", names.checkpoint(1)))
+    assert log.agrees_with(parse_log(listed("_committed_1", names.checkpoint(1), "_started_2", names.turn(7))))
     assert not log.agrees_with(parse_log(listed("_committed_1")))
-    assert not log.agrees_with(parse_log(listed("_committed_2", "_checkpoint_1")))
+    assert not log.agrees_with(parse_log(listed("_committed_1", names.checkpoint(2))))
+    assert not log.agrees_with(parse_log(listed("_committed_2", names.checkpoint(1))))
+
+
+def test_listings_agree_whatever_is_purged_of_what_the_newest_checkpoint_covers() -> None:
+    log = parse_log(listed("_committed_1", "_committed_2", names.checkpoint(1), names.checkpoint(2)))
+    purged = parse_log(listed("_committed_2", names.checkpoint(2)))
+    assert log.agrees_with(purged, covered={"1"})
+    assert purged.agrees_with(log, covered={"1"})
+    assert not log.agrees_with(purged)
+    assert not log.agrees_with(parse_log(listed("_committed_1", names.checkpoint(2))), covered={"1"})
+    assert purged.uncovered({"1"}).keys() == log.uncovered({"1"}).keys() == {"2"}
+
+
+def test_the_newest_checkpoint_has_the_highest_number() -> None:
+    log = parse_log(listed(names.checkpoint(9), names.checkpoint(10), "_checkpoint_7", f"_checkpoint_{'9' * 19}"))
+    assert (set(log.checkpoints), log.last_checkpoint, parse_log([]).last_checkpoint) == ({9, 10}, 10, 0)
+
+
+def test_the_order_of_a_checkpoint_holds_within_one_second() -> None:
+    """Whatever the paths that it has left out would have said, or the tids say."""
+    adds, removes = Decided(OLD, "2", marker(["b"]), place=0), Decided(OLD, "1", marker(["c"]), place=1)
+    new = Decided(OLD, "0", marker(["d"], ["c"]))
+    assert in_order([removes, adds]) == [adds, removes]
+    assert in_order([new, removes, adds]) == [adds, removes, new]
+
+
+def test_states_that_lack_files_which_are_gone_are_refused() -> None:
+    forgetful = Decided(NOW, "2", marker(["b"]), Forgotten(removed=1))
+    commits = [Decided(OLD, "1", marker(["a"])), forgetful, Decided(NOW + timedelta(days=1), "3", marker())]
+    for as_of in (OLD, "1", NOW - timedelta(microseconds=1)):
+        for known_since in (NOW, None):
+            with pytest.raises(InvalidInputError, match="vacuumed since"):
+                committed_by(commits, as_of, known_since=known_since)
+    for as_of in (NOW, "2", "3", None):
+        assert forgetful in committed_by(commits, as_of, known_since=NOW)
+    with pytest.raises(InvalidInputError, match="vacuumed since"):  # all that said so is forgotten
+        committed_by(commits[:1], OLD, known_since=NOW)
+
+
+def test_the_versions_of_applications_go_on_from_those_of_a_checkpoint() -> None:
+    found = [marker(app=App(id="a", version=3)), marker(app=App(id="b", version=1))]
+    assert app_versions(found, before={"a": 7, "c": 0}) == {"a": 7, "b": 1, "c": 0}
+    assert app_versions(found, before={"a": 2}) == {"a": 3, "b": 1}
 
 
 def test_what_is_no_marker_is_passed_over() -> None:
