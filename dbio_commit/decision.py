@@ -21,7 +21,7 @@ from dbio_commit.errors import (
 )
 from dbio_commit.markers import CommitMarker, Turn, abort_marker, decode_commit, encode
 from dbio_commit.snapshot import read_checkpoint, read_turn
-from dbio_commit.state import parse_directories, parse_log
+from dbio_commit.state import Log, parse_directories, parse_log
 from dbio_commit.store import Store
 
 LEASE_S = 60.0
@@ -163,7 +163,7 @@ def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
             holder = read_turn(store, last)
             if holder == tid:
                 return last  # taken by a request whose answer was lost
-            if holder in log.pending:
+            if holder is not None and _is_undecided(store, log, holder):
                 if last != watched:
                     watched, since_s, pause_s = last, clock.monotonic(), 0.02
                 elif clock.monotonic() - since_s >= LEASE_S:
@@ -181,6 +181,13 @@ def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
             failures += 1
             if failures >= _PUT_ATTEMPTS:
                 raise
+
+
+def _is_undecided(store: Store, log: Log, tid: str) -> bool:
+    """A listing that was overtaken may show a turn, and not the start marker that came before it."""
+    if tid in log.committed:
+        return False
+    return tid in log.started or store.stat_many([names.started(tid)]) != [None]
 
 
 def _end_lease(store: Store, clock: Clock, holder: str) -> None:

@@ -19,6 +19,7 @@ from dbio_commit.errors import (
     TransactionStateError,
 )
 from dbio_commit.markers import FileInfo, decode_commit
+from dbio_commit.state import Entry
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
@@ -320,6 +321,24 @@ def test_a_waiter_waits_until_the_holder_is_decided(table: Table, store: MemoryS
     waiter = begin_overwrite(table, b"waiter")
     commit = waiter.commit()
     assert 30 <= clock.monotonic() < 32
+    assert set(commit.removed) == set(holder._staged)
+    assert contents(table) == [b"waiter"]
+
+
+def test_a_turn_is_waited_for_though_the_listing_missed_the_start_of_its_holder(
+    table: Table, store: MemoryStore, clock: WakingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:  # I7; a disk is listed in no order, and the simulation found it
+    write(table, bodies=[b"old"])
+    waiter = begin_overwrite(table, b"waiter")
+    holder = take_turn_and_stall(table, store, b"holder")
+    clock.at(5, holder.commit)
+    list_log = store.list_log
+
+    def torn() -> list[Entry]:
+        return [entry for entry in list_log() if entry.path != f"_started_{holder.tid}"]
+
+    monkeypatch.setattr(store, "list_log", torn)
+    commit = waiter.commit()
     assert set(commit.removed) == set(holder._staged)
     assert contents(table) == [b"waiter"]
 

@@ -481,6 +481,8 @@ def test_the_checksum_of_a_file_or_marker_goes_with_it(world: World) -> None:
     for path in (live, dead, young, f"_started_{A}", f"_started_{B}", f"_committed_{A}", "live.parquet"):
         world.put(f".{path}.crc", age=NOW)
     assert deleted(world.vacuum()) == {dead, f".{dead}.crc", f"_started_{A}", f"._started_{A}.crc"}
+    world.clock.advance(HOUR)
+    assert {f"_started_{B}", f"._started_{B}.crc"} < deleted(world.vacuum())
     world.settle()
     assert world.paths == {live, f".{live}.crc", "live.parquet", ".live.parquet.crc"}
 
@@ -624,6 +626,13 @@ def test_what_readers_see_does_not_change_where_there_are_symbolic_links(
         assert disk.live() == before
     assert elsewhere.read_bytes() == body
     assert (disk.root / linked).is_symlink()
+
+
+def test_a_directory_that_holds_only_a_link_stays(disk: Disk) -> None:
+    (disk.root / "day=1").mkdir()
+    (disk.root / "day=1/link").symlink_to(disk.root / "live.parquet")
+    assert [report.deleted for report in disk.vacuum_twice()] == [[], []]
+    assert disk.paths() == {"live.parquet", "day=1", "day=1/link"}
 
 
 def test_what_lies_behind_a_linked_directory_is_left_alone(disk: Disk, tmp_path: Path) -> None:
