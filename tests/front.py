@@ -38,7 +38,7 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding"}
 
 def main(service: str) -> None:
     threading.Thread(target=_end_with_stdin, daemon=True).start()
-    start = {"s3": _moto, "azure": _azurite}[service]
+    start = {"s3": _s3, "azure": _azurite}[service]
     server = make_server("127.0.0.1", 0, Front(service, start()), threaded=True, request_handler=_Handler)
     print(server.server_port, flush=True)
     server.serve_forever()
@@ -116,6 +116,11 @@ class Front:
         with self._lock:
             self._faults = json.loads(request.get_data())
         return Response(status=204)
+
+
+def _s3() -> WSGIApplication:
+    port = os.environ.get("DBIO_TEST_S3_PORT")  # of a server that others have started, as rgw.py does
+    return _forward_to(int(port), keep=port) if port else _moto()
 
 
 def _moto() -> WSGIApplication:

@@ -87,9 +87,9 @@ class Scene:
         return self.young.transaction(self.table)
 
 
-def empty() -> Scene:
+def empty(kind: type[MemoryStore] = MemoryStore) -> Scene:
     clock = ManualClock()
-    return Scene(Table.over(MemoryStore(clock), clock))
+    return Scene(Table.over(kind(clock), clock))
 
 
 def leave(scene: Scene, path: str, body: bytes = b"left") -> str:

@@ -57,13 +57,20 @@ def table_of(world: World, actor: Actor) -> Table:
 # --- jobs ---------------------------------------------------------------------------------------------------------
 
 
-def writer(stage: Stage, *, transactions: int, operations: Sequence[Operation] = OPERATIONS, apps: float = 0.2) -> Act:
-    """Jobs of one kind and another, one after the other."""
+def writer(
+    stage: Stage,
+    *,
+    transactions: int,
+    operations: Sequence[Operation] = OPERATIONS,
+    apps: float = 0.2,
+    work_s: Sequence[float] = (0,),
+) -> Act:
+    """Jobs of one kind and another, one after the other. `work_s`: how long they take from begin to commit."""
 
     def act(world: World, actor: Actor) -> None:
         for number in range(transactions):
             app = (f"app{world.random.randint(0, 1)}", world.random.randint(0, 4))
-            Job(stage, world, actor).run(
+            Job(stage, world, actor, work_s=world.random.choice(work_s)).run(
                 world.random.choice(operations),
                 app=app if world.random.random() < apps else None,
                 must_create=world.random.random() < 0.05,
@@ -91,8 +98,9 @@ def scheduled_job(stage: Stage, *, versions: int, naps_s: Sequence[float] = (0.1
 class Job:
     """One transaction, from begin to its end; the model hears what the writer is told."""
 
-    def __init__(self, stage: Stage, world: World, actor: Actor) -> None:
+    def __init__(self, stage: Stage, world: World, actor: Actor, *, work_s: float = 0) -> None:
         self._stage, self._world, self._actor, self._chance = stage, world, actor, world.random
+        self._work_s = work_s
         self._table = table_of(world, actor)
 
     def run(self, operation: Operation, *, app: tuple[str, int] | None = None, must_create: bool = False) -> str:
@@ -106,6 +114,8 @@ class Job:
         try:
             with transaction:
                 self._write(transaction)
+                if self._work_s:
+                    self._actor.clock.sleep(self._work_s)
                 return self._end(transaction, app=app, must_create=must_create)
         except (CommitConflictError, TransactionAbortedError, TableExistsError) as error:
             self._stage.failed.append(transaction.tid)

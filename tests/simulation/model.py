@@ -134,7 +134,7 @@ class Model:
             return
         self.decided[tid] = decision
         if decision.is_abort and tid in self.turns and self._who().startswith(("writer", "job")):
-            self.world.happened("a writer gave up its turn" if self._who() == self._owners[tid] else LEASE_ENDED)
+            self.world.happened("a writer gave up its turn" if self._who() == self._owners.get(tid) else LEASE_ENDED)
         if missing := decision.added - self.world.store.objects.keys():
             raise Violation(f"I5: {tid} commits files that are not there: {sorted(missing)}")
         before_it, self.live = self.live, (self.live | decision.added) - decision.removed
@@ -152,10 +152,13 @@ class Model:
 
     def _check_redecision(self, tid: str, before: Decision, decision: Decision) -> None:
         """Who believed for long that it was pending may still abort it, where a checkpoint says what it was."""
+        if before.is_abort and decision.is_abort:
+            self.world.happened("an abort came once more, after a purge")
+            return
         if not decision.is_abort or tid not in self.undisturbed().checkpoint.covered:
             raise Violation(f"I3: {tid} was decided twice: {before} and {decision}")
         self._redecided.add(tid)
-        self.world.happened("an abort came after a purge, and said nothing")
+        self.world.happened("an abort came after a commit was purged, and said nothing")
 
     def _check_order(self, tid: str, decision: Decision, before: frozenset[str]) -> None:
         """I7: a commit that depends on the table's state has seen all that came before its turn."""
@@ -167,7 +170,7 @@ class Model:
         replaced: frozenset[str] | None = None
         if operation == "replace_partitions":
             replaced = self.replaced.get(tid) or frozenset(names.split(path)[0] for path in decision.added)
-        taken = self.turns.get(tid, self.started[tid])
+        taken = self.turns.get(tid, self.started.get(tid, 0))
         for path in self.live - decision.added:
             if replaced is not None and names.split(path)[0] not in replaced:
                 continue
@@ -276,7 +279,7 @@ class Model:
         for other, decision in self.decided.items():
             if other == tid:
                 return
-            if not decision.is_abort and (decision.step <= self.turns[tid] or not decision.is_blind):
+            if not decision.is_abort and (decision.step <= self.turns.get(tid, 0) or not decision.is_blind):
                 raise Violation(f"I7: {tid} was to be the first commit, and comes after {other}")
 
     def check_skipped(self, app: tuple[str, int]) -> None:

@@ -78,7 +78,7 @@ def simulate(
     risks = scenario.risks(chance)
     world = World(seed, risks, trace=trace)
     _PROBED.add(world.store.identity)
-    retention_hours = chance.choice((1.0, 48.0, 60.0))
+    retention_hours = chance.choice(scenario.retentions_hours)
     promised = timedelta(hours=retention_hours) - risks.skew - timedelta(seconds=2)
     partitioned = chance.random() < 0.5
     model: Model | DirectoryModel
@@ -112,7 +112,7 @@ def _adopt(world: World, stage: Stage, chance: random.Random) -> None:
     """The directory is made a table while some read it and nobody writes; then writers of tables come."""
     table = Table.over(world.store, SimClock(world))
     live = stage.model.live
-    if not world.store.objects:
+    if not live:
         return
     for tid in {it.tid for it in table.check().pending}:
         table.abort(tid)
@@ -124,9 +124,7 @@ def _adopt(world: World, stage: Stage, chance: random.Random) -> None:
         try:
             table.adopt()
         except DbioError as error:
-            if live:
-                raise Violation(f"nobody writes, and the directory cannot be adopted: {error!r}") from error
-            return
+            raise Violation(f"nobody writes, and the directory cannot be adopted: {error!r}") from error
     world.happened("a directory was adopted")
     stage.model = world.watcher = Model(world, stage.model.promised, adopted=live)
     SCENARIOS["mixed"].cast(world, stage, chance)
@@ -160,7 +158,7 @@ def _settle(world: World, stage: Stage) -> None:
     left = {path for path in log if (it := names.parse_log_name(path)) is None or it.kind not in allowed}
     if left or len(log) > 3:
         raise Violation(f"vacuum left the markers {sorted(log)}")
-    if world.store.objects and not table.check().ok:
+    if (isinstance(stage.model, Model) or data) and not table.check().ok:
         raise Violation("check finds something wrong")
     if isinstance(stage.model, Model):
         stage.model.check_not_committed(stage.failed)

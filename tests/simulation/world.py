@@ -52,7 +52,7 @@ class Risks:
     """How likely what is, for each step of an actor."""
 
     stall: float = 0.0
-    stalls_s: tuple[float, ...] = (1, 60, 120, HOUR_S, 20 * HOUR_S, 50 * HOUR_S, 9 * DAY_S, 40 * DAY_S)
+    stalls_s: tuple[float, ...] = (1, 60, 120, HOUR_S, 20 * HOUR_S, 50 * HOUR_S, 5 * DAY_S)
     kill: float = 0.0
     lost_answer: float = 0.0
     """Applied, and an error reported."""

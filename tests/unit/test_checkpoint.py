@@ -227,6 +227,7 @@ BAD_BODIES: dict[str, bytes] = {
     "fewer commits": packed({**HEADER, "commits": 2}, LINE),
     "more commits": packed({**HEADER, "commits": 0}, LINE),
     "a tid twice": packed({**HEADER, "commits": 2}, LINE, LINE),
+    "a tid twice, counted once": packed(HEADER, LINE, LINE),
     "another number": packed({**HEADER, "number": 8}, LINE),
     "no number": packed({**HEADER, "number": None}, LINE),
     "negative count": packed({**HEADER, "commits": -1}, LINE),

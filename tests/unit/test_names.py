@@ -1,6 +1,7 @@
 """The grammars in `names`: round trips, near misses, and input from hostile markers. No store, no file."""
 
 import posixpath
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest

@@ -200,8 +200,8 @@ def test_states_that_lack_files_which_are_gone_are_refused() -> None:
         for known_since in (NOW, None):
             with pytest.raises(InvalidInputError, match="vacuumed since"):
                 committed_by(commits, as_of, known_since=known_since)
-    for as_of in (NOW, "2", "3", None):
-        assert forgetful in committed_by(commits, as_of, known_since=NOW)
+    for told in (NOW, "2", "3", None):
+        assert forgetful in committed_by(commits, told, known_since=NOW)
     with pytest.raises(InvalidInputError, match="vacuumed since"):  # all that said so is forgotten
         committed_by(commits[:1], OLD, known_since=NOW)
 
@@ -213,10 +213,13 @@ def test_the_versions_of_applications_go_on_from_those_of_a_checkpoint() -> None
 
 
 def test_what_is_no_marker_is_passed_over() -> None:
-    log = parse_log(
-        listed("_SUCCESS", "_started_", "_committed_A", "_serial_7", "_committed_vacuum1", "a", "_dbio_tables")
-    )
+    log = parse_log(listed("_SUCCESS", "_started_", "_committed_A", "_serial_7", "_checkpoint_7", "a", "_dbio_tables"))
     assert log == parse_log([])
+
+
+def test_a_vacuum_marker_of_dbio_is_no_commit() -> None:
+    log = parse_log(listed("_committed_vacuum1"))
+    assert (set(log.queues), log.committed, log.pending) == ({"1"}, {}, [])
 
 
 # --- directory scope ----------------------------------------------------------------------------------------------

@@ -50,12 +50,18 @@ from tests.garbage import (
     leave,
     unfinished,
 )
-from tests.writers import calls_to, contents, data_files, fail_with, heal, live, stage, write, write_days
+from tests.writers import calls_to, contents, data_files, fail_with, heal, live, once, stage, write, write_days
 from vacuum import Control, Reason, VacuumOptions, VacuumReport, vacuum, vacuum_table
 
 DEFAULTS = VacuumOptions()
 AT_ONCE = VacuumOptions(checkpoint_after=0)
 """Writes a checkpoint whenever there is anything new."""
+
+
+class FlatStore(MemoryStore):
+    """As S3: directories are prefixes of keys."""
+
+    has_directories = False
 
 
 def run(scene: Scene, options: VacuumOptions = DEFAULTS, *, dry_run: bool = False) -> VacuumReport:
@@ -487,6 +493,19 @@ def test_a_table_inside_a_table_is_refused_and_nothing_is_deleted(directory: str
     assert scene.names >= before
 
 
+@pytest.mark.parametrize("kind", [MemoryStore, FlatStore])
+@pytest.mark.parametrize("days", [1, 50])
+def test_what_lies_in_directories_that_readers_skip_is_not_looked_at(kind: type[MemoryStore], days: int) -> None:
+    scene = empty(kind)
+    write_days(scene.table, **{f"d{day}": b"rows" for day in range(days)})  # type: ignore[arg-type]
+    strange = {leave(scene, f"{d}/{names.DESCRIPTOR}") for d in ("_attic", "day=d0/_attic", "day=d0/.x/y", "a/_b/c=1")}
+    scene.clock.advance(3 * DAY)
+    with calls_to(scene.store) as calls:
+        assert not run(scene, ALL).deleted
+    assert not [path for _, path in calls if "_attic" in path or ".x" in path or "_b" in path]
+    assert scene.names >= strange
+
+
 def test_nothing_at_the_path_is_no_table() -> None:
     scene = empty()
     with pytest.raises(TableNotFoundError):
@@ -661,6 +680,24 @@ def test_what_a_checkpoint_covers_is_purged_once_the_checkpoint_is_half_an_hour_
     assert len(contents(scene.table)) == 4
 
 
+def test_a_checkpoint_that_another_vacuum_purges_before_it_is_read_leaves_nothing_to_do() -> None:
+    scene = overwritten()
+    scene.table.checkpoint()
+    scene.clock.advance(HOUR)
+    write(scene.table)
+    scene.table.checkpoint()
+
+    def later() -> None:
+        scene.clock.advance(HOUR)
+        assert names.checkpoint(1) in paths(run(scene), Reason.CHECKPOINT)
+
+    scene.store.before = once("get", names.checkpoint(1), later)
+    report = run(scene)
+    assert names.checkpoint(1) not in scene.names
+    assert (report.failed, report.deleted) == ([], [])
+    assert contents(scene.table) == [b"new", b"rows"]
+
+
 def test_start_markers_go_before_commit_markers_and_data_before_both() -> None:
     scene = everything()
     deleted: list[str] = []
@@ -703,6 +740,20 @@ def test_the_schema_stays_when_the_commit_that_set_it_is_forgotten() -> None:
         write(scene.table)
         assert scene.table.snapshot().schema == columns
         assert scene.table.begin().terms.schema.json == columns
+
+
+def test_the_schema_of_an_empty_table_stays_when_no_commit_is_remembered() -> None:
+    scene = empty()
+    columns = {"type": "struct", "fields": [{"name": "id"}]}
+    write(scene.table, bodies=[], schema=columns)
+    for _ in range(4):
+        scene.table.begin().abort()
+        run(scene, AT_ONCE)
+        scene.clock.advance(20 * DAY)
+        run(scene, AT_ONCE)
+        assert scene.table.snapshot().schema == columns
+        assert scene.table.begin().terms.schema.json == columns
+    assert not scene.table.history()
 
 
 def test_a_table_whose_commit_markers_are_all_purged_is_one_that_exists() -> None:
@@ -806,6 +857,49 @@ def one_day(chance: random.Random, body: bytes) -> Any:
     return {chance.choice("abc"): body}
 
 
+def test_the_past_stays_refused_when_what_removed_its_files_is_forgotten() -> None:
+    scene = empty()
+    first = write(scene.table, bodies=[b"old"]).tid
+    at = scene.clock.now()
+    scene.clock.advance(HOUR)
+    remover = write(scene.table, "overwrite", bodies=[]).tid
+    write(scene.table, bodies=[b"live"])
+    for _ in range(15):
+        scene.clock.advance(5 * DAY)
+        run(scene, AT_ONCE)
+        for as_of in (at, first):
+            with pytest.raises(InvalidInputError):
+                scene.table.snapshot(as_of=as_of)
+        write(scene.table, bodies=[b"more"])
+    assert first not in scene.table.snapshot().tids
+    assert len(scene.table.snapshot(as_of=scene.clock.now() - 70 * DAY).files) == 2
+    assert remover in scene.table.snapshot().tids  # of one instant with what is live
+
+
+def test_a_state_within_the_instant_of_a_removal_stays_refused_when_the_removal_is_forgotten() -> None:
+    """As on S3, whose times are whole seconds."""
+    orders: set[bool] = set()
+    for seed in range(8):
+        clock = ManualClock(seed=seed)
+        scene = Scene(Table.over(MemoryStore(clock), clock))
+        write_days(scene.table, a=b"old")
+        clock.advance(HOUR)
+        append = write_days(scene.table, b=b"live").tid
+        empty_partition(scene.table, "a")
+        is_first = scene.table.history()[0].tid != append
+        orders.add(is_first)
+        for _ in range(10):
+            clock.advance(5 * DAY)
+            run(scene, AT_ONCE)
+            write_days(scene.table, c=b"more")
+        if is_first:
+            with pytest.raises(InvalidInputError):
+                scene.table.snapshot(as_of=append)
+        else:
+            assert len(scene.table.snapshot(as_of=append).files) == 1
+    assert orders == {True, False}
+
+
 def test_commits_of_one_instant_stay_in_their_order() -> None:
     """As on S3, whose times are whole seconds: no vacuum makes a commit come before the one that it depends on."""
     for seed in range(8):
@@ -838,17 +932,10 @@ def test_a_state_whose_files_are_gone_is_refused_also_before_a_checkpoint_tells_
 # --- many directories ---------------------------------------------------------------------------------------------
 
 
-class FlatStore(MemoryStore):
-    """As S3: directories are prefixes of keys."""
-
-    has_directories = False
-
-
 @pytest.mark.parametrize("kind", [MemoryStore, FlatStore])
 @pytest.mark.parametrize("days", [3, 50])
 def test_garbage_is_found_in_many_directories_and_live_files_are_not(kind: type[MemoryStore], days: int) -> None:
-    clock = ManualClock()
-    scene = Scene(Table.over(kind(clock), clock))
+    scene = empty(kind)
     columns = ["day", "hour", "minute"]
     partitions = [
         {"day": str(day), "hour": str(day % 7), "minute": str(minute)} for day in range(days) for minute in (1, 2)

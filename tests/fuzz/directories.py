@@ -1,0 +1,171 @@
+"""Whole directories that somebody else may have filled, and what an independent reading says is live in them.
+
+The reading takes nothing from the package: PROTOCOL.md in a few lines, with Python's own JSON, and lenient where the
+package is strict.
+"""
+
+import gzip
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dbio_commit import DbioError, Table
+from dbio_commit.testing import ManualClock, MemoryStore
+from tests.fuzz import bodies
+from tests.fuzz.bodies import TIDS, data
+from tests.fuzz.properties import assert_inside
+from tests.unit.dbio_model import Objects, visible
+from vacuum import VacuumOptions, vacuum_table
+
+AGES = [timedelta(0), timedelta(minutes=1), timedelta(hours=2), timedelta(days=3), timedelta(days=60)]
+PLACES = ["", "day=1/", "day=2/", "day=1/hour=2/", "day=/", "day=__HIVE_DEFAULT_PARTITION__/", "_hidden/", "x/", "//"]
+OTHER_NAMES = [
+    "_SUCCESS", "_committed_", "_committed_X", "_started_1x-", "_serial_1", "_checkpoint_" + "9" * 20, ".a.crc",
+    f".{data('1')}.crc", "._started_1.crc", "a b", "é", "a\nb", "\x1b[2J", "a._COPYING_", "part-tid--", "-tid-1-", "..",
+    "_delta_log/0.json", "_dbio_table",
+]  # fmt: skip
+
+# --- directories --------------------------------------------------------------------------------------------------
+
+
+def number(value: int) -> str:
+    return f"{value:020d}"
+
+
+def _body_of(name: str) -> st.SearchStrategy[bytes]:
+    """A good body for the name; most of the paths in it lie in its own directory."""
+    local = st.lists(st.sampled_from(bodies.NAMES), max_size=3, unique=True)
+    commits = bodies.commits(local) | bodies.commits()
+    if name == "_dbio_table":
+        return bodies.descriptors().map(bodies.to_json)
+    if name.startswith("_committed_vacuum"):
+        return bodies.queues().map(bodies.to_json)
+    if name.startswith("_committed_"):
+        return commits.map(bodies.to_json)
+    if name.startswith("_serial_"):
+        return bodies.turns().map(bodies.to_json)
+    if name.startswith("_checkpoint_"):
+        lines = bodies.checkpoints(int(name[-20:]), local)
+        return lines.map(bodies.to_lines).map(bodies.pack)
+    return st.sampled_from([b"", b"rows"])
+
+
+MARKERS = [
+    *(f"_{kind}_{tid}" for kind in ("started", "committed") for tid in TIDS),
+    "_committed_vacuum1",
+    "_committed_vacuum2",
+    *(f"_serial_{number(n)}" for n in (1, 2, 10**15, 2**63 - 1, 10**20 - 1)),
+    *(f"_checkpoint_{number(n)}" for n in (1, 2, 2**63 - 1)),
+]
+
+
+@st.composite
+def directories(draw: st.DrawFn) -> dict[str, tuple[bytes, timedelta]]:
+    """By path: body and age. A table in half of the cases; a good half of the bodies is what a writer would write."""
+    objects: dict[str, tuple[bytes, timedelta]] = {}
+    ages = st.sampled_from(AGES)
+
+    def put(path: str, body: bytes) -> None:
+        objects[path] = (body, draw(ages))
+
+    hostile = draw(st.booleans())
+    if draw(st.booleans()):
+        columns = draw(st.sampled_from([[], ["day"]]))
+        descriptor = {"version": 1, "id": "t", "created": bodies.STAMP, "partition_columns": columns}
+        put("_dbio_table", bodies.to_json(descriptor))
+    for place in draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=3)):
+        for name in draw(st.lists(st.sampled_from(bodies.NAMES), max_size=5)):
+            put(place + name, b"rows")
+        for name in draw(st.lists(st.sampled_from(MARKERS), max_size=4)):
+            body = draw(_body_of(name))
+            if hostile and draw(st.integers(0, 3)) == 0:
+                body = draw(bodies.damaged(st.just(body)) | bodies.bodies(bodies.commits()))
+            put(place + name, b"" if name.startswith("_started_") else body)
+        if hostile:
+            for name in draw(st.lists(st.sampled_from(OTHER_NAMES), max_size=2)):
+                put(place + name, draw(_body_of("")))
+    return objects
+
+
+# --- the independent reading --------------------------------------------------------------------------------------
+
+
+def live(objects: Objects) -> set[str] | None:
+    """The paths of the live files; None where a marker that decides cannot be read."""
+    with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError, EOFError, OSError):
+        return _live_in_table(objects) if "_dbio_table" in objects else visible(objects)
+    return None
+
+
+def _live_in_table(objects: Objects) -> set[str]:
+    checkpoints = [path for path in objects if re.fullmatch(r"_checkpoint_[0-9]{20}", path)]
+    lines: list[Any] = []
+    if checkpoints:
+        lines = [json.loads(line) for line in gzip.decompress(objects[max(checkpoints)][0]).splitlines()][1:]
+    covered = {line["tid"] for line in lines}
+    markers = [line["marker"] for line in lines]
+    for path, (body, _) in objects.items():
+        tid = re.fullmatch(r"_committed_(?!vacuum)([a-z0-9]+)", path)
+        if tid and body and tid[1] not in covered:
+            markers.append(json.loads(body))
+    return set().union(*(marker["added"] for marker in markers)) - set().union(*(it["removed"] for it in markers))
+
+
+# --- a table of such a directory ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Hostile:
+    """The directory in a store that keeps account of what is listed and deleted."""
+
+    objects: Mapping[str, tuple[bytes, timedelta]]
+    clock: ManualClock = field(default_factory=ManualClock)
+    deleted: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.store = MemoryStore(self.clock)
+        for path, (body, age) in self.objects.items():
+            self.store.put(path, body, modified=self.clock.now() - age)
+        self.before: dict[str, tuple[bytes, datetime]] = dict(self.store.objects)
+        self.store.before = self._note
+        self.table = Table.over(self.store, self.clock)
+        self.live = live(self.before)
+
+    def _note(self, operation: str, path: str) -> None:
+        if operation == "delete":
+            self.deleted.add(path)
+        if operation in ("put_if_absent", "write"):
+            assert_inside([path])
+
+    def check_read(self) -> None:
+        """What a reader gets is what the independent reading says."""
+        with suppress(DbioError):
+            snapshot = self.table.snapshot()
+            assert {file.path for file in snapshot.files} == self.live
+            assert len(snapshot.files) == len(self.live or ())
+            assert all(file.size >= -1 for file in snapshot.files)
+        assert self.store.objects == self.before, "a reader changed something"
+
+    def check_vacuum(self, options: VacuumOptions) -> None:
+        """It deletes nothing that is live, nothing that was not there, and nothing at all that it cannot judge."""
+        try:
+            report = vacuum_table(self.table, options)
+        except DbioError:
+            report = None
+        assert self.deleted <= self.before.keys()
+        if self.live is None:
+            assert report is None
+            assert not self.deleted
+            return
+        assert not self.deleted & self.live
+        assert self.live & self.before.keys() <= self.store.objects.keys()
+        assert live(self.store.objects) == self.live, "a reader sees another table"
+        if report:
+            listed = {it.path for it in report.deleted if it.path in self.before}
+            assert listed <= self.deleted

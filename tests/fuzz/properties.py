@@ -1,0 +1,155 @@
+"""What must hold of whatever is read from outside; each check stands on its own, not on the package's own checks.
+
+All raise AssertionError, and let anything but the package's own errors through.
+"""
+
+import posixpath
+from collections.abc import Iterable
+
+from dbio_commit import names
+from dbio_commit.checkpoint import decode_checkpoint
+from dbio_commit.errors import CorruptMarkerError, DbioError, InvalidInputError, UnsupportedTableError
+from dbio_commit.markers import (
+    CommitMarker,
+    Descriptor,
+    Turn,
+    decode_commit,
+    decode_descriptor,
+    decode_turn,
+    encode,
+    encode_commit,
+    unpack_files,
+)
+from dbio_commit.state import Decided, committed_by, current_schema, live_files
+
+WHERE = "s3://bucket/t/_object"
+MAX_MESSAGE = 4000
+
+
+def assert_inside(paths: Iterable[str]) -> None:
+    for path in paths:
+        components = path.split("/")
+        assert not path.startswith("/"), path
+        assert all(components), f"an empty component: {path!r}"
+        assert not {".", ".."} & set(components), path
+        assert "\\" not in path, path
+        assert not [c for c in path if ord(c) < 32 or ord(c) == 127 or 0xD800 <= ord(c) < 0xE000], repr(path)
+        assert posixpath.normpath(f"/root/{path}") == f"/root/{path}", path
+        assert len(path) <= 4096
+
+
+def assert_message(error: DbioError, where: str = WHERE) -> None:
+    text = str(error)
+    assert where in text
+    assert len(text) < MAX_MESSAGE, len(text)
+    assert "\n" not in text
+
+
+def commit(body: bytes) -> CommitMarker | None:
+    """The marker, or None where it was refused."""
+    try:
+        marker = decode_commit(body, where=WHERE)
+    except (CorruptMarkerError, UnsupportedTableError) as error:
+        assert_message(error)
+        return None
+    assert_inside([*marker.added, *marker.removed])
+    files = unpack_files(marker)
+    assert [file.path for file in files] in ([], marker.added)
+    assert not (marker.is_abort and (marker.added or marker.removed))
+    again = decode_commit(encode_commit(marker), where=WHERE)
+    assert (again.added, again.removed, again.is_abort) == (marker.added, marker.removed, marker.is_abort)
+    return marker
+
+
+def descriptor(body: bytes) -> Descriptor | None:
+    try:
+        found = decode_descriptor(body, where=WHERE)
+    except (CorruptMarkerError, UnsupportedTableError) as error:
+        assert_message(error)
+        return None
+    for column in found.partition_columns:
+        assert column
+        assert column[0] not in "_."
+        try:
+            directory = names.format_partition({column: "x"})
+        except InvalidInputError:
+            continue
+        assert_inside([directory])
+        assert dict(names.parse_partition(directory)) == {column: "x"}
+    assert decode_descriptor(encode(found), where=WHERE) == found
+    return found
+
+
+def turn(body: bytes) -> Turn | None:
+    try:
+        found = decode_turn(body, where=WHERE)
+    except (CorruptMarkerError, UnsupportedTableError) as error:
+        assert_message(error)
+        return None
+    assert found.tid.isascii()
+    assert found.tid.isalnum()
+    assert_inside([names.started(found.tid), names.committed(found.tid)])
+    return found
+
+
+def checkpoint(body: bytes, number: int = 1) -> tuple[Decided, ...] | None:
+    """The commits, or None where it was refused."""
+    try:
+        found = decode_checkpoint(body, number=number, where=WHERE)
+    except (CorruptMarkerError, UnsupportedTableError) as error:
+        assert_message(error)
+        return None
+    assert found.number == number
+    assert len(found.covered) == len(found.commits)
+    for commit in found.commits:
+        assert_inside([*commit.marker.added, *commit.marker.removed, names.committed(commit.tid)])
+        assert "/" not in names.committed(commit.tid)
+    assert len(committed_by(found.commits, None)) == len(found.commits)
+    removed = {path for commit in found.commits for path in commit.marker.removed}
+    live = {file.path for file in live_files(found.commits)}
+    assert live == {path for commit in found.commits for path in commit.marker.added} - removed
+    current_schema(commit.marker for commit in found.commits)
+    return found.commits
+
+
+def name(text: str) -> None:
+    """One component of a path, as a store lists it."""
+    parsed = names.parse_log_name(text)
+    if parsed is not None:
+        assert names.format_log_name(parsed) == text
+        assert names.is_hidden(text)
+        assert names.parse_data_file(text) is None
+        assert_inside([text])
+    tid = names.parse_data_file(text)
+    if tid is not None:
+        assert names.is_tid(tid)
+        assert f"-tid-{tid}-" in text
+        names.parse_tid_time(tid)
+
+
+def path(text: str) -> None:
+    """A path as a marker names it: refused, or inside the table; alone and among others."""
+    try:
+        accepted = [names.check_path(text, where=WHERE)]
+    except CorruptMarkerError as error:
+        assert_message(error)
+        accepted = []
+    assert_inside(accepted)
+    for paths in ([text], ["a", text], [text, "b/c"], ["a", text, "b"]):
+        try:
+            names.check_paths(paths, where=WHERE)
+        except CorruptMarkerError as error:
+            assert_message(error)
+            assert not accepted
+        else:
+            assert accepted
+    directory, last = names.split(text)
+    if directory:
+        assert names.join(directory, last) == text
+    names.is_data_file(text)
+    partition = names.parse_partition(directory)
+    try:
+        formatted = names.format_partition(partition)
+    except InvalidInputError:
+        return
+    assert dict(names.parse_partition(formatted)) == dict(partition)

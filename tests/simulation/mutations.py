@@ -1,0 +1,504 @@
+"""Ways to get the protocol wrong, each switched on by itself in the real code: the simulation must find every one.
+
+A mutation says which check it fails, by the beginning of the Violation's message.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from dbio_commit import decision, maintenance, snapshot, transaction
+from dbio_commit.checkpoint import Checkpoint
+from dbio_commit.clock import Clock
+from dbio_commit.errors import CommitStateUnknownError, ObjectNotFoundError, TransactionAbortedError
+from dbio_commit.markers import CommitMarker
+from dbio_commit.snapshot import Scope, Snapshot
+from dbio_commit.state import Commit, Decided, Entry, Log, TableSchema, parse_log
+from dbio_commit.store import Store
+from dbio_commit.transaction import Transaction
+from vacuum import dbio, plan, run
+from vacuum.plan import Garbage, Horizons, Judge
+
+from .world import SerialStore
+
+Switch = Callable[[], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    name: str
+    what: str
+    switch: Switch
+    scenario: str
+    breaks: tuple[str, ...]
+
+
+MUTATIONS: list[Mutation] = []
+
+
+def mutation(scenario: str, *breaks: str) -> Callable[[Callable[[], Iterator[None]]], Switch]:
+    def register(function: Callable[[], Iterator[None]]) -> Switch:
+        switch = contextmanager(function)
+        MUTATIONS.append(
+            Mutation(
+                name=function.__name__,
+                what=(function.__doc__ or "").strip().removesuffix("."),
+                switch=switch,
+                scenario=scenario,
+                breaks=breaks,
+            )
+        )
+        return switch
+
+    return register
+
+
+def _overwrite(store: Store, path: str, body: bytes) -> None:
+    with store.open_write(path) as stream:
+        stream.write(body)
+
+
+# --- writers ------------------------------------------------------------------------------------------------------
+
+
+@mutation("late", "I5", "I7")
+def skip_the_start_marker() -> Iterator[None]:
+    """A transaction begins without a start marker."""
+    with patch.object(transaction, "_claim_tid", lambda store, clock: transaction.new_tid(clock)):
+        yield
+
+
+@mutation("late", "I3")
+def commit_with_a_plain_put() -> Iterator[None]:
+    """The commit marker replaces one that is there."""
+
+    def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> None:
+        _overwrite(store, path, body)
+
+    with patch.object(transaction, "decide", decide):
+        yield
+
+
+@mutation("late", "I9")
+def report_a_conflict_as_success() -> Iterator[None]:
+    """A writer whose marker was there already believes that it is its own."""
+
+    def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> None:
+        store.put_if_absent(path, body)
+
+    with patch.object(transaction, "decide", decide):
+        yield
+
+
+@mutation("rough", "I3")
+def report_an_own_marker_as_a_conflict() -> Iterator[None]:
+    """A writer whose marker was there already believes that it is another's."""
+
+    def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> None:
+        if not store.put_if_absent(path, body):
+            raise TransactionAbortedError("somebody else was faster")
+
+    with patch.object(transaction, "decide", decide):
+        yield
+
+
+@mutation("rough", "I4", "I5")
+def take_an_unknown_outcome_for_a_failure() -> Iterator[None]:
+    """A writer that does not know whether it has committed deletes its files."""
+    commit = Transaction.commit
+
+    def mutated(self: Transaction, schema: Any = None) -> Commit:
+        try:
+            return commit(self, schema)
+        except CommitStateUnknownError:
+            self._delete(self._staged)
+            raise
+
+    with patch.object(Transaction, "commit", mutated):
+        yield
+
+
+@mutation("mixed", "I5")
+def delete_the_files_before_the_abort() -> Iterator[None]:
+    """A writer that aborts deletes its files first."""
+    abort = Transaction.abort
+
+    def mutated(self: Transaction) -> None:
+        if self.terms.scope is Scope.TABLE:
+            self._delete(self._staged)
+        abort(self)
+
+    with patch.object(Transaction, "abort", mutated):
+        yield
+
+
+@mutation("late", "I3", "I5")
+def let_transactions_live_for_ever() -> Iterator[None]:
+    """No bound on the life of a transaction; abort markers stay for 30 days."""
+    with patch.object(transaction, "MAX_LIFE_S", float("inf")):
+        yield
+
+
+@mutation("late", "I3", "I5")
+def purge_abort_markers_early() -> Iterator[None]:
+    """Abort markers are purged as any other; transactions live for 7 days."""
+    with patch.object(plan, "ABORTS_KEPT", timedelta(0)):
+        yield
+
+
+# --- turns --------------------------------------------------------------------------------------------------------
+
+
+@mutation("turns", "I7", "I8")
+def leave_out_the_turn() -> Iterator[None]:
+    """Commits that depend on the table's state take no turn."""
+
+    def take_turn(self: Transaction) -> tuple[int, Snapshot]:
+        found = snapshot.read_snapshot(self._store, self._clock)
+        return found.table_schema.turn + 1, found
+
+    with patch.object(Transaction, "_take_turn", take_turn):
+        yield
+
+
+@mutation("turns", "I7", "I8")
+def take_the_turn_without_waiting() -> Iterator[None]:
+    """The turn is taken while its holder is undecided."""
+    with patch.object(decision, "read_turn", lambda store, number: None):
+        yield
+
+
+@mutation("turns", "no end")
+def wait_for_ever() -> Iterator[None]:
+    """Who waits does not abort the holder of the turn when the lease has ended."""
+    with patch.object(decision, "_end_lease", lambda store, clock, holder: None):
+        yield
+
+
+@mutation("turns", "I7", "I8")
+def look_at_the_table_before_the_turn() -> Iterator[None]:
+    """The removed files, and what is committed for an application, come from a snapshot before the turn."""
+
+    def take_turn(self: Transaction) -> tuple[int, Snapshot | None]:
+        found = snapshot.read_snapshot(self._store, self._clock)
+        turn = transaction.take_turn(self._store, self._clock, self.tid)
+        return (turn, found) if turn is not None else (0, None)
+
+    with patch.object(Transaction, "_take_turn", take_turn):
+        yield
+
+
+@mutation("turns", "I7", "I8")
+def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
+    """A turn is not checked to be the highest once it is held."""
+
+    def take_turn(self: Transaction) -> tuple[int, Snapshot | None]:
+        turn = transaction.take_turn(self._store, self._clock, self.tid)
+        return (turn, snapshot.read_snapshot(self._store, self._clock)) if turn is not None else (0, None)
+
+    with patch.object(Transaction, "_take_turn", take_turn):
+        yield
+
+
+@mutation("mixed", "I7")
+def change_the_schema_unseen() -> Iterator[None]:
+    """A change of schema does not look at the one that is there."""
+
+    def schema_after(self: Transaction, current: Any, turn: int, schema: Any, *, changes: bool) -> TableSchema:
+        return TableSchema(current if schema is None else schema, turn)
+
+    with patch.object(Transaction, "_schema_after", schema_after):
+        yield
+
+
+# --- readers ------------------------------------------------------------------------------------------------------
+
+
+@mutation("readers", "I6", "I7")
+def read_the_log_once() -> Iterator[None]:
+    """One listing of the log is believed."""
+    with patch.object(snapshot, "agreed_log", lambda store, log: (log, snapshot.read_checkpoint(store, log))):
+        yield
+
+
+@mutation("readers", "I6", "I7", "I9")
+def pass_over_a_purged_marker() -> Iterator[None]:
+    """A commit marker that is gone when it is read counts as one that says nothing."""
+
+    def get_many(self: SerialStore, paths: Sequence[str]) -> list[bytes]:
+        return [get(self, path) for path in paths]
+
+    def get(store: SerialStore, path: str) -> bytes:
+        try:
+            return store.get(path)
+        except ObjectNotFoundError:
+            return b'{"added":[],"removed":[]}'
+
+    with patch.object(SerialStore, "get_many", get_many):
+        yield
+
+
+@mutation("mixed", "I6")
+def believe_that_there_is_no_descriptor() -> Iterator[None]:
+    """A reader that saw no descriptor does not look again after it has listed the files."""
+    read_directories = snapshot._read_directories
+
+    def mutated(store: Store, clock: Clock, **options: Any) -> Snapshot:
+        return read_directories(_WithoutLog(store), clock, **options)  # type: ignore[arg-type]
+
+    with patch.object(snapshot, "_read_directories", mutated):
+        yield
+
+
+class _WithoutLog:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def list_log(self) -> list[Entry]:
+        return []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+# --- vacuum -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _late_taken_for_aborted() -> Iterator[None]:
+    of = Judge.of
+
+    def mutated(found: Snapshot, horizons: Horizons, *, untracked: bool, assume_aborted: Any = ()) -> Judge:
+        late = plan.timed_out(found, horizons)
+        return of(found, horizons, untracked=untracked, assume_aborted=[*assume_aborted, *late])
+
+    with patch.object(Judge, "of", mutated):
+        yield
+
+
+@mutation("late", "I5")
+def delete_before_the_abort() -> Iterator[None]:
+    """Vacuum deletes the files of a pending transaction, and then aborts it."""
+    abort, delete = run._Run._abort, run._Run._delete
+
+    def later(self: Any, tids: Sequence[str]) -> None:
+        self.later = tids
+
+    def mutated(self: Any, due: Sequence[Garbage]) -> set[str]:
+        gone = delete(self, due)
+        abort(self, self.__dict__.pop("later", ()))
+        return gone
+
+    with _late_taken_for_aborted(), patch.object(run._Run, "_abort", later), patch.object(run._Run, "_delete", mutated):
+        yield
+
+
+@mutation("late", "I5")
+def delete_without_an_abort() -> Iterator[None]:
+    """Vacuum deletes the files of a pending transaction that is old enough, and decides nothing."""
+    with _late_taken_for_aborted(), patch.object(run._Run, "_abort", lambda self, tids: None):
+        yield
+
+
+@mutation("late", "I4", "I5")
+def look_at_the_table_before_the_aborts() -> Iterator[None]:
+    """Vacuum takes no second snapshot: what it was about to abort counts as aborted."""
+    abort, read = run._Run._abort, run.read_snapshot
+    first: dict[Clock, Snapshot] = {}
+    aborted: set[Clock] = set()
+
+    def mutated_abort(self: Any, tids: Sequence[str]) -> None:
+        abort(self, tids)
+        aborted.add(self._clock)
+
+    def mutated_read(store: Store, clock: Clock) -> Snapshot:
+        if clock in aborted:
+            aborted.remove(clock)
+            return first[clock]
+        first[clock] = read(store, clock)
+        return first[clock]
+
+    with (
+        _late_taken_for_aborted(),
+        patch.object(run._Run, "_abort", mutated_abort),
+        patch.object(run, "read_snapshot", mutated_read),
+    ):
+        yield
+
+
+@mutation("mixed", "I4", "I5")
+def go_by_the_age_of_files() -> Iterator[None]:
+    """What is not live and older than the retention is deleted, whatever its transaction."""
+    judge = Judge._judge
+
+    def mutated(self: Judge, entry: Entry, foreign: Any) -> Garbage:
+        return judge(self, entry, foreign)._replace(due=entry.modified < self.horizons.data)
+
+    with patch.object(Judge, "_judge", mutated):
+        yield
+
+
+@mutation("young", "I5")
+def believe_that_an_unknown_file_is_old() -> Iterator[None]:
+    """Files of unknown transactions are not looked at again; and this vacuum's clock may be a day ahead."""
+    with patch.object(run._Run, "_without_newborn", lambda self, due: list(due)):
+        yield
+
+
+@mutation("young", "I5")
+def read_the_clock_after_the_listing() -> Iterator[None]:
+    """Horizons count from the moment of each look, and files of unknown transactions are not looked at again."""
+    init = run._Run.__init__
+
+    def mutated(self: Any, store: Store, clock: Clock, options: Any, **others: Any) -> None:
+        init(self, store, clock, options, **others)
+        self._horizons = _MovingHorizons(clock, options)
+
+    with (
+        patch.object(run._Run, "__init__", mutated),
+        patch.object(run._Run, "_without_newborn", lambda self, due: list(due)),
+    ):
+        yield
+
+
+class _MovingHorizons:
+    def __init__(self, clock: Clock, options: Any) -> None:
+        self._clock, self._options = clock, options
+
+    def __getattr__(self, name: str) -> datetime:
+        found: datetime = getattr(Horizons.at(self._clock.now(), self._options), name)
+        return found
+
+
+# --- checkpoints and purges ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _purge(mutated: Callable[[Any, Log, Any], list[list[Garbage]]]) -> Iterator[None]:
+    purge = plan.purge
+
+    def replacement(log: Log, checkpoint: Checkpoint, *arguments: Any, **options: Any) -> list[list[Garbage]]:
+        return mutated(lambda it: purge(log, it, *arguments, **options), log, checkpoint)
+
+    with patch.object(plan, "purge", replacement):
+        yield
+
+
+@mutation("readers", "DBIO")
+def purge_start_markers_last() -> Iterator[None]:
+    """Start markers are purged after commit markers, so that decided transactions look pending."""
+
+    def mutated(purge: Any, log: Log, checkpoint: Checkpoint) -> list[list[Garbage]]:
+        starts, decisions, rest = purge(checkpoint)
+        return [decisions, rest, starts]
+
+    with _purge(mutated):
+        yield
+
+
+@mutation("readers", "DBIO")
+def purge_markers_before_data() -> Iterator[None]:
+    """Commit markers are purged while the files are left that they remove."""
+    with patch.object(plan, "_needed_markers", lambda commits, left: set()):
+        yield
+
+
+@mutation("mixed", "I9")
+def purge_what_no_checkpoint_covers() -> Iterator[None]:
+    """Every commit marker is purged once there is a checkpoint."""
+
+    def mutated(purge: Any, log: Log, checkpoint: Checkpoint) -> list[list[Garbage]]:
+        steps: list[list[Garbage]] = purge(SimpleNamespace(number=checkpoint.number, covered=set(log.committed)))
+        return steps
+
+    with _purge(mutated):
+        yield
+
+
+@contextmanager
+def _checkpoints_of(mutated: Callable[[Store, Snapshot], Snapshot]) -> Iterator[None]:
+    write = maintenance.write_checkpoint
+
+    def replacement(store: Store, clock: Clock, found: Snapshot, **options: Any) -> str | None:
+        return write(store, clock, mutated(store, found), **options)
+
+    with patch.object(run, "write_checkpoint", replacement), patch.object(
+        maintenance, "write_checkpoint", replacement
+    ):
+        yield
+
+
+@mutation("mixed", "I9")
+def cover_what_was_not_read() -> Iterator[None]:
+    """A checkpoint also covers what is pending, as if it had been decided to be nothing."""
+
+    def mutated(store: Store, found: Snapshot) -> Snapshot:
+        pending = set(found.log.pending) - found.checkpoint.covered
+        nothing = CommitMarker(added=[], removed=[])
+        more = [Decided(found.log.started[tid].modified, tid, nothing) for tid in sorted(pending)]
+        return replace(found, commits=(*found.commits, *more))
+
+    with _checkpoints_of(mutated):
+        yield
+
+
+@mutation("readers", "I9")
+def number_checkpoints_by_time() -> Iterator[None]:
+    """A checkpoint takes the next number that is free, however old what it says is."""
+
+    def mutated(store: Store, found: Snapshot) -> Snapshot:
+        last = parse_log(store.list_log()).last_checkpoint
+        return replace(found, checkpoint=replace(found.checkpoint, number=last))
+
+    with _checkpoints_of(mutated):
+        yield
+
+
+@mutation("readers", "I9")
+def replace_checkpoints() -> Iterator[None]:
+    """A checkpoint replaces one of the same number."""
+    put_if_absent = SerialStore.put_if_absent
+
+    def mutated(self: SerialStore, path: str, body: bytes) -> bool:
+        if not path.startswith("_checkpoint_"):
+            return put_if_absent(self, path, body)
+        _overwrite(self, path, body)
+        return True
+
+    with patch.object(SerialStore, "put_if_absent", mutated):
+        yield
+
+
+@mutation("history", "I8")
+def forget_versions_of_applications() -> Iterator[None]:
+    """A checkpoint does not remember the versions of forgotten commits."""
+    with patch.object(maintenance, "Checkpoint", lambda **fields: Checkpoint(**{**fields, "apps": {}})):
+        yield
+
+
+# --- directory scope ----------------------------------------------------------------------------------------------
+
+
+@mutation("directories", "I9")
+def write_before_the_start_marker() -> Iterator[None]:
+    """In the directory scope, the first data file of a directory comes before its start marker."""
+    with patch.object(transaction, "mark_directory", lambda store, terms, directory: None):
+        yield
+
+
+@mutation("directories", "I1")
+def believe_a_torn_listing() -> Iterator[None]:
+    """In the directory scope, a directory that looks torn is not listed again."""
+    with patch.object(snapshot, "looks_torn", lambda directory, markers, *, now: False):
+        yield
+
+
+@mutation("directories", "I9")
+def purge_markers_that_hide_files() -> Iterator[None]:
+    """In the directory scope, markers go whether or not the files are left that they hide."""
+    with patch.object(dbio, "_may_go", lambda *arguments: True):
+        yield

@@ -1,0 +1,192 @@
+"""Who meets whom, and at which risks. Each is drawn from a seed; some are there to make rare things happen often."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from . import actors
+from .actors import Stage
+from .world import DAY_S, HOUR_S, Actor, Risks, World
+
+SKEW = timedelta(days=1)
+
+Cast = Callable[[World, Stage, random.Random], list[Actor]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    risks: Callable[[random.Random], Risks]
+    cast: Cast
+    share: int
+    """How often it is drawn, in relation to the others."""
+    retentions_hours: tuple[float, ...] = (1, 48, 60)
+    in_directories: bool = False
+    """Begins in the directory scope."""
+
+
+# --- risks --------------------------------------------------------------------------------------------------------
+
+
+def any_risks(chance: random.Random) -> Risks:
+    rough = chance.random() < 0.7
+    return Risks(
+        stall=0.02 if chance.random() < 0.6 else 0,
+        kill=0.004 if chance.random() < 0.5 else 0,
+        lost_answer=0.02 if rough else 0,
+        not_applied=0.02 if rough else 0,
+        late=0.02 if rough else 0,
+        own_conflict=0.05 if rough else 0,
+        torn_listings=chance.random() < 0.8,
+        whole_seconds=chance.random() < 0.4,
+        skew=SKEW if chance.random() < 0.3 else timedelta(),
+    )
+
+
+def directory_risks(chance: random.Random) -> Risks:
+    """Within the limits of DBIO's protocol; but vacuum may stall for as long as it likes."""
+    return replace(any_risks(chance), stalls_s=(1, 20, 60), skew=timedelta())
+
+
+def rough_risks(chance: random.Random) -> Risks:
+    """Of the store's answers, many are lost."""
+    return Risks(stall=0.01, kill=0.001, lost_answer=0.08, not_applied=0.05, late=0.08, own_conflict=0.2)
+
+
+def stalls(*seconds: float, likely: float, skewed: bool = False) -> Callable[[random.Random], Risks]:
+    """Long ones, and hardly a fault besides."""
+
+    def risks(chance: random.Random) -> Risks:
+        return Risks(
+            stall=likely,
+            stalls_s=seconds,
+            lost_answer=0.01,
+            not_applied=0.01,
+            late=0.01,
+            whole_seconds=chance.random() < 0.4,
+            skew=SKEW if skewed and chance.random() < 0.5 else timedelta(),
+        )
+
+    return risks
+
+
+# --- casts --------------------------------------------------------------------------------------------------------
+
+
+def _mixed(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    cast = _writers(world, stage, chance.randint(1, 4), chance=chance)
+    cast += [
+        world.spawn(f"vacuum{i}", actors.vacuumer(stage, runs=chance.randint(1, 4))) for i in range(chance.randint(0, 2))
+    ]
+    cast += [
+        world.spawn(f"reader{i}", actors.reader(stage, reads=chance.randint(1, 4))) for i in range(chance.randint(1, 2))
+    ]
+    if chance.random() < 0.4:
+        cast += [world.spawn(f"job{i}", actors.scheduled_job(stage, versions=2)) for i in range(2)]
+    if chance.random() < 0.3:
+        cast.append(world.spawn("operator", actors.operator(stage)))
+    if not stage.partitioned and chance.random() < 0.3:
+        cast.append(world.spawn("stranger", actors.stranger(stage), after_s=1.0, immortal=True))
+    if world.risks.skew:
+        world.spawn("clocks", actors.clock_setter(stage, cast), immortal=True)
+    return cast
+
+
+def _writers(world: World, stage: Stage, count: int, *, chance: random.Random) -> list[Actor]:
+    return [world.spawn(f"writer{i}", actors.writer(stage, transactions=chance.randint(1, 3))) for i in range(count)]
+
+
+def _turns(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Who depends on one another, beside a vacuum that purges turns at once."""
+    cast = [
+        world.spawn(f"writer{i}", actors.writer(stage, transactions=3, operations=("overwrite", "append"), apps=0.5))
+        for i in range(3)
+    ]
+    vacuum = actors.vacuumer(stage, runs=8, naps_s=(0.5, 60.0, 1900.0, HOUR_S))
+    return [*cast, world.spawn("vacuum", vacuum, stalls_s=(1.0,))]
+
+
+def _readers(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Readers that a commit overtakes, and vacuums that purge what they are about to read."""
+    cast = _writers(world, stage, 2, chance=chance)
+    cast += [world.spawn(f"reader{i}", actors.reader(stage, reads=6, naps_s=(0.05, 30.0, 1900.0))) for i in range(2)]
+    cast += [
+        world.spawn(f"vacuum{i}", actors.vacuumer(stage, runs=6, naps_s=(0.5, 1900.0, HOUR_S)), stalls_s=(1.0, 1900.0))
+        for i in range(2)
+    ]
+    return cast
+
+
+def _late(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Writers that sleep for days and weeks, and vacuums that give them up."""
+    cast = [
+        world.spawn(f"writer{i}", actors.writer(stage, transactions=2, work_s=(0, 50 * HOUR_S, 9 * DAY_S, 40 * DAY_S)))
+        for i in range(3)
+    ]
+    vacuum = actors.vacuumer(stage, runs=10, naps_s=(0.5, 10 * HOUR_S, 3 * DAY_S, 16 * DAY_S))
+    return [*cast, world.spawn("vacuum", vacuum, stalls_s=(1.0, HOUR_S))]
+
+
+def _history(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """A job that runs for months, beside overwrites: what it has committed is forgotten but for its versions."""
+    cast = [
+        world.spawn(f"job{i}", actors.scheduled_job(stage, versions=4, naps_s=(1.0, 3 * DAY_S, 50 * DAY_S)))
+        for i in range(2)
+    ]
+    cast.append(world.spawn("writer0", actors.writer(stage, transactions=4, operations=("overwrite",), apps=0)))
+    vacuum = actors.vacuumer(stage, runs=10, naps_s=(0.5, 3 * DAY_S, 20 * DAY_S, 35 * DAY_S))
+    return [*cast, world.spawn("vacuum", vacuum, stalls_s=(1.0,))]
+
+
+def _young(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Vacuums that fall asleep between two requests, and files that are written meanwhile."""
+    cast = [
+        world.spawn(f"writer{i}", actors.writer(stage, transactions=2, work_s=(0, 3 * HOUR_S)), after_s=i * HOUR_S)
+        for i in range(3)
+    ]
+    vacuum = actors.vacuumer(stage, runs=6, naps_s=(0.5, 60.0, HOUR_S))
+    cast += [world.spawn(f"vacuum{i}", vacuum, stalls_s=(60, 2 * HOUR_S)) for i in range(2)]
+    return cast
+
+
+def _directories(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Databricks' writers and ours, in one directory."""
+    world.spawn("plain", actors.plain_writer(stage), immortal=True)
+    cast = [
+        world.spawn(f"dbio{i}", actors.dbio_writer(stage, transactions=chance.randint(1, 3)), after_s=5.0)
+        for i in range(chance.randint(1, 2))
+    ]
+    cast += [
+        world.spawn(f"writer{i}", actors.writer(stage, transactions=chance.randint(1, 3), apps=0), after_s=5.0)
+        for i in range(chance.randint(0, 2))
+    ]
+    cast += [world.spawn(f"reader{i}", actors.reader(stage, reads=6, naps_s=(0.05, 30.0, 1900.0))) for i in range(2)]
+    cast += [
+        world.spawn(
+            f"vacuum{i}",
+            actors.vacuumer(stage, runs=5, naps_s=(0.5, 1900.0, 10 * HOUR_S, 3 * DAY_S)),
+            stalls_s=(1, 120, HOUR_S, 50 * HOUR_S),
+        )
+        for i in range(chance.randint(0, 2))
+    ]
+    if chance.random() < 0.3:
+        cast.append(world.spawn("operator", actors.operator(stage)))
+    return cast
+
+
+SCENARIOS = {
+    "mixed": Scenario(risks=any_risks, cast=_mixed, share=8),
+    "turns": Scenario(risks=stalls(1, 120, HOUR_S, likely=0.05, skewed=True), cast=_turns, share=2),
+    "readers": Scenario(risks=stalls(1, 120, HOUR_S, likely=0.02, skewed=True), cast=_readers, share=2),
+    "late": Scenario(risks=stalls(60, 50 * HOUR_S, 5 * DAY_S, likely=0.03), cast=_late, share=2),
+    "history": Scenario(risks=stalls(60, likely=0.01), cast=_history, share=2),
+    "young": Scenario(
+        risks=stalls(1, likely=0.1, skewed=True), cast=_young, share=2, retentions_hours=(1,)
+    ),
+    "rough": Scenario(risks=rough_risks, cast=_mixed, share=2),
+    "directories": Scenario(risks=directory_risks, cast=_directories, share=4, in_directories=True),
+}
+
+
+def draw(chance: random.Random) -> Scenario:
+    return chance.choices(list(SCENARIOS.values()), [it.share for it in SCENARIOS.values()])[0]
