@@ -8,6 +8,9 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 AZURITE_VERSION := 3.35.0
 AZURITE := $(VENV)/azurite/.installed-$(AZURITE_VERSION)
+S3RVER_VERSION := 3.7.1
+S3RVER := $(VENV)/s3rver/.installed-$(S3RVER_VERSION)
+CEPH := radosgw ceph-mon ceph-osd
 
 # The same Java and Python for every Spark process, whatever else the machine has.
 export JAVA_HOME := $(CURDIR)/.ci/java
@@ -16,18 +19,19 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
 
-.PHONY: help setup demo test lint bench wheel clean
+.PHONY: help setup demo test test-rgw lint bench wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 3 minutes the first time)"
 	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default), s3 or azure"
 	@echo "make test              lint, then all tests"
+	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 10 minutes, 1 GB)"
 	@echo "make lint              ruff and mypy"
 	@echo "make bench             measure against Spark's own writer and reader; writes bench/RESULTS.md"
 	@echo "make wheel             build dist/*.whl"
 	@echo "make clean             remove $(VENV), caches and what was built"
 
-setup: $(INSTALLED) $(AZURITE)
+setup: $(INSTALLED) $(AZURITE) $(S3RVER)
 	@echo "== Ready: $$($(BIN)/python --version), $$($(BIN)/node --version) of Node.js, $(VENV)"
 
 demo: setup
@@ -37,6 +41,15 @@ demo: setup
 test: lint
 	@echo "== Tests"
 	$(BIN)/python -m pytest
+
+test-rgw: setup
+	@which $(CEPH) >/dev/null || \
+	    { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y --no-install-recommends $(CEPH); } || \
+	    { echo "Ceph is needed: run 'sudo apt-get install --no-install-recommends $(CEPH)', then make again"; exit 1; }
+	@echo "== Tests on Ceph RGW"
+	$(BIN)/python -m tests.rgw $(BIN)/python -m pytest -k "not azure and not local and not memory" \
+	    --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
+	    tests/contract tests/integration/test_processes_killed.py tests/integration/test_writers_under_load.py
 
 lint: setup
 	@echo "== Lint"
@@ -73,7 +86,14 @@ $(BIN)/pip:
 	$(PYTHON) -m venv --clear $(VENV)
 
 $(AZURITE): | $(INSTALLED)
-	@echo "== Installing Azurite $(AZURITE_VERSION)"
-	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix $(VENV)/azurite --ignore-scripts --no-audit --no-fund \
-	    --no-update-notifier --loglevel=error azurite@$(AZURITE_VERSION)
+	$(call npm_install,azurite,$(AZURITE_VERSION))
+
+$(S3RVER): | $(INSTALLED)
+	$(call npm_install,s3rver,$(S3RVER_VERSION))
+
+define npm_install
+	@echo "== Installing $(1) $(2)"
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix $(VENV)/$(1) --ignore-scripts --no-audit --no-fund \
+	    --no-update-notifier --loglevel=error $(1)@$(2)
 	@touch $@
+endef

@@ -18,6 +18,7 @@ from typing import Any
 
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
+from moto.s3.utils import _VersionedKeyStore
 from werkzeug.serving import make_server
 
 import dbio_commit as dbio
@@ -294,6 +295,7 @@ class Moto(Place):
         backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
         if table not in backend.buckets:
             self._server.create_bucket(table)  # of its own: moto looks through a whole bucket for each list
+            backend.buckets[table].keys = _Keys()
         for path, body in objects.items():
             backend.put_object(table, path, body)
         self._server.reset()
@@ -306,6 +308,13 @@ class Moto(Place):
         seen = self._server.requests()
         self._server.reset()
         return seen
+
+
+class _Keys(_VersionedKeyStore):
+    """Moto's own takes 0.3 s for each list of 100,000 keys, so that clients give up and ask again."""
+
+    def items(self) -> Any:
+        return ((key, versions[-1]) for key, versions in dict.items(self))
 
 
 def places(bench: Bench) -> Iterator[Place]:

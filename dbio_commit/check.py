@@ -137,7 +137,7 @@ def _directories(store: Store, entries: Sequence[Entry]) -> tuple[Scope, dict[st
     log = parse_log(store.list_log())
     if log.descriptor is not None:
         log, checkpoint = agreed_log(store, log)
-        read_descriptor(store)
+        read_descriptor(store, log)
         files = {entry.path: entry for entry in entries if names.is_data_file(entry.path)}
         return Scope.TABLE, {"": Directory("", files, log, uncommitted=frozenset())}, checkpoint
     directories = parse_directories(entries)
@@ -260,7 +260,7 @@ def _logs(store: Store) -> tuple[Scope, dict[str, Log], Checkpoint]:
     """The logs that decide, by the directory that they decide about."""
     log = parse_log(store.list_log())
     if log.descriptor is not None:
-        read_descriptor(store)  # refuses what a later version wrote
+        read_descriptor(store, log)  # refuses what a later version wrote
         return Scope.TABLE, {"": log}, read_checkpoint(store, log)
     directories = parse_directories(store.list_files())
     if is_empty(directories):

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from gzip import compress
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
+from pydantic import SkipValidation, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from dbio_commit import names
@@ -30,6 +31,7 @@ from dbio_commit.markers import (
     decode_body,
     encode,
     select_files,
+    values_of,
 )
 from dbio_commit.state import NO_SCHEMA, Decided, Forgotten, TableSchema
 
@@ -108,7 +110,7 @@ class _Header(Body):
     created: Time
     commits: Count
     """How many lines follow, one for each."""
-    apps: dict[str, Count]
+    apps: Annotated[dict[str, SkipValidation[int]], values_of(Count)]
     schemas: FailFastList[dict[str, Any]]
     """Each once; commits refer to them by index."""
     table_schema: Count | None = None
@@ -140,7 +142,7 @@ def encode_checkpoint(checkpoint: Checkpoint, *, created: datetime, limit_bytes:
         if len(body) <= limit_bytes:
             decode_checkpoint(body, number=checkpoint.number, where="the checkpoint")
             return body
-    except (PydanticSerializationError, CorruptMarkerError) as error:
+    except (PydanticSerializationError, ValidationError, CorruptMarkerError) as error:
         raise InvalidInputError(f"no checkpoint was written, because no reader could read it: {error}") from None
     raise InvalidInputError(
         f"the checkpoint of {len(checkpoint.commits)} commits would have {len(body)} bytes, and one PUT holds "

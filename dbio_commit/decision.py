@@ -20,7 +20,7 @@ from dbio_commit.errors import (
     TransactionStateError,
 )
 from dbio_commit.markers import CommitMarker, Turn, abort_marker, decode_commit, encode
-from dbio_commit.snapshot import read_checkpoint, read_turn
+from dbio_commit.snapshot import read_checkpoint, read_turn, until_quiet
 from dbio_commit.state import Log, parse_directories, parse_log
 from dbio_commit.store import Store
 
@@ -95,12 +95,31 @@ def abort_transaction(store: Store, clock: Clock, tid: str, *, directory: str = 
     body = encode(abort_marker(commit_id=str(UUID(int=clock.random_bits(128), version=4)), timestamp=clock.now()))
     for _ in range(_PUT_ATTEMPTS):
         if store.put_if_absent(path, body):
+            if not directory:
+                _refuse_covered(store, tid)
             return
         with suppress(ObjectNotFoundError):
             if decode_commit(store.get(path), where=store.url_of(path)).is_abort:
                 return
             raise TransactionStateError(f"transaction {tid} of {store.url} is committed; it cannot be aborted")
     raise StoreError(f"{store.url_of(path)} comes and goes; try again")
+
+
+def _refuse_covered(store: Store, tid: str) -> None:
+    """Where vacuum had purged the commit marker, putting another one decides nothing: a checkpoint says what is.
+
+    Raises TransactionStateError where the transaction was committed, and its files are live.
+    """
+
+    def read() -> bool:
+        log = parse_log(store.list_log())
+        if log.descriptor is None:
+            return False
+        commits = read_checkpoint(store, log).commits
+        return any(commit.tid == tid and not commit.marker.is_abort for commit in commits)
+
+    if until_quiet(store, read):
+        raise TransactionStateError(f"transaction {tid} of {store.url} was committed long ago; it cannot be aborted")
 
 
 def abort_timed_out(store: Store, clock: Clock, tid: str) -> None:
@@ -124,6 +143,10 @@ def abort_pending(store: Store, clock: Clock, tid: str) -> None:
 
     Raises InvalidInputError where nothing is known of the tid, TransactionStateError where it is committed.
     """
+    until_quiet(store, lambda: _abort_pending(store, clock, tid))
+
+
+def _abort_pending(store: Store, clock: Clock, tid: str) -> None:
     log = parse_log(store.list_log())
     if log.descriptor is not None:
         logs = {"": log}
@@ -160,7 +183,7 @@ def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
         if last >= _LAST_TURN:
             raise CorruptMarkerError(f"{store.url_of(names.turn(last))} is a turn that no writer reaches; inspect it")
         if last:
-            holder = read_turn(store, last)
+            holder = read_turn(store, log)
             if holder == tid:
                 return last  # taken by a request whose answer was lost
             if holder is not None and _is_undecided(store, log, holder):

@@ -16,27 +16,17 @@ from dbio_commit.errors import (
     TableExistsError,
     TransactionStateError,
 )
-from dbio_commit.markers import CommitInfo, CommitMarker, FileInfo, decode_descriptor, pack_files
+from dbio_commit.markers import CommitInfo, CommitMarker, FileInfo, pack_files
 from dbio_commit.snapshot import Scope, Snapshot, read_snapshot
 from dbio_commit.state import Commit, Decided, Directory, Entry, parse_directories, parse_log
 from dbio_commit.store import Store
-from dbio_commit.transaction import create_descriptor, new_tid, new_uuid, probe
+from dbio_commit.transaction import create_descriptor, new_tid, new_uuid, probe, prove_store
 
 HISTORY = timedelta(days=30)
 """How long a checkpoint remembers a transaction of which no file is left. A late writer must find it decided."""
 
 
 _TICK = timedelta(microseconds=1)  # what was committed before an adoption is older than it, also in the same second
-
-
-def prove_store(store: Store) -> None:
-    """Raises UnsupportedStoreError where the store of a table would let us overwrite somebody's decision.
-
-    The descriptor never changes, so creating it once more is refused, or changes nothing.
-    """
-    body = store.get(names.DESCRIPTOR)
-    decode_descriptor(body, where=store.url_of(names.DESCRIPTOR))
-    probe(store, names.DESCRIPTOR, body, created=False)
 
 
 def write_checkpoint(
@@ -114,8 +104,10 @@ def adopt(store: Store, clock: Clock) -> Commit:
         for tid, entry in log.committed.items()
     ]
     checkpoint = Checkpoint(number=log.last_checkpoint + 1, commits=(*covered, commit), known_since=commit.modified)
-    if not store.put_if_absent(names.checkpoint(checkpoint.number), encode_checkpoint(checkpoint, created=clock.now())):
+    name, body = names.checkpoint(checkpoint.number), encode_checkpoint(checkpoint, created=clock.now())
+    if not store.put_if_absent(name, body):
         raise CommitConflictError(f"somebody else is adopting {store.url}; look at it with `dbio check`")
+    probe(store, name, body)
     _refuse_change(store, entries)
     if not create_descriptor(store, clock, columns):
         raise TableExistsError(f"{store.url} was made a table by somebody else just now; look at it with `dbio check`")

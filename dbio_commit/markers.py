@@ -17,6 +17,9 @@ from pydantic import (
     ConfigDict,
     FailFast,
     Field,
+    SkipValidation,
+    Strict,
+    TypeAdapter,
     ValidationError,
     model_validator,
 )
@@ -70,6 +73,15 @@ Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 FailFastList = Annotated[list[_T], FailFast()]  # or a hostile list makes gigabytes of error messages
 
 
+def values_of(kind: Any) -> AfterValidator:
+    """Validates the values of an object one by one: pydantic would collect an error for each that is wrong."""
+    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[kind, Strict()])
+    return AfterValidator(lambda values: {key: adapter.validate_python(value) for key, value in values.items()})
+
+
+_Texts = FailFastList[str | None]
+
+
 def _in_utc(time: datetime) -> datetime:
     try:
         return time.astimezone(UTC)
@@ -102,8 +114,10 @@ class AddedFiles(Body):
 
     size: FailFastList[Count]
     rows: FailFastList[Count | None]
-    partition: dict[str, FailFastList[str | None]] = Field(default_factory=dict)
-    statistics: dict[str, ColumnBounds] = Field(default_factory=dict)
+    partition: Annotated[dict[str, SkipValidation[list[str | None]]], values_of(_Texts)] = Field(default_factory=dict)
+    statistics: Annotated[dict[str, SkipValidation[ColumnBounds]], values_of(ColumnBounds)] = Field(
+        default_factory=dict
+    )
 
     def lengths(self) -> set[int]:
         lists: list[Sequence[object]] = [self.size, self.rows, *self.partition.values()]
@@ -131,7 +145,7 @@ class CommitInfo(Body):
     turn: Count | None = None
     """The turn under which it was committed; None for a blind append."""
     app: App | None = None
-    metrics: dict[str, int] = Field(default_factory=dict)
+    metrics: Annotated[dict[str, SkipValidation[int]], values_of(int)] = Field(default_factory=dict)
     table_schema: dict[str, Any] | None = Field(default=None, alias="schema")
     """The table's columns after this commit, as Spark's JSON."""
     schema_turn: Count | None = None
@@ -168,7 +182,7 @@ class Descriptor(Body):
     """Random: tells a table from one that was deleted and created again at the same path."""
     created: Time
     partition_columns: FailFastList[str] = Field(default_factory=list)
-    properties: dict[str, str] = Field(default_factory=dict)
+    properties: Annotated[dict[str, SkipValidation[str]], values_of(str)] = Field(default_factory=dict)
 
 
 class Turn(Body):

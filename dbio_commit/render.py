@@ -227,7 +227,9 @@ def print_vacuum(report: VacuumReport) -> None:
         _print_part("would be deleted" if report.dry_run else "deleted", _REASON, _by_reason(report.deleted))
         _print_part("kept", _REASON, _by_reason(report.kept))
     for failure in report.failed:
-        typer.echo(f"dbio: {visible(failure.path)}: {visible(' '.join(failure.message.split()))}", err=True)
+        typer.echo(
+            f"dbio: {visible(failure.path or report.url)}: {visible(' '.join(failure.message.split()))}", err=True
+        )
 
 
 def _vacuum_facts(report: VacuumReport) -> Mapping[str, str]:

@@ -151,7 +151,7 @@ def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
 
 def _read_table(store: Store, log: Log, *, as_of: AsOf, ignore_corrupt: bool) -> Snapshot:
     log, checkpoint = agreed_log(store, log)
-    descriptor = read_descriptor(store)
+    descriptor = read_descriptor(store, log)
     new = log.uncovered(checkpoint.covered)
     markers = _read_valid(store, new.values(), scope=Scope.TABLE, ignore_corrupt=ignore_corrupt)
     told = [Decided(entry.modified, tid, markers[entry.path]) for tid, entry in new.items() if entry.path in markers]
@@ -223,17 +223,26 @@ def read_checkpoint(store: Store, log: Log, number: int | None = None) -> Checkp
         return NO_CHECKPOINT
     entry = log.checkpoints[number]
     where = store.url_of(entry.path)
-    if entry.size > MAX_BYTES:
-        raise CorruptMarkerError(f"{where} has {entry.size} bytes, and no writer writes over {MAX_BYTES}; {INSPECT}")
-    checkpoint = decode_checkpoint(store.get(entry.path), number=number, where=where)
+    checkpoint = decode_checkpoint(read_marker(store, entry), number=number, where=where)
     for commit in checkpoint.commits:
         _check_visible(commit.marker, where=where)
     return checkpoint
 
 
-def read_descriptor(store: Store) -> Descriptor:
+def read_descriptor(store: Store, log: Log) -> Descriptor:
     """The table's descriptor. Raises UnsupportedTableError where a later version wrote it."""
-    return decode_descriptor(store.get(names.DESCRIPTOR), where=store.url_of(names.DESCRIPTOR))
+    if log.descriptor is None:
+        raise ObjectNotFoundError(f"{store.url_of(names.DESCRIPTOR)} has gone; somebody deleted the table")
+    return decode_descriptor(read_marker(store, log.descriptor), where=store.url_of(names.DESCRIPTOR))
+
+
+def read_marker(store: Store, entry: Entry) -> bytes:
+    """The body of a marker that was listed; none that could not be a marker's takes our memory."""
+    if entry.size > MAX_BYTES:
+        raise CorruptMarkerError(
+            f"{store.url_of(entry.path)} has {entry.size} bytes, and no writer writes over {MAX_BYTES}; {INSPECT}"
+        )
+    return store.get(entry.path)
 
 
 def read_markers(
@@ -304,9 +313,9 @@ def read_schema(store: Store, clock: Clock, log: Log) -> TableSchema:
     The newest commit markers nearly always tell: each records the schema, and the last turn as of which it was so.
     """
     newest = sorted(log.committed.values(), key=lambda entry: (entry.modified, entry.path), reverse=True)[:_NEWEST]
-    for path, _, _ in newest:
+    for entry in newest:
         with suppress(ObjectNotFoundError):  # vacuum has purged it since: the snapshot will tell
-            info = decode_commit(store.get(path), where=store.url_of(path)).dbio_commit
+            info = decode_commit(read_marker(store, entry), where=store.url_of(entry.path)).dbio_commit
             if info and info.schema_turn is not None and info.schema_turn == log.last_turn:
                 return TableSchema(info.table_schema, info.schema_turn)
     if not newest and not log.checkpoints:
@@ -314,7 +323,7 @@ def read_schema(store: Store, clock: Clock, log: Log) -> TableSchema:
     snapshot = read_snapshot(store, clock)
     schema = snapshot.table_schema
     decided = {commit.tid for commit in snapshot.commits}
-    if schema.turn < log.last_turn and read_turn(store, log.last_turn) in decided:
+    if schema.turn < log.last_turn and read_turn(store, log) in decided:
         return schema._replace(turn=log.last_turn)  # that turn ended without a change
     return schema
 
@@ -322,11 +331,11 @@ def read_schema(store: Store, clock: Clock, log: Log) -> TableSchema:
 _NEWEST = 3
 
 
-def read_turn(store: Store, number: int) -> str | None:
-    """The tid that holds the turn; None where vacuum has purged it since it was listed."""
-    path = names.turn(number)
+def read_turn(store: Store, log: Log) -> str | None:
+    """The tid that holds the last turn; None where vacuum has purged it since it was listed."""
+    entry = log.turns[log.last_turn]
     with suppress(ObjectNotFoundError):
-        return decode_turn(store.get(path), where=store.url_of(path)).tid
+        return decode_turn(read_marker(store, entry), where=store.url_of(entry.path)).tid
     return None
 
 

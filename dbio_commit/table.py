@@ -16,7 +16,7 @@ from dbio_commit.markers import Operation
 from dbio_commit.snapshot import Snapshot, read_snapshot, until_quiet
 from dbio_commit.state import AsOf, Commit
 from dbio_commit.store import Location, Store, open_store, parse_location
-from dbio_commit.transaction import Terms, Transaction, begin
+from dbio_commit.transaction import Terms, Transaction, begin, prove_store
 
 
 class Table:
@@ -87,6 +87,8 @@ class Table:
     def abort(self, tid: str) -> None:
         """Decides a pending transaction against its writer. Raises TransactionStateError where it is committed."""
         self.refuse_partition()
+        with suppress(ObjectNotFoundError):  # no table: the directory scope
+            prove_store(self.store)
         abort_pending(self.store, self.clock, tid)
 
     def check(self) -> CheckReport:

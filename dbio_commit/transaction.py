@@ -517,7 +517,7 @@ def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
     if log.descriptor is not None:
         if must_create and (log.committed or log.checkpoints) and read_snapshot(store, clock).tids:
             raise TableExistsError(table_exists(store))
-        columns = tuple(read_descriptor(store).partition_columns)
+        columns = tuple(read_descriptor(store, log).partition_columns)
         return Target(scope=Scope.TABLE, partition_columns=columns, schema=read_schema(store, clock, log))
     entries = store.list_files()
     check_directories(store, (entry.path for entry in entries))
@@ -640,6 +640,18 @@ def probe(store: Store, path: str, body: bytes, *, created: bool = True) -> None
     _PROBED.add(store.identity)
 
 
+def prove_store(store: Store) -> None:
+    """`probe` for those who decide about others' transactions, in a table that is there. Changes nothing.
+
+    The descriptor never changes, so creating it once more is refused, or makes no difference. Raises
+    UnsupportedStoreError, ObjectNotFoundError where there is no table.
+    """
+    if store.identity not in _PROBED:
+        body = store.get(names.DESCRIPTOR)
+        decode_descriptor(body, where=store.url_of(names.DESCRIPTOR))
+        probe(store, names.DESCRIPTOR, body, created=False)
+
+
 def _create(store: Store, clock: Clock, partition_by: tuple[str, ...]) -> Target:
     """The new table, or what somebody else has created since we looked."""
     if create_descriptor(store, clock, partition_by):
@@ -664,4 +676,6 @@ def new_uuid(clock: Clock) -> str:
 def mark_directory(store: Store, terms: Terms, directory: str) -> None:
     """In the directory scope: the start marker that comes before the first data file of each directory."""
     if terms.scope is Scope.DIRECTORY:
-        store.put_if_absent(names.join(directory, names.started(terms.tid)), b"")
+        marker = names.join(directory, names.started(terms.tid))
+        if store.put_if_absent(marker, b""):
+            probe(store, marker, b"")

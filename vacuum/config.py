@@ -34,10 +34,14 @@ def read_config(path: str | os.PathLike[str]) -> "Config":
         document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidInputError(f"cannot read {os.fspath(path)}: {error.strerror}") from error
+    except RecursionError:
+        raise InvalidInputError(f"{os.fspath(path)}: is nested too deeply") from None
     except ValueError as error:  # no TOML, or no UTF-8
         raise InvalidInputError(f"{os.fspath(path)}: {error}") from error
     try:
         return Config.model_validate(document)
+    except RecursionError:
+        raise InvalidInputError(f"{os.fspath(path)}: is nested too deeply") from None
     except ValidationError as error:
         wrong = (f"{os.fspath(path)}: {_explain(detail)}" for detail in error.errors(include_url=False))
         raise InvalidInputError("\n".join(wrong)) from None  # pydantic's own text would show the values

@@ -7,13 +7,13 @@ hides is left, and the markers that say so are deleted by the next vacuum only, 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 from dbio_commit import names
 from dbio_commit.errors import CorruptMarkerError
 from dbio_commit.markers import INSPECT, CommitMarker, decode_commit
 from dbio_commit.names import Kind
-from dbio_commit.snapshot import Scope, read_markers
+from dbio_commit.snapshot import Scope, read_marker, read_markers
 from dbio_commit.state import Decided, Directory, Entry, parse_directories
 from dbio_commit.store import Store
 from vacuum.plan import ABORTS_KEPT, Garbage, Horizons, checksums, lost_checksums, removed_files
@@ -75,10 +75,9 @@ def read_directories(store: Store, entries: Iterable[Entry]) -> list[DbioDirecto
 
 
 def _read_queues(store: Store, entries: Iterable[Entry]) -> dict[str, list[str]]:
-    paths = [entry.path for entry in entries if entry.size and _kind(entry) is Kind.VACUUM]
-    bodies = dict(zip(paths, store.get_many(paths), strict=True))
     queues: dict[str, list[str]] = {}
-    for path, body in bodies.items():
+    found = [entry for entry in entries if entry.size and _kind(entry) is Kind.VACUUM]
+    for (path, _, _), body in zip(found, store.in_parallel(partial(read_marker, store), found), strict=True):
         listed = decode_commit(body, where=store.url_of(path)).removed
         if strange := next((name for name in listed if "/" in name), None):
             raise CorruptMarkerError(f"{store.url_of(path)} names {strange[:200]!r} in another directory; {INSPECT}")

@@ -103,7 +103,12 @@ class Judge:
             for entry in entries
             if entry.path not in self.live and names.is_data_file(entry.path)
         ]
-        return found + checksums(entries, found) + lost_checksums(entries, self.live, self.horizons)
+        lost = [
+            it
+            for it in lost_checksums(entries, self.live, self.horizons)
+            if self._is_partition(names.split(it.path)[0]) and (names.split(it.path)[0], it.tid) not in foreign
+        ]
+        return found + checksums(entries, found) + lost
 
     def _judge(self, entry: Entry, foreign: Collection[tuple[str, str]]) -> Garbage:
         directory, name = names.split(entry.path)
@@ -186,8 +191,9 @@ def lost_checksums(entries: Iterable[Entry], live: Set[str], horizons: Horizons)
             continue
         of = name[1:-4]
         path = names.join(directory, of)
-        if (names.parse_data_file(of) or names.parse_log_name(of)) and path not in present and path not in live:
-            found.append(Garbage(entry.path, entry.size, entry.modified, Reason.CHECKSUM, due=True))
+        tid = names.parse_data_file(of)
+        if (tid or names.parse_log_name(of)) and path not in present and path not in live:
+            found.append(Garbage(entry.path, entry.size, entry.modified, Reason.CHECKSUM, True, tid))
     return found
 
 

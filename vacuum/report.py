@@ -90,7 +90,7 @@ class Failure:
     """Something that could not be done; the next vacuum tries again."""
 
     path: str
-    """Relative to the root of the table."""
+    """Relative to the root of the table; "" where the rest of the vacuum failed."""
     message: str
 
 

@@ -13,7 +13,7 @@ from dbio_commit import names
 from dbio_commit.clock import Clock
 from dbio_commit.decision import abort_timed_out
 from dbio_commit.errors import DbioError, ObjectNotFoundError, StoreError, TableNotFoundError, TransactionStateError
-from dbio_commit.maintenance import prove_store, write_checkpoint
+from dbio_commit.maintenance import write_checkpoint
 from dbio_commit.markers import CommitMarker, encode
 from dbio_commit.snapshot import (
     Scope,
@@ -28,7 +28,7 @@ from dbio_commit.state import Entry, is_empty, parse_directories, parse_log
 from dbio_commit.store import Store
 from dbio_commit.store.base import Unfinished
 from dbio_commit.table import Table
-from dbio_commit.transaction import new_tid
+from dbio_commit.transaction import new_tid, prove_store
 from vacuum import dbio, plan
 from vacuum.plan import Contents, Garbage, Horizons, Judge
 from vacuum.report import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport
@@ -80,6 +80,10 @@ def vacuum_table(
         run.all()
     except Stopped:
         run.stopped = True
+    except StoreError as error:
+        if not run.has_changed:
+            raise
+        run.fail(error)  # what was done is reported all the same
     report = run.report()
     _log.info(
         "%s: vacuum %s %d objects, %d failed, %d transactions aborted", table.url,
@@ -120,6 +124,13 @@ class _Run:
         else:
             self._scope = Scope.DIRECTORY
             self._vacuum_directories()
+
+    @property
+    def has_changed(self) -> bool:
+        return bool(self._deleted or self._aborted or self._failed) and not self._dry_run
+
+    def fail(self, error: StoreError) -> None:
+        self._failed[""] = str(error)
 
     def report(self) -> VacuumReport:
         return VacuumReport(

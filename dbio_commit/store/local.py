@@ -115,7 +115,14 @@ class LocalStore(Store):
 
     def _entry(self, path: str, look: Callable[[], os.stat_result]) -> Entry:
         status = self._call("look at", path, look)
-        return Entry(path, status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+        try:
+            modified = datetime.fromtimestamp(status.st_mtime, UTC)
+        except (ValueError, OverflowError, OSError):
+            raise StoreError(
+                f"{self._local(path)} has a modification time that no calendar holds ({status.st_mtime:g} s since "
+                "1970); set it right with `touch`"
+            ) from None
+        return Entry(path, status.st_size, modified)
 
     def open_read(self, path: str) -> BinaryIO:
         return self._call("read", path, lambda: open(self._local(path), "rb"))

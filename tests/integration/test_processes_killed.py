@@ -56,15 +56,15 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decision, "LEASE_S", 0.2)
 
 
-def check_vacuum(table: Table) -> None:
-    """It restores the directory to exactly the live files and the log."""
-    before = contents(table)
+def check_vacuum(table: Table, rows: list[bytes]) -> None:
+    """It restores the directory to exactly the live files, which hold these, and the log."""
+    assert contents(table) == rows
     report = vacuum_table(Table.over(table.store, Ahead()), VacuumOptions(retention_hours=1, checkpoint_after=0))
     assert report.ok, report.failed
     files, paths = live(table), {entry.path for entry in table.store.list_files()}
     log = {path for path in paths if names.parse_log_name(path)} | {names.DESCRIPTOR}
     assert paths - log == files
-    assert contents(table) == before
+    assert contents(table) == rows
     assert not table.store.list_unfinished()
     checked = table.check()
     assert checked.ok
@@ -76,10 +76,9 @@ def check_vacuum(table: Table) -> None:
 
 # --- the plain engine, at each call -------------------------------------------------------------------------------
 
-LARGE = b"1" * (6 << 20)
-"""More than one part of an upload."""
 BEFORE = [b"day 1", b"day 2", b"day 3"]
-NEW = [b"new 4", LARGE]
+NEW = [b"new 4", b"1" * (6 << 20)]
+"""The second is more than one part of an upload."""
 
 
 class Work(NamedTuple):
@@ -90,9 +89,8 @@ class Work(NamedTuple):
 
 WORKS = {
     "append": Work("append", [*BEFORE, *NEW]),
-    "append once": Work("append", [*BEFORE, *NEW], ("job", 1)),
     "overwrite": Work("overwrite", NEW),
-    "replace": Work("replace_partitions", [b"day 2", b"day 3", *NEW]),
+    "replace": Work("replace_partitions", [b"day 2", b"day 3", *NEW], ("job", 1)),
 }
 
 
@@ -104,7 +102,7 @@ def make_template(table: Table) -> None:
 def work(table: Table, name: str) -> Commit:
     transaction = table.begin(WORKS[name].operation, partition_by=["day"], app=WORKS[name].app)
     stage(table, transaction, NEW[0], {"day": "day4"})
-    stage(table, transaction, LARGE, {"day": "day1"})
+    stage(table, transaction, NEW[1], {"day": "day1"})
     return transaction.commit()
 
 
@@ -153,17 +151,18 @@ def copy(source: Table, target: Table) -> None:
 def kill_one_after_another(name: str, url: str, storage_options: str) -> None:
     """Works on copies of `url`/template, each in a fork that is killed one step later than the one before.
 
-    Prints how many were killed before one came to its end. Runs in a process of its own, which has no threads.
+    Prints how many were killed before one came to its end. Runs in a process of its own, where nothing else goes on.
     """
     options, number = json.loads(storage_options), 0
-    base.UPLOAD_BYTES = 5 << 20  # or it would take much larger files to see an upload of several parts
+    base.UPLOAD_BYTES = 5 << 20  # or it would take a larger file to see an upload of several parts
+    template = Table(f"{url}/template", options)
     while True:
         number += 1
+        table = Table(f"{url}/{number}", options)
+        copy(template, table)
         pid = os.fork()
         if not pid:
             try:
-                table = Table(f"{url}/{number}", options)
-                copy(Table(f"{url}/template", options), table)
                 fuse = Fuse(number)
                 if options:
                     burn_after_requests(fuse)
@@ -198,8 +197,9 @@ def test_of_a_writer_killed_at_any_call_all_or_nothing_is_seen_and_the_next_one_
     leftovers: Counter[str] = Counter()
     for number in range(1, json.loads(killing.stdout) + 1):
         table = Table(f"{root.url}/{number}", root.storage_options)
-        visible.append(contents(table) != sorted(BEFORE))
-        assert contents(table) == sorted(WORKS[name].after if visible[-1] else BEFORE)
+        seen = contents(table)
+        visible.append(seen != sorted(BEFORE))
+        assert seen == sorted(WORKS[name].after if visible[-1] else BEFORE)
         checked = table.check()
         assert checked.ok
         leftovers["pending"] += len(checked.pending)
@@ -208,8 +208,7 @@ def test_of_a_writer_killed_at_any_call_all_or_nothing_is_seen_and_the_next_one_
         again = work(table, name)
         assert again.skipped is (visible[-1] and WORKS[name].app is not None)
         twice = NEW if visible[-1] and name == "append" else []  # which promises no more
-        assert contents(table) == sorted([*WORKS[name].after, *twice])
-        check_vacuum(table)
+        check_vacuum(table, sorted([*WORKS[name].after, *twice]))
     assert visible == sorted(visible)  # once it is committed, it stays so
     assert len(visible) > 10
     assert set(visible) == {False, True}

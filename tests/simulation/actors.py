@@ -19,11 +19,11 @@ from dbio_commit.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.markers import Operation
+from dbio_commit.markers import FileInfo, Operation
 from dbio_commit.names import Partition
 from dbio_commit.snapshot import Scope, Snapshot
 from dbio_commit.table import Table
-from dbio_commit.transaction import Transaction
+from dbio_commit.transaction import Transaction, mark_directory
 from vacuum.report import VacuumOptions
 from vacuum.run import vacuum_table
 
@@ -64,6 +64,7 @@ def writer(
     operations: Sequence[Operation] = OPERATIONS,
     apps: float = 0.2,
     work_s: Sequence[float] = (0,),
+    naps_s: Sequence[float] = (0, 0, 0, 0, 0.1, 60.0, 7200.0, DAY_S),
 ) -> Act:
     """Jobs of one kind and another, one after the other. `work_s`: how long they take from begin to commit."""
 
@@ -75,8 +76,8 @@ def writer(
                 app=app if world.random.random() < apps else None,
                 must_create=world.random.random() < 0.05,
             )
-            if number + 1 < transactions and world.random.random() < 0.5:
-                actor.clock.sleep(world.random.choice((0.1, 60.0, 7200.0, DAY_S)))
+            if number + 1 < transactions and (nap_s := world.random.choice(naps_s)):
+                actor.clock.sleep(nap_s)
 
     return act
 
@@ -125,10 +126,12 @@ class Job:
 
     def _write(self, transaction: Transaction) -> None:
         chance = self._chance
-        for _ in range(chance.randint(1, 2)):
-            url = transaction.new_file(partition=self._partition())
-            with self._world.store.open_write(url.removeprefix(self._world.store.url + "/")) as stream:
-                stream.write(b"rows")
+        by_tasks = chance.random() < 0.5
+        for number in range(chance.randint(1, 2)):
+            if by_tasks:
+                transaction.add([write_as_task(self._world, transaction, number, self._partition())])
+            else:
+                self._write_file(transaction.new_file(partition=self._partition()))
         if transaction.terms.operation == "rewrite":
             live = [file.path for file in self._table.snapshot().files]
             transaction.remove(chance.sample(live, min(len(live), chance.randint(0, 2))))
@@ -140,6 +143,10 @@ class Job:
         if chance.random() < 0.15:
             after_s = chance.choice((1.0, 300.0, 4000.0) if transaction.terms.scope is Scope.TABLE else (1.0, 300.0))
             self._world.spawn(f"{self._actor.name}-late", late_task(self._stage, transaction), after_s=after_s)
+
+    def _write_file(self, url: str) -> None:
+        with self._world.store.open_write(url.removeprefix(self._world.store.url + "/")) as stream:
+            stream.write(b"rows")
 
     def _end(self, transaction: Transaction, *, app: tuple[str, int] | None, must_create: bool) -> str:
         model = self._stage.model
@@ -184,19 +191,29 @@ class Job:
         return {"type": "struct", "fields": fields}
 
 
+def write_as_task(world: World, transaction: Transaction, task: int, partition: Partition) -> FileInfo:
+    """As a task attempt on an executor does it: the transaction hears of the file when it is there."""
+    name = names.format_data_file(
+        tid=transaction.tid,
+        job=transaction.terms.job,
+        task=task,
+        attempt=world.random.getrandbits(31),
+        number=0,
+        suffix=".parquet",
+    )
+    path = names.join(names.format_partition(partition), name)
+    mark_directory(world.store, transaction.terms, names.split(path)[0])
+    with world.store.open_write(path) as stream:
+        stream.write(b"rows")
+    return FileInfo(path=path, size=4, partition=partition)
+
+
 def late_task(stage: Stage, transaction: Transaction) -> Act:
     """A task attempt that writes its file after its job has ended: a zombie."""
 
     def act(world: World, actor: Actor) -> None:
-        name = names.format_data_file(
-            tid=transaction.tid, job=transaction.terms.job, task=9, attempt=world.random.getrandbits(31), number=0,
-            suffix=".parquet",
-        )  # fmt: skip
-        directory = f"{COLUMN}={world.random.randint(0, 2)}" if stage.partitioned else ""
-        if transaction.terms.scope is Scope.DIRECTORY:
-            world.store.put_if_absent(names.join(directory, names.started(transaction.tid)), b"")
-        with world.store.open_write(names.join(directory, name)) as stream:
-            stream.write(b"rows")
+        partition = {COLUMN: str(world.random.randint(0, 2))} if stage.partitioned else {}
+        write_as_task(world, transaction, 9, partition)
 
     return tolerant(act)
 
@@ -217,7 +234,9 @@ def stranger(stage: Stage) -> Act:
     return tolerant(act)
 
 
-def dbio_writer(stage: Stage, *, transactions: int) -> Act:
+def dbio_writer(
+    stage: Stage, *, transactions: int, naps_s: Sequence[float] = (0.1, 60.0, 2 * HOUR_S, DAY_S)
+) -> Act:
     """A job of Databricks Runtime: markers in each directory, and nothing of ours."""
 
     def act(world: World, actor: Actor) -> None:
@@ -230,7 +249,7 @@ def dbio_writer(stage: Stage, *, transactions: int) -> Act:
                     directory, name = names.split(file)
                     removed.setdefault(directory, []).append(name)
             _write_as_dbio(world, directories, removed=removed)
-            actor.clock.sleep(chance.choice((0.1, 60.0, 2 * HOUR_S, DAY_S)))
+            actor.clock.sleep(chance.choice(naps_s))
 
     return tolerant(act)
 
@@ -313,12 +332,14 @@ def _travel(world: World, actor: Actor, table: Table, model: Model, snapshot: Sn
 # --- vacuum and operators -----------------------------------------------------------------------------------------
 
 
-def vacuumer(stage: Stage, *, runs: int, naps_s: Sequence[float] = NAPS_S) -> Act:
+def vacuumer(
+    stage: Stage, *, runs: int, naps_s: Sequence[float] = NAPS_S, checkpoint_after: Sequence[int] = (0, 1, 3)
+) -> Act:
     def act(world: World, actor: Actor) -> None:
         for _ in range(runs):
             actor.clock.sleep(world.random.choice(naps_s))
             options = VacuumOptions(
-                retention_hours=stage.retention_hours, checkpoint_after=world.random.choice((0, 1, 3))
+                retention_hours=stage.retention_hours, checkpoint_after=world.random.choice(checkpoint_after)
             )
             is_dry = world.random.random() < 0.1
             try:

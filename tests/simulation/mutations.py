@@ -65,7 +65,7 @@ def _overwrite(store: Store, path: str, body: bytes) -> None:
 # --- writers ------------------------------------------------------------------------------------------------------
 
 
-@mutation("late", "I5", "I7")
+@mutation("late", "I5", "I7", "DBIO")
 def skip_the_start_marker() -> Iterator[None]:
     """A transaction begins without a start marker."""
     with patch.object(transaction, "_claim_tid", lambda store, clock: transaction.new_tid(clock)):
@@ -218,7 +218,7 @@ def change_the_schema_unseen() -> Iterator[None]:
 # --- readers ------------------------------------------------------------------------------------------------------
 
 
-@mutation("readers", "I6", "I7")
+@mutation("crowd", "I6", "I7")
 def read_the_log_once() -> Iterator[None]:
     """One listing of the log is believed."""
     with patch.object(snapshot, "agreed_log", lambda store, log: (log, snapshot.read_checkpoint(store, log))):
@@ -242,7 +242,7 @@ def pass_over_a_purged_marker() -> Iterator[None]:
         yield
 
 
-@mutation("mixed", "I6")
+@mutation("crowd", "I6")
 def believe_that_there_is_no_descriptor() -> Iterator[None]:
     """A reader that saw no descriptor does not look again after it has listed the files."""
     read_directories = snapshot._read_directories
@@ -342,14 +342,14 @@ def go_by_the_age_of_files() -> Iterator[None]:
         yield
 
 
-@mutation("young", "I5")
+@mutation("young", "I4", "I5")
 def believe_that_an_unknown_file_is_old() -> Iterator[None]:
     """Files of unknown transactions are not looked at again; and this vacuum's clock may be a day ahead."""
     with patch.object(run._Run, "_without_newborn", lambda self, due: list(due)):
         yield
 
 
-@mutation("young", "I5")
+@mutation("young", "I4", "I5")
 def read_the_clock_after_the_listing() -> Iterator[None]:
     """Horizons count from the moment of each look, and files of unknown transactions are not looked at again."""
     init = run._Run.__init__
@@ -446,7 +446,7 @@ def cover_what_was_not_read() -> Iterator[None]:
         yield
 
 
-@mutation("readers", "I9")
+@mutation("vacuums", "I9")
 def number_checkpoints_by_time() -> Iterator[None]:
     """A checkpoint takes the next number that is free, however old what it says is."""
 
@@ -458,7 +458,7 @@ def number_checkpoints_by_time() -> Iterator[None]:
         yield
 
 
-@mutation("readers", "I9")
+@mutation("vacuums", "I9")
 def replace_checkpoints() -> Iterator[None]:
     """A checkpoint replaces one of the same number."""
     put_if_absent = SerialStore.put_if_absent
@@ -490,7 +490,7 @@ def write_before_the_start_marker() -> Iterator[None]:
         yield
 
 
-@mutation("directories", "I1")
+@mutation("torn", "I1")
 def believe_a_torn_listing() -> Iterator[None]:
     """In the directory scope, a directory that looks torn is not listed again."""
     with patch.object(snapshot, "looks_torn", lambda directory, markers, *, now: False):

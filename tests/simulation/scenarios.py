@@ -53,13 +53,15 @@ def rough_risks(chance: random.Random) -> Risks:
     return Risks(stall=0.01, kill=0.001, lost_answer=0.08, not_applied=0.05, late=0.08, own_conflict=0.2)
 
 
-def stalls(*seconds: float, likely: float, skewed: bool = False) -> Callable[[random.Random], Risks]:
+def stalls(*seconds: float, likely: float, skewed: bool = False, disk: float = 0.5, kill: float = 0) -> Callable[[random.Random], Risks]:
     """Long ones, and hardly a fault besides."""
 
     def risks(chance: random.Random) -> Risks:
         return Risks(
             stall=likely,
             stalls_s=seconds,
+            kill=kill,
+            disk=disk,
             lost_answer=0.01,
             not_applied=0.01,
             late=0.01,
@@ -106,15 +108,30 @@ def _turns(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     return [*cast, world.spawn("vacuum", vacuum, stalls_s=(1.0,))]
 
 
+def _crowd(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Many commits, and readers whose listings they overtake."""
+    writer = actors.writer(stage, transactions=3, operations=("append", "append", "append", "overwrite"), apps=0)
+    cast = [world.spawn(f"writer{i}", writer) for i in range(4)]
+    reader = actors.reader(stage, reads=8, naps_s=(0.01, 0.1))
+    return [*cast, *(world.spawn(f"reader{i}", reader) for i in range(2))]
+
+
 def _readers(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
-    """Readers that a commit overtakes, and vacuums that purge what they are about to read."""
-    cast = _writers(world, stage, 2, chance=chance)
-    cast += [world.spawn(f"reader{i}", actors.reader(stage, reads=6, naps_s=(0.05, 30.0, 1900.0))) for i in range(2)]
-    cast += [
-        world.spawn(f"vacuum{i}", actors.vacuumer(stage, runs=6, naps_s=(0.5, 1900.0, HOUR_S)), stalls_s=(1.0, 1900.0))
-        for i in range(2)
-    ]
-    return cast
+    """Readers that fall asleep while vacuum purges what they are about to read."""
+    writer = actors.writer(stage, transactions=3, naps_s=(0.1, 1900.0))
+    cast = [world.spawn(f"writer{i}", writer, stalls_s=(1,)) for i in range(2)]
+    reader = actors.reader(stage, reads=8, naps_s=(0.05, 30.0, 1900.0))
+    cast += [world.spawn(f"reader{i}", reader) for i in range(2)]
+    vacuum = actors.vacuumer(stage, runs=8, naps_s=(60.0, 1900.0), checkpoint_after=(0,))
+    return [*cast, world.spawn("vacuum", vacuum, stalls_s=(1.0,))]
+
+
+def _vacuums(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Vacuums that overtake one another."""
+    writer = actors.writer(stage, transactions=5, operations=("append", "append", "overwrite"), naps_s=(60.0, 1900.0))
+    cast = [world.spawn(f"writer{i}", writer, stalls_s=(1,)) for i in range(2)]
+    vacuum = actors.vacuumer(stage, runs=6, naps_s=(60.0, 1900.0), checkpoint_after=(0,))
+    return [*cast, *(world.spawn(f"vacuum{i}", vacuum) for i in range(3))]
 
 
 def _late(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
@@ -174,17 +191,36 @@ def _directories(world: World, stage: Stage, chance: random.Random) -> list[Acto
     return cast
 
 
+def _torn(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """The same in a hurry: listings that writers overtake."""
+    dbio = actors.dbio_writer(stage, transactions=4, naps_s=(0.1, 1.0))
+    cast = [world.spawn(f"dbio{i}", dbio, after_s=1.0) for i in range(2)]
+    cast.append(world.spawn("writer", actors.writer(stage, transactions=3, apps=0), after_s=2.0))
+    reader = actors.reader(stage, reads=10, naps_s=(0.01, 0.1))
+    return [*cast, *(world.spawn(f"reader{i}", reader, after_s=1.0) for i in range(2))]
+
+
 SCENARIOS = {
     "mixed": Scenario(risks=any_risks, cast=_mixed, share=8),
-    "turns": Scenario(risks=stalls(1, 120, HOUR_S, likely=0.05, skewed=True), cast=_turns, share=2),
-    "readers": Scenario(risks=stalls(1, 120, HOUR_S, likely=0.02, skewed=True), cast=_readers, share=2),
-    "late": Scenario(risks=stalls(60, 50 * HOUR_S, 5 * DAY_S, likely=0.03), cast=_late, share=2),
-    "history": Scenario(risks=stalls(60, likely=0.01), cast=_history, share=2),
-    "young": Scenario(
-        risks=stalls(1, likely=0.1, skewed=True), cast=_young, share=2, retentions_hours=(1,)
+    "rough": Scenario(risks=rough_risks, cast=_mixed, share=1),
+    "turns": Scenario(
+        risks=stalls(120, HOUR_S, HOUR_S, likely=0.04, skewed=True, disk=0.9, kill=0.003),
+        cast=_turns,
+        share=3,
+        retentions_hours=(1,),
     ),
-    "rough": Scenario(risks=rough_risks, cast=_mixed, share=2),
+    "crowd": Scenario(risks=stalls(1, likely=0.01), cast=_crowd, share=1),
+    "readers": Scenario(
+        risks=stalls(60, HOUR_S, likely=0.05, skewed=True), cast=_readers, share=2, retentions_hours=(1,)
+    ),
+    "vacuums": Scenario(
+        risks=stalls(1900, 2 * HOUR_S, likely=0.03, skewed=True), cast=_vacuums, share=2, retentions_hours=(1,)
+    ),
+    "late": Scenario(risks=stalls(60, 50 * HOUR_S, 5 * DAY_S, likely=0.03), cast=_late, share=2),
+    "young": Scenario(risks=stalls(1, likely=0.1, skewed=True), cast=_young, share=1, retentions_hours=(1,)),
+    "history": Scenario(risks=stalls(60, likely=0.01), cast=_history, share=1),
     "directories": Scenario(risks=directory_risks, cast=_directories, share=4, in_directories=True),
+    "torn": Scenario(risks=stalls(1, likely=0.02), cast=_torn, share=1, in_directories=True),
 }
 
 

@@ -62,6 +62,8 @@ class Risks:
     own_conflict: float = 0.0
     """Of a put_if_absent that succeeded: the client's own retry reports a conflict with it."""
     torn_listings: bool = True
+    disk: float = 0.5
+    """Of those listings: how many are in any order, as a disk gives them."""
     whole_seconds: bool = False
     """As S3 gives modification times."""
     skew: timedelta = timedelta()
@@ -316,8 +318,9 @@ class SimStore(SerialStore):
             result = function()
         except DbioError as error:
             world.note(name, f"{operation} {path}: {type(error).__name__}")
-            if isinstance(error, ObjectNotFoundError) and names.parse_log_name(names.split(path)[1]):
-                world.happened("a marker was gone when it was read")
+            marker = names.parse_log_name(names.split(path)[1])
+            if isinstance(error, ObjectNotFoundError) and marker and operation == "get":
+                world.happened(f"{marker.kind} was gone when it was read")
             raise
         world.note(name, f"{operation} {path}" + ("" if result is None else f": {_short(result)}"))
         if operation in MUTATIONS and self.objects.get(path) is not before:
@@ -359,7 +362,7 @@ class SimStore(SerialStore):
         world = self._world
         if world.current() is None or not world.risks.torn_listings:
             return self._apply(operation, under, lambda: self._of(filter(wanted, self.objects)))
-        pages = self._in_order if world.random.random() < 0.5 else self._in_any_order
+        pages = self._in_any_order if world.random.random() < world.risks.disk else self._in_order
         listing = pages(operation, under, wanted)
         found = [*islice(listing, 1)]  # so the first page has come
         changes = self.changes
@@ -386,10 +389,11 @@ class SimStore(SerialStore):
         there = self._apply(operation, under, lambda: {e.path: e for e in self._of(filter(wanted, self.objects))})
         order = sorted(there)
         chance.shuffle(order)
-        for start in range(0, len(order), 4):
+        size = chance.randint(1, 6)
+        for start in range(0, len(order), size):
             if start:
                 self._apply(operation, under, lambda: None)
-            for path in order[start : start + 4]:
+            for path in order[start : start + size]:
                 if path in self.objects or chance.random() < 0.5:
                     yield self._of([path])[0] if path in self.objects else there[path]
         new = [path for path in self.objects if wanted(path) and path not in there]

@@ -1055,7 +1055,6 @@ def unknown_commit(table: Table) -> Transaction:
     return transaction
 
 
-@pytest.mark.xfail(reason="Transaction.abort: it wins the purged marker, and deletes live files", strict=True)
 def test_a_writer_that_does_not_know_and_aborts_after_a_purge_deletes_no_live_file() -> None:  # I3, I4
     table = busy_table()
     transaction = unknown_commit(table)
@@ -1075,7 +1074,6 @@ def test_a_writer_that_does_not_know_and_aborts_before_a_purge_is_told_that_it_i
     assert b"new" in contents(table)
 
 
-@pytest.mark.xfail(reason="Table.abort: not found, where a newer checkpoint has replaced the one it lists", strict=True)
 def test_an_abort_that_a_newer_checkpoint_overtakes_goes_on() -> None:
     table = busy_table()
     checkpointed(table)
