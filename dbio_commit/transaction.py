@@ -102,6 +102,7 @@ class Transaction:
         self._staged: dict[str, FileInfo | None] = {}  # None: a new file whose size is not known yet
         self._removed: set[str] = set()
         self._replaced: list[names.Partition] = []
+        self._marked: set[str] = set()  # in the directory scope: with a start marker
         self._attempt = clock.random_bits(31)  # so that copies which are resumed elsewhere take other names
 
     @property
@@ -122,7 +123,7 @@ class Transaction:
             tid=self.tid, job=self.terms.job, task=0, attempt=self._attempt, number=len(self._staged), suffix=suffix
         )
         path = _check_new(names.join(names.format_partition(values), name), self.tid)
-        mark_directory(self._store, self.terms, names.split(path)[0])
+        self._mark(names.split(path)[0])
         url = self._store.prepare(path)
         self._staged[path] = None
         return url
@@ -419,6 +420,8 @@ class Transaction:
             local = [replace(file, path=names.split(file.path)[1]) for file in added]
             bodies[directory] = encode_commit(self._marker(local, [names.split(path)[1] for path in gone], metrics))
         self._check_life()
+        for directory in bodies:  # before the look at the descriptor: who adopts the directory now sees us at work
+            self._mark(directory)
         if parse_log(self._store.list_log()).descriptor is not None:  # or nobody would ever see what we commit
             raise CommitConflictError(
                 f"{self._store.url} was made a table (`dbio adopt`) since transaction {self.tid} began; nothing was "
@@ -428,7 +431,6 @@ class Transaction:
         for directory, body in bodies.items():
             path = names.join(directory, names.committed(self.tid))
             try:
-                mark_directory(self._store, self.terms, directory)
                 decide(self._store, path, body, commit_id=self.terms.commit_id)
             except DbioError as error:
                 if not done:
@@ -442,10 +444,15 @@ class Transaction:
         self._check_late()
         return self._commit(self._marker(files, removed, metrics))
 
+    def _mark(self, directory: str) -> None:
+        if self.terms.scope is Scope.DIRECTORY and directory not in self._marked:
+            mark_directory(self._store, self.terms, directory)
+            self._marked.add(directory)
+
     def _abort_directories(self) -> None:
         """Directory by directory; where it is committed, its files stay. Raises TransactionStateError for those."""
         committed: list[str] = []
-        for directory in sorted({names.split(path)[0] for path in self._staged}):
+        for directory in sorted(self._marked | {names.split(path)[0] for path in self._staged}):
             try:
                 abort_transaction(self._store, self._clock, self.tid, directory=directory)
             except TransactionStateError:
@@ -522,6 +529,11 @@ def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
     entries = store.list_files()
     check_directories(store, (entry.path for entry in entries))
     if is_empty(parse_directories(entries)):
+        if log.checkpoints:
+            raise InvalidInputError(
+                f"{store.url} holds nothing but the checkpoint of an adoption that did not come to its end; it would "
+                f"count in a new table: remove {names.checkpoint(log.last_checkpoint)}, then write again"
+            )
         return Target(scope=None)
     if parse_log(store.list_log()).descriptor is not None:  # created since the log was listed
         return look(store, clock, must_create=must_create)

@@ -7,7 +7,8 @@ package is strict.
 import gzip
 import json
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,11 +21,10 @@ from dbio_commit.testing import ManualClock, MemoryStore
 from tests.fuzz import bodies
 from tests.fuzz.bodies import TIDS, data
 from tests.fuzz.properties import assert_inside
-from tests.unit.dbio_model import Objects, visible
 from vacuum import VacuumOptions, vacuum_table
 
 AGES = [timedelta(0), timedelta(minutes=1), timedelta(hours=2), timedelta(days=3), timedelta(days=60)]
-PLACES = ["", "day=1/", "day=2/", "day=1/hour=2/", "day=/", "day=__HIVE_DEFAULT_PARTITION__/", "_hidden/", "x/", "//"]
+PLACES = ["", "day=1/", "day=2/", "day=1/hour=2/", "day=/", "day=__HIVE_DEFAULT_PARTITION__/", "_hidden/", "x/", "../", "day=1/../"]
 OTHER_NAMES = [
     "_SUCCESS", "_committed_", "_committed_X", "_started_1x-", "_serial_1", "_checkpoint_" + "9" * 20, ".a.crc",
     f".{data('1')}.crc", "._started_1.crc", "a b", "é", "a\nb", "\x1b[2J", "a._COPYING_", "part-tid--", "-tid-1-", "..",
@@ -38,26 +38,34 @@ def number(value: int) -> str:
     return f"{value:020d}"
 
 
-def _body_of(name: str) -> st.SearchStrategy[bytes]:
-    """A good body for the name; most of the paths in it lie in its own directory."""
-    local = st.lists(st.sampled_from(bodies.NAMES), max_size=3, unique=True)
-    commits = bodies.commits(local) | bodies.commits()
+Paths = st.SearchStrategy[list[str]]
+
+
+def _some(paths: Sequence[str]) -> Paths:
+    return st.lists(st.sampled_from(paths), max_size=4, unique=True)
+
+
+LOCAL = _some(bodies.NAMES)
+IN_PARTITIONS = _some([path for path in bodies.PATHS if path.startswith("day=")])
+
+
+def _body_of(name: str, paths: Paths) -> st.SearchStrategy[bytes]:
+    """A good body for the name."""
     if name == "_dbio_table":
         return bodies.descriptors().map(bodies.to_json)
     if name.startswith("_committed_vacuum"):
         return bodies.queues().map(bodies.to_json)
     if name.startswith("_committed_"):
-        return commits.map(bodies.to_json)
+        return bodies.commits(paths).map(bodies.to_json)
     if name.startswith("_serial_"):
         return bodies.turns().map(bodies.to_json)
     if name.startswith("_checkpoint_"):
-        lines = bodies.checkpoints(int(name[-20:]), local)
-        return lines.map(bodies.to_lines).map(bodies.pack)
+        return bodies.checkpoints(int(name[-20:]), paths).map(bodies.to_lines).map(bodies.pack)
     return st.sampled_from([b"", b"rows"])
 
 
-MARKERS = [
-    *(f"_{kind}_{tid}" for kind in ("started", "committed") for tid in TIDS),
+DECISIONS = [f"_{kind}_{tid}" for kind in ("started", "committed") for tid in TIDS]
+OTHER_MARKERS = [
     "_committed_vacuum1",
     "_committed_vacuum2",
     *(f"_serial_{number(n)}" for n in (1, 2, 10**15, 2**63 - 1, 10**20 - 1)),
@@ -67,39 +75,45 @@ MARKERS = [
 
 @st.composite
 def directories(draw: st.DrawFn) -> dict[str, tuple[bytes, timedelta]]:
-    """By path: body and age. A table in half of the cases; a good half of the bodies is what a writer would write."""
+    """By path: body and age. A table in half of the cases, hostile in half of them."""
     objects: dict[str, tuple[bytes, timedelta]] = {}
-    ages = st.sampled_from(AGES)
-
-    def put(path: str, body: bytes) -> None:
-        objects[path] = (body, draw(ages))
-
     hostile = draw(st.booleans())
+
+    def put(place: str, names: Sequence[str], paths: Paths) -> None:
+        for name in names:
+            body = b"" if name.startswith("_started_") else draw(_body_of(name, paths))
+            if hostile and draw(st.integers(0, 3)) == 0:
+                body = draw(bodies.damaged(st.just(body)) | bodies.bodies(bodies.commits()))
+            objects[place + name] = (body, draw(st.sampled_from(AGES)))
+
     if draw(st.booleans()):
         columns = draw(st.sampled_from([[], ["day"]]))
         descriptor = {"version": 1, "id": "t", "created": bodies.STAMP, "partition_columns": columns}
-        put("_dbio_table", bodies.to_json(descriptor))
+        objects["_dbio_table"] = (bodies.to_json(descriptor), AGES[-1])
+        paths = IN_PARTITIONS if columns else LOCAL
+        put("", draw(st.lists(st.sampled_from(DECISIONS), min_size=2, max_size=6, unique=True)), paths)
+        put("", draw(st.lists(st.sampled_from(OTHER_MARKERS), max_size=2)), paths)
+        put("", draw(paths), paths)
     for place in draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=3)):
-        for name in draw(st.lists(st.sampled_from(bodies.NAMES), max_size=5)):
-            put(place + name, b"rows")
-        for name in draw(st.lists(st.sampled_from(MARKERS), max_size=4)):
-            body = draw(_body_of(name))
-            if hostile and draw(st.integers(0, 3)) == 0:
-                body = draw(bodies.damaged(st.just(body)) | bodies.bodies(bodies.commits()))
-            put(place + name, b"" if name.startswith("_started_") else body)
+        put(place, draw(st.lists(st.sampled_from(bodies.NAMES), max_size=5)), LOCAL)
+        put(place, draw(st.lists(st.sampled_from(DECISIONS), max_size=4)), LOCAL)
+        put(place, draw(st.lists(st.sampled_from(OTHER_MARKERS), max_size=2)), LOCAL)
         if hostile:
-            for name in draw(st.lists(st.sampled_from(OTHER_NAMES), max_size=2)):
-                put(place + name, draw(_body_of("")))
+            put(place, draw(st.lists(st.sampled_from(OTHER_NAMES), max_size=2)), LOCAL)
     return objects
 
 
 # --- the independent reading --------------------------------------------------------------------------------------
 
 
+Objects = Mapping[str, tuple[bytes, datetime]]
+"""By path: body and modification time."""
+
+
 def live(objects: Objects) -> set[str] | None:
     """The paths of the live files; None where a marker that decides cannot be read."""
     with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError, EOFError, OSError):
-        return _live_in_table(objects) if "_dbio_table" in objects else visible(objects)
+        return _live_in_table(objects) if "_dbio_table" in objects else _live_by_directory(objects)
     return None
 
 
@@ -111,11 +125,39 @@ def _live_in_table(objects: Objects) -> set[str]:
     covered = {line["tid"] for line in lines}
     markers = [line["marker"] for line in lines]
     for path, (body, _) in objects.items():
-        tid = re.fullmatch(r"_committed_(?!vacuum)([a-z0-9]+)", path)
+        tid = _COMMIT.fullmatch(path)
         if tid and body and tid[1] not in covered:
             markers.append(json.loads(body))
     return set().union(*(marker["added"] for marker in markers)) - set().union(*(it["removed"] for it in markers))
 
+
+def _live_by_directory(objects: Objects) -> set[str]:
+    by_place: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
+    for path, (body, _) in objects.items():
+        place, slash, name = path.rpartition("/")
+        by_place[place + slash][name] = body
+    found: set[str] = set()
+    for place, own in by_place.items():
+        if place and any(map(_is_skipped, place[:-1].split("/"))):
+            continue
+        decided = {name: json.loads(body) for name, body in own.items() if _COMMIT.fullmatch(name) and body}
+        removed = set().union(*(marker["removed"] for marker in decided.values()))
+        for name in own:
+            tid = _DATA.fullmatch(name)
+            marker = decided.get(f"_committed_{tid[1]}") if tid else None
+            is_pending = tid is not None and marker is None and f"_started_{tid[1]}" in own
+            is_left_out = marker is not None and name not in marker["added"]
+            if not (_is_skipped(name) or name in removed or is_pending or is_left_out):
+                found.add(place + name)
+    return found
+
+
+def _is_skipped(name: str) -> bool:
+    return name[:1] == "." or (name[:1] == "_" and "=" not in name) or name.endswith("._COPYING_")
+
+
+_COMMIT = re.compile(r"_committed_(?!vacuum)([a-z0-9]+)")
+_DATA = re.compile(r"[^_].*-tid-([a-z0-9]+)-.*")
 
 # --- a table of such a directory ----------------------------------------------------------------------------------
 

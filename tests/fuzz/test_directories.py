@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 from dbio_commit import DbioError, Table
 from tests.fuzz.bodies import STAMP, TIDS
 from tests.fuzz.directories import Hostile, directories, live
-from tests.test_golden import golden_cases
+from tests.test_golden import GoldenCase, golden_cases
 from vacuum import VacuumOptions
 
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
 many = settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 OPTIONS = st.builds(
@@ -96,5 +98,10 @@ def test_every_way_to_write_to_a_directory_ends_in_a_result_or_our_error(
 
 
 @pytest.mark.parametrize("case", golden_cases(), ids=lambda case: case.name)
-def test_the_independent_reading_is_right_about_the_golden_directories(case: object) -> None:
-    assert live({}) == set()
+def test_the_independent_reading_is_right_about_the_golden_directories(case: GoldenCase, tmp_path: Path) -> None:
+    for i, read in enumerate(case.reads):
+        root = Path(case.build(tmp_path / str(i), read))
+        files = [path for path in root.rglob("*") if path.is_file()]
+        objects = {path.relative_to(root).as_posix(): (path.read_bytes(), NOW) for path in files}
+        if not (read.error or read.as_of or read.ignore_corrupt_markers):
+            assert live(objects) == set(read.files)

@@ -172,6 +172,13 @@ def take_the_turn_without_waiting() -> Iterator[None]:
         yield
 
 
+@mutation("purges", "I7", "I8")
+def believe_that_a_missed_holder_is_decided() -> Iterator[None]:
+    """A holder of the turn whose start marker a listing missed counts as decided, and purged."""
+    with patch.object(decision, "_is_undecided", lambda store, log, tid: tid in log.pending):
+        yield
+
+
 @mutation("turns", "no end")
 def wait_for_ever() -> Iterator[None]:
     """Who waits does not abort the holder of the turn when the lease has ended."""
@@ -192,7 +199,7 @@ def look_at_the_table_before_the_turn() -> Iterator[None]:
         yield
 
 
-@mutation("turns", "I7", "I8")
+@mutation("purges", "I7", "I8")
 def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
     """A turn is not checked to be the highest once it is held."""
 
@@ -304,7 +311,7 @@ def delete_without_an_abort() -> Iterator[None]:
         yield
 
 
-@mutation("late", "I4", "I5")
+@mutation("young", "I4", "I5")
 def look_at_the_table_before_the_aborts() -> Iterator[None]:
     """Vacuum takes no second snapshot: what it was about to abort counts as aborted."""
     abort, read = run._Run._abort, run.read_snapshot
@@ -407,7 +414,7 @@ def purge_markers_before_data() -> Iterator[None]:
         yield
 
 
-@mutation("mixed", "I9")
+@mutation("vacuums", "I8", "I9")
 def purge_what_no_checkpoint_covers() -> Iterator[None]:
     """Every commit marker is purged once there is a checkpoint."""
 
@@ -432,7 +439,7 @@ def _checkpoints_of(mutated: Callable[[Store, Snapshot], Snapshot]) -> Iterator[
         yield
 
 
-@mutation("mixed", "I9")
+@mutation("mixed", "I5", "I9")
 def cover_what_was_not_read() -> Iterator[None]:
     """A checkpoint also covers what is pending, as if it had been decided to be nothing."""
 
@@ -446,7 +453,7 @@ def cover_what_was_not_read() -> Iterator[None]:
         yield
 
 
-@mutation("vacuums", "I9")
+@mutation("vacuums", "I8", "I9")
 def number_checkpoints_by_time() -> Iterator[None]:
     """A checkpoint takes the next number that is free, however old what it says is."""
 
@@ -458,7 +465,7 @@ def number_checkpoints_by_time() -> Iterator[None]:
         yield
 
 
-@mutation("vacuums", "I9")
+@mutation("vacuums", "I8", "I9")
 def replace_checkpoints() -> Iterator[None]:
     """A checkpoint replaces one of the same number."""
     put_if_absent = SerialStore.put_if_absent

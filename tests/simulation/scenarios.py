@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from . import actors
 from .actors import Stage
-from .world import DAY_S, HOUR_S, Actor, Risks, World
+from .world import DAY_S, HOUR_S, Actor, Risks, SimClock, World
 
 SKEW = timedelta(days=1)
 
@@ -53,7 +53,14 @@ def rough_risks(chance: random.Random) -> Risks:
     return Risks(stall=0.01, kill=0.001, lost_answer=0.08, not_applied=0.05, late=0.08, own_conflict=0.2)
 
 
-def stalls(*seconds: float, likely: float, skewed: bool = False, disk: float = 0.5, kill: float = 0) -> Callable[[random.Random], Risks]:
+def stalls(
+    *seconds: float,
+    likely: float,
+    skew: timedelta = timedelta(),
+    disk: float = 0.5,
+    kill: float = 0,
+    faults: float = 0.002,
+) -> Callable[[random.Random], Risks]:
     """Long ones, and hardly a fault besides."""
 
     def risks(chance: random.Random) -> Risks:
@@ -61,12 +68,13 @@ def stalls(*seconds: float, likely: float, skewed: bool = False, disk: float = 0
             stall=likely,
             stalls_s=seconds,
             kill=kill,
+            most_kills=1,
             disk=disk,
-            lost_answer=0.01,
-            not_applied=0.01,
-            late=0.01,
+            lost_answer=faults,
+            not_applied=faults,
+            late=5 * faults,
             whole_seconds=chance.random() < 0.4,
-            skew=SKEW if skewed and chance.random() < 0.5 else timedelta(),
+            skew=skew if chance.random() < 0.5 or disk == 1 else timedelta(),
         )
 
     return risks
@@ -99,13 +107,18 @@ def _writers(world: World, stage: Stage, count: int, *, chance: random.Random) -
 
 
 def _turns(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
-    """Who depends on one another, beside a vacuum that purges turns at once."""
-    cast = [
-        world.spawn(f"writer{i}", actors.writer(stage, transactions=3, operations=("overwrite", "append"), apps=0.5))
-        for i in range(3)
-    ]
-    vacuum = actors.vacuumer(stage, runs=8, naps_s=(0.5, 60.0, 1900.0, HOUR_S))
-    return [*cast, world.spawn("vacuum", vacuum, stalls_s=(1.0,))]
+    """Who depends on one another."""
+    writer = actors.writer(stage, transactions=4, operations=("overwrite", "append"), apps=0.5)
+    cast = [world.spawn(f"writer{i}", writer) for i in range(4)]
+    return [*cast, world.spawn("reader", actors.reader(stage, reads=4))]
+
+
+def _purges(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """The same, beside a vacuum whose clock is ahead, so that it purges turns at once."""
+    writer = actors.writer(stage, transactions=4, operations=("overwrite", "append"), apps=0.5, naps_s=(0, 1, 30))
+    cast = [world.spawn(f"writer{i}", writer) for i in range(3)]
+    vacuum = actors.vacuumer(stage, runs=12, naps_s=(0.5, 5.0, 20.0), checkpoint_after=(3,))
+    return [*cast, world.spawn("vacuum", vacuum, clock=SimClock(world, SKEW), stalls_s=(1.0,))]
 
 
 def _crowd(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
@@ -203,21 +216,19 @@ def _torn(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
 SCENARIOS = {
     "mixed": Scenario(risks=any_risks, cast=_mixed, share=8),
     "rough": Scenario(risks=rough_risks, cast=_mixed, share=1),
-    "turns": Scenario(
-        risks=stalls(120, HOUR_S, HOUR_S, likely=0.04, skewed=True, disk=0.9, kill=0.003),
-        cast=_turns,
-        share=3,
-        retentions_hours=(1,),
+    "turns": Scenario(risks=stalls(1, 120, HOUR_S, likely=0.02, kill=0.01, faults=0), cast=_turns, share=2),
+    "purges": Scenario(
+        risks=stalls(5, 50, likely=0.05, skew=SKEW, disk=1), cast=_purges, share=2, retentions_hours=(48,)
     ),
     "crowd": Scenario(risks=stalls(1, likely=0.01), cast=_crowd, share=1),
     "readers": Scenario(
-        risks=stalls(60, HOUR_S, likely=0.05, skewed=True), cast=_readers, share=2, retentions_hours=(1,)
+        risks=stalls(60, HOUR_S, likely=0.05, skew=SKEW), cast=_readers, share=2, retentions_hours=(1,)
     ),
     "vacuums": Scenario(
-        risks=stalls(1900, 2 * HOUR_S, likely=0.03, skewed=True), cast=_vacuums, share=2, retentions_hours=(1,)
+        risks=stalls(1900, 2 * HOUR_S, likely=0.03, skew=SKEW), cast=_vacuums, share=2, retentions_hours=(1,)
     ),
     "late": Scenario(risks=stalls(60, 50 * HOUR_S, 5 * DAY_S, likely=0.03), cast=_late, share=2),
-    "young": Scenario(risks=stalls(1, likely=0.1, skewed=True), cast=_young, share=1, retentions_hours=(1,)),
+    "young": Scenario(risks=stalls(1, likely=0.1, skew=SKEW), cast=_young, share=1, retentions_hours=(1,)),
     "history": Scenario(risks=stalls(60, likely=0.01), cast=_history, share=1),
     "directories": Scenario(risks=directory_risks, cast=_directories, share=4, in_directories=True),
     "torn": Scenario(risks=stalls(1, likely=0.02), cast=_torn, share=1, in_directories=True),

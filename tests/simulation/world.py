@@ -54,6 +54,7 @@ class Risks:
     stall: float = 0.0
     stalls_s: tuple[float, ...] = (1, 60, 120, HOUR_S, 20 * HOUR_S, 50 * HOUR_S, 5 * DAY_S)
     kill: float = 0.0
+    most_kills: int = 100
     lost_answer: float = 0.0
     """Applied, and an error reported."""
     not_applied: float = 0.0
@@ -179,7 +180,8 @@ class World:
             self.note(actor.name, f"stalls for {actor.wake_s - self.time_s:.0f} s")
             self.faults["stall"] += 1
             return
-        if not actor.immortal and self._happens(self.risks.kill):
+        may_die = not actor.immortal and self.faults["kill"] < self.risks.most_kills
+        if may_die and self._happens(self.risks.kill):
             actor.doomed = True
             self.faults["kill"] += 1
             self.note(actor.name, "is killed")

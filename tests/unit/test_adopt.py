@@ -27,6 +27,7 @@ from dbio_commit.errors import (
     TableExistsError,
     TableNotFoundError,
     TransactionStateError,
+    UnsupportedStoreError,
     UnsupportedTableError,
 )
 from dbio_commit.markers import Operation
@@ -640,14 +641,9 @@ def check_writer_and_adoption(work: Callable[[Table], None]) -> set[str]:
     return outcomes
 
 
-LATE_START = "Transaction._commit_directories: start markers of directories that only lose files come after the check"
 every_work = pytest.mark.parametrize(
     "work",
-    [
-        pytest.param(work, id=name, marks=pytest.mark.xfail(reason=LATE_START, strict=True) if is_late else ())
-        for name, work in WORKS.items()
-        for is_late in [name in ("overwrite", "delete all")]
-    ],
+    [pytest.param(work, id=name) for name, work in WORKS.items()],
 )
 
 
@@ -749,7 +745,6 @@ def test_a_directory_that_changed_after_a_killed_adoption_is_adopted_as_it_is_no
         pytest.fail("never became a table")
 
 
-@pytest.mark.xfail(reason="transaction.look: a checkpoint that was left behind counts in a new table", strict=True)
 def test_what_a_killed_adoption_left_is_not_taken_for_the_content_of_a_new_table() -> None:  # I1
     """Its directory is emptied, and then written to by somebody who finds nothing there."""
     place = plain()
@@ -829,7 +824,9 @@ def test_of_two_adoptions_at_once_one_wins_and_nothing_is_lost_of_what_is_writte
             assert error is None
             continue
         losers += 1
-        assert isinstance(error, TableExistsError | CommitConflictError)
+        # Unsupported: its own checkpoint was purged before it could probe the store with that.
+        expected = (TableExistsError, CommitConflictError, *([UnsupportedStoreError] if purged else []))
+        assert isinstance(error, expected)
         assert [visible(place.table()), dict(place.table().snapshot().app_versions)] == seen
         assert place.table().check().ok
         checkpoint_and_purge(place)

@@ -562,6 +562,19 @@ def assert_same_past(plain: World, kept: World, times: Sequence[datetime]) -> No
         assert (commit.added_files, commit.removed_files) == (original.added_files, original.removed_files)
 
 
+def test_the_first_vacuum_of_an_old_table_brings_back_no_removed_file() -> None:
+    """Its first checkpoint must not forget a commit whose marker is still there to be read."""
+    world = World()
+    world.commit("1", [data("1")])
+    world.commit("2", [data("2")], [data("1")], at=OLD + timedelta(days=1))
+    world.commit("3", [data("3")], [data("2")], at=OLD + timedelta(days=2))
+    assert world.checkpoint(gone=[data("1"), data("2")])
+    assert world.seen() == {data("3")}
+    assert world.table().check().ok
+    world.purge()
+    assert world.seen() == {data("3")}
+
+
 TIED: dict[str, list[dict[str, Any]]] = {
     "an append and what removes from it, by an older tid": [
         {"tid": "2", "added": ["a", "b"]},
