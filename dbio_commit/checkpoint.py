@@ -14,7 +14,7 @@ from gzip import compress
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import SkipValidation, ValidationError
-from pydantic_core import PydanticSerializationError, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from dbio_commit import names
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError
