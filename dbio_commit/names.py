@@ -134,8 +134,8 @@ def parse_data_file(name: str) -> str | None:
 
 def is_hidden(component: str) -> bool:
     """Whether Spark, and with it every reader, skips a file or directory of this name."""
-    if component.endswith("._COPYING_"):  # Hadoop's name for a copy under way
-        return True
+    if not component or component.endswith("._COPYING_"):  # Hadoop's name for a copy under way
+        return True  # nor does a reader find what lies behind "//" in a key
     return component.startswith(".") or (component.startswith("_") and "=" not in component)
 
 

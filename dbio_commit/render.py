@@ -25,7 +25,7 @@ from rich.text import Text
 
 from dbio_commit.check import CheckReport, PendingTransaction, TransactionReport, TransactionState, WrongSize
 from dbio_commit.markers import Bounds, FileInfo
-from dbio_commit.names import format_partition
+from dbio_commit.names import HIVE_NULL, Partition, escape
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.state import UNKNOWN_SIZE, Commit, DataFile, Entry, Garbage
 from dbio_commit.transaction import MAX_LIFE_S
@@ -178,7 +178,7 @@ def print_files(snapshot: Snapshot) -> None:
         _print_lines(_FILE, snapshot.files)
         return
     _print_pages(_FILE, snapshot.files)
-    partitions = len({format_partition(file.partition) for file in snapshot.files} - {""})
+    partitions = len({_partition(file.partition) for file in snapshot.files} - {""})
     say(total(snapshot.files) + (f" in {_count(partitions, 'partition')}" if partitions else ""), style="bold")
 
 
@@ -459,6 +459,13 @@ def _advice(report: CheckReport) -> str:
 _number = "{:,}".format
 
 
+def _partition(partition: Partition) -> str:
+    """As its directory is named; unlike what names directories, this refuses nothing that is there."""
+    return "/".join(
+        f"{escape(name)}={HIVE_NULL if value is None else escape(value)}" for name, value in partition.items()
+    )
+
+
 def _exact(value: Any) -> str:
     if value is None:
         return ""
@@ -543,7 +550,7 @@ _FILE: list[_Column[DataFile]] = [
     _Column("path", lambda file: file.path, fold=True),
     _Column("size", lambda file: _known(file.size), decimal, right=True),
     _Column("tid", lambda file: file.tid, least_width=140),
-    _Column("partition", lambda file: format_partition(file.partition), fold=True, least_width=160),
+    _Column("partition", lambda file: _partition(file.partition), fold=True, least_width=160),
 ]
 
 _ADDED: list[_Column[FileInfo]] = [

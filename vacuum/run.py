@@ -61,7 +61,13 @@ def vacuum(
     the table cannot be read. What cannot be deleted is reported, and does not stop the rest.
     """
     options = VacuumOptions(retention_hours=retention_hours, force=force, untracked=untracked)
-    return vacuum_table(Table(path, storage_options), options, dry_run=dry_run, spark=spark)
+    if spark is None:
+        table = Table(path, storage_options)
+    else:
+        from dbio_commit.spark.session import open_table
+
+        table = open_table(spark, path, storage_options)
+    return vacuum_table(table, options, dry_run=dry_run, spark=spark)
 
 
 def vacuum_table(
@@ -282,7 +288,8 @@ class _Run:
             return tree, directories
         # Readers follow symbolic links, and we do not: where there are any, we cannot say what a marker hides.
         seen = {entry.path for entry in entries}
-        linked = {names.split(entry.path)[0] for entry in self._store.list_files() if entry.path not in seen}
+        unseen = {names.split(entry.path)[0] for entry in self._store.list_files() if entry.path not in seen}
+        linked = {directory for directory in unseen if not directory or names.is_data_file(directory)}
         if linked:
             _log.warning("%s: %d directories hold symbolic links, and are left alone", self._store.url, len(linked))
         tree = {path: contents for path, contents in tree.items() if path not in linked}

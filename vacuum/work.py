@@ -54,7 +54,8 @@ class Workers:
         """Every directory but those that readers skip; the top ones first, then whole subtrees in parallel."""
         keep = _LeaveOut(live)
         level, listed = [""], 0
-        while level and len(level) < CONCURRENCY:
+        enough = 1 if self._spark else CONCURRENCY
+        while level == [""] or 0 < len(level) < enough:
             listings = self._store.in_parallel(self._store.list_directory, level)
             below: list[str] = []
             for directory, listing in zip(level, listings, strict=True):

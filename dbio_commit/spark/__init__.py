@@ -13,10 +13,9 @@ from dbio_commit.errors import TableExistsError, TableNotFoundError
 from dbio_commit.spark.datasource import register
 from dbio_commit.spark.job import Mode, WriteOptions, begin_job, errors_of_workers, no_commit
 from dbio_commit.spark.scan import scan
-from dbio_commit.spark.session import arrow_batches, hadoop_settings, storage_options
+from dbio_commit.spark.session import arrow_batches, open_table
 from dbio_commit.spark.task import RESULT_SCHEMA, Compression, map_in_arrow
 from dbio_commit.state import AsOf, Commit
-from dbio_commit.store import parse_location
 from dbio_commit.table import Table
 
 __all__ = ["enable", "read", "write"]
@@ -51,7 +50,7 @@ def write(
         compression=compression, max_records_per_file=max_records_per_file, merge_schema=merge_schema
     )
     spark = df.sparkSession
-    table = _table(spark, path, storage_options)
+    table = open_table(spark, path, storage_options)
     try:
         if app is not None and _has_committed(table, app):
             return no_commit(table, app)
@@ -75,7 +74,7 @@ def read(
     The DataFrame is pinned to that snapshot: later commits do not show, however often it is used. Raises
     TableNotFoundError, CorruptMarkerError, InvalidInputError, StoreError.
     """
-    table = _table(spark, path, storage_options)
+    table = open_table(spark, path, storage_options)
     return scan(spark, table, table.snapshot(as_of))
 
 
@@ -86,12 +85,6 @@ def enable(spark: SparkSession) -> None:
     session that is active in a thread: call it in each thread that uses this one, and for each `newSession()`.
     """
     register(spark)
-
-
-def _table(spark: SparkSession, path: Path, explicit: Mapping[str, Any] | None) -> Table:
-    location = parse_location(path)
-    configured = {} if location.scheme == "file" else storage_options(location, hadoop_settings(spark))
-    return Table(path, {**configured, **(explicit or {})})
 
 
 def _has_committed(table: Table, app: tuple[str, int]) -> bool:

@@ -3,6 +3,7 @@
 Works on classic sessions and over Spark Connect.
 """
 
+import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
-from dbio_commit.store import Location
+from dbio_commit.store import Location, parse_location
+from dbio_commit.table import Table
 
 Settings = Mapping[str, str]
 """Hadoop settings by name, such as "fs.s3a.endpoint"."""
@@ -32,6 +34,13 @@ def hadoop_settings(spark: SparkSession) -> Settings:
         return {prefix + name: value for prefix in _PREFIXES for name, value in conf.getPropsWithPrefix(prefix).items()}
     known = {name.removeprefix("spark.hadoop."): value for name, value in dict(spark.conf.getAll).items()}
     return {name: value for name, value in known.items() if name.startswith(_PREFIXES)}
+
+
+def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapping[str, Any] | None) -> Table:
+    """The table at the path, with the session's credentials where `explicit` storage_options give none."""
+    location = parse_location(path)
+    configured = {} if location.scheme == "file" else storage_options(location, hadoop_settings(spark))
+    return Table(path, {**configured, **(explicit or {})})
 
 
 def storage_options(location: Location, settings: Settings) -> dict[str, Any]:
