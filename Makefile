@@ -2,6 +2,7 @@
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 STORE ?= local
+RUNS ?= 1000
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -19,13 +20,14 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
 
-.PHONY: help setup demo test test-rgw lint bench wheel clean
+.PHONY: help setup demo test test-rgw simulate lint bench wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 3 minutes the first time)"
 	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default), s3 or azure"
 	@echo "make test              lint, then all tests"
 	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 10 minutes, 1 GB)"
+	@echo "make simulate          the protocol's simulation: RUNS=... of it, or SEED=... [SCENARIO=...] step by step"
 	@echo "make lint              ruff and mypy"
 	@echo "make bench             measure against Spark's own writer and reader; writes bench/RESULTS.md"
 	@echo "make wheel             build dist/*.whl"
@@ -50,6 +52,11 @@ test-rgw: setup
 	$(BIN)/python -m tests.rgw $(BIN)/python -m pytest -k "not azure and not local and not memory" \
 	    --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
 	    tests/contract tests/integration/test_processes_killed.py tests/integration/test_writers_under_load.py
+
+simulate: setup
+	@echo "== Simulation of the protocol"
+	@$(BIN)/python -m tests.simulation.run $(if $(SCENARIO),--scenario $(SCENARIO)) \
+	    $(if $(SEED),--seed $(SEED),--runs $(RUNS) --processes $$(nproc))
 
 lint: setup
 	@echo "== Lint"

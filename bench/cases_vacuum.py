@@ -96,7 +96,8 @@ Times count from the opening of the table to the report; memory is the peak of t
 `vacuum(full=True)` of deltalake {deltalake} lists the whole table, as ours does; without `full` it deletes what its log
 names, and cannot find what failed writers left. Ours lists directory by directory, so that many lists run at once where
 one of all keys is a chain of requests. moto has no latency, answers one request at a time and looks through all keys
-for each list: most of the time on it is its own, so it gets 2 rounds only. The target is files / 1,000 + directories + garbage / 1,000 + 20."""
+for each list: most of the time on it is its own, so it gets 2 rounds only.
+The target is files / 1,000 + directories + garbage / 1,000 + 20."""
 
 
 def our_table(files: int, garbage: int) -> Objects:

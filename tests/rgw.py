@@ -64,7 +64,9 @@ def main(command: list[str]) -> int:
 def rgw() -> Iterator[int]:
     """The gateway's port. Knows the user whom moto_server names, and has no bucket."""
     if missing := [package for package in PACKAGES if not shutil.which(package)]:
-        raise SystemExit(f"Install {' '.join(missing)}: sudo apt-get install --no-install-recommends {' '.join(PACKAGES)}")
+        raise SystemExit(
+            f"{' '.join(missing)} missing: sudo apt-get install --no-install-recommends {' '.join(PACKAGES)}"
+        )
     with TemporaryDirectory(prefix="rgw-", ignore_cleanup_errors=True) as directory, ExitStack() as daemons:
         ceph = _Ceph(Path(directory), daemons)
         try:

@@ -231,6 +231,10 @@ def pack(lines: bytes) -> bytes:
     return gzip.compress(lines, 1, mtime=0)
 
 
+def unpack(body: bytes) -> bytes:
+    return gzip.decompress(body)
+
+
 # --- bytes, changed -----------------------------------------------------------------------------------------------
 
 SPLICES = [

@@ -12,7 +12,6 @@ from typing import Any
 from dbio_commit import names
 from dbio_commit.errors import (
     CommitConflictError,
-    CommitStateUnknownError,
     DbioError,
     InvalidInputError,
     TableExistsError,
@@ -234,9 +233,7 @@ def stranger(stage: Stage) -> Act:
     return tolerant(act)
 
 
-def dbio_writer(
-    stage: Stage, *, transactions: int, naps_s: Sequence[float] = (0.1, 60.0, 2 * HOUR_S, DAY_S)
-) -> Act:
+def dbio_writer(stage: Stage, *, transactions: int, naps_s: Sequence[float] = (0.1, 60.0, 2 * HOUR_S, DAY_S)) -> Act:
     """A job of Databricks Runtime: markers in each directory, and nothing of ours."""
 
     def act(world: World, actor: Actor) -> None:

@@ -103,9 +103,8 @@ class DirectoryModel:
             found = set()
         live = self.live
         if found != live:
-            raise Violation(
-                f"I9: {change}, and the directories lose {sorted(live - found)}, and show {sorted(found - live)} too many"
-            )
+            lost, more = sorted(live - found), sorted(found - live)
+            raise Violation(f"I9: {change}, and the directories lose {lost}, and show {more} too many")
 
     # --- what actors see ------------------------------------------------------------------------------------------
 
@@ -120,8 +119,8 @@ class DirectoryModel:
             meanwhile = [change for change in changes if change.step > since]
             if not any(_visible([*before, *some]) == got[directory] for some in _subsets(meanwhile)):
                 raise Violation(
-                    f"I1: a reader that began in step {since} saw {sorted(got[directory])} in {directory or 'the root'}, "
-                    f"which shows {sorted(_visible(before))} then, and {sorted(_visible(changes))} now"
+                    f"I1: a reader that began in step {since} saw {sorted(got[directory])} in {directory or 'the root'}"
+                    f", which shows {sorted(_visible(before))} then, and {sorted(_visible(changes))} now"
                 )
             if meanwhile:
                 self.world.happened("a commit came during a read of its directory")

@@ -23,7 +23,8 @@ from dbio_commit.transaction import Transaction
 from vacuum import dbio, plan, run
 from vacuum.plan import Garbage, Horizons, Judge
 
-from .world import SerialStore
+from .run import simulate
+from .world import SerialStore, Violation
 
 Switch = Callable[[], AbstractContextManager[None]]
 
@@ -55,6 +56,17 @@ def mutation(scenario: str, *breaks: str) -> Callable[[Callable[[], Iterator[Non
         return switch
 
     return register
+
+
+def find(mutation: Mutation, *, within: int = 200) -> tuple[int, Violation]:
+    """The first seed that finds it, and what it finds."""
+    with mutation.switch():
+        for seed in range(within):
+            try:
+                simulate(seed, scenario=mutation.scenario)
+            except Violation as violation:
+                return seed, violation
+    raise AssertionError(f"{mutation.name} was not found in {within} seeds of {mutation.scenario!r}")
 
 
 def _overwrite(store: Store, path: str, body: bytes) -> None:
@@ -192,7 +204,7 @@ def look_at_the_table_before_the_turn() -> Iterator[None]:
 
     def take_turn(self: Transaction) -> tuple[int, Snapshot | None]:
         found = snapshot.read_snapshot(self._store, self._clock)
-        turn = transaction.take_turn(self._store, self._clock, self.tid)
+        turn = decision.take_turn(self._store, self._clock, self.tid)
         return (turn, found) if turn is not None else (0, None)
 
     with patch.object(Transaction, "_take_turn", take_turn):
@@ -204,7 +216,7 @@ def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
     """A turn is not checked to be the highest once it is held."""
 
     def take_turn(self: Transaction) -> tuple[int, Snapshot | None]:
-        turn = transaction.take_turn(self._store, self._clock, self.tid)
+        turn = decision.take_turn(self._store, self._clock, self.tid)
         return (turn, snapshot.read_snapshot(self._store, self._clock)) if turn is not None else (0, None)
 
     with patch.object(Transaction, "_take_turn", take_turn):
@@ -314,7 +326,7 @@ def delete_without_an_abort() -> Iterator[None]:
 @mutation("young", "I4", "I5")
 def look_at_the_table_before_the_aborts() -> Iterator[None]:
     """Vacuum takes no second snapshot: what it was about to abort counts as aborted."""
-    abort, read = run._Run._abort, run.read_snapshot
+    abort, read = run._Run._abort, snapshot.read_snapshot
     first: dict[Clock, Snapshot] = {}
     aborted: set[Clock] = set()
 
@@ -433,9 +445,7 @@ def _checkpoints_of(mutated: Callable[[Store, Snapshot], Snapshot]) -> Iterator[
     def replacement(store: Store, clock: Clock, found: Snapshot, **options: Any) -> str | None:
         return write(store, clock, mutated(store, found), **options)
 
-    with patch.object(run, "write_checkpoint", replacement), patch.object(
-        maintenance, "write_checkpoint", replacement
-    ):
+    with patch.object(run, "write_checkpoint", replacement), patch.object(maintenance, "write_checkpoint", replacement):
         yield
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from multiprocessing import get_context
 from time import monotonic
 from typing import Annotated
@@ -25,7 +26,7 @@ from . import actors
 from .actors import Stage
 from .directories import DirectoryModel
 from .model import Model
-from .scenarios import SCENARIOS, Scenario, draw
+from .scenarios import SCENARIOS, draw
 from .world import DAY_S, SimClock, Violation, World
 
 
@@ -69,35 +70,30 @@ class Outcome:
         return "\n".join(lines)
 
 
-def simulate(
-    seed: int, *, scenario: Scenario | None = None, outcome: Outcome | None = None, trace: bool = False
-) -> World:
+def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None = None, trace: bool = False) -> World:
     """Runs the world of a seed to its end, then vacuums until nothing is left to do. Raises Violation."""
     chance = random.Random(f"plan {seed}")
-    scenario = scenario or draw(chance)
-    risks = scenario.risks(chance)
+    cast = SCENARIOS[scenario or draw(chance)]
+    risks = cast.risks(chance)
     world = World(seed, risks, trace=trace)
     _PROBED.add(world.store.identity)
-    retention_hours = chance.choice(scenario.retentions_hours)
+    retention_hours = chance.choice(cast.retentions_hours)
     promised = timedelta(hours=retention_hours) - risks.skew - timedelta(seconds=2)
     partitioned = chance.random() < 0.5
-    model: Model | DirectoryModel
-    if scenario.in_directories:
-        model = DirectoryModel(world, promised)
-    else:
-        model = Model(world, promised, is_dbio=not partitioned)
+    table_model = Model(world, promised, is_dbio=not partitioned)
+    model = DirectoryModel(world, promised) if cast.in_directories else table_model
     stage = Stage(model=model, partitioned=partitioned, retention_hours=retention_hours)
     world.watcher = model
     try:
-        scenario.cast(world, stage, chance)
+        cast.cast(world, stage, chance)
         world.run()
         if isinstance(stage.model, DirectoryModel) and chance.random() < 0.5:
             _adopt(world, stage, chance)
-        _settle(world, stage)
+        settle(world, stage)
     except Exception as error:
         violation = error if isinstance(error, Violation) else Violation(f"an error that nobody expects: {error!r}")
-        name = next((name for name, it in SCENARIOS.items() if it is scenario), "")
-        violation.add_note(f"seed {seed}, step {world.steps}, {name}: replay it with `make simulate SEED={seed}`")
+        replay = f"make simulate SEED={seed}" + (f" SCENARIO={scenario}" if scenario else "")
+        violation.add_note(f"step {world.steps}: replay it with `{replay}`")
         if world.trace is not None:
             violation.add_note("\n".join(world.trace))
         raise violation from error
@@ -126,12 +122,12 @@ def _adopt(world: World, stage: Stage, chance: random.Random) -> None:
         except DbioError as error:
             raise Violation(f"nobody writes, and the directory cannot be adopted: {error!r}") from error
     world.happened("a directory was adopted")
-    stage.model = world.watcher = Model(world, stage.model.promised, adopted=live)
+    stage.model = world.watcher = Model(world, stage.model.promised, is_dbio=not stage.partitioned, adopted=live)
     SCENARIOS["mixed"].cast(world, stage, chance)
     world.run()
 
 
-def _settle(world: World, stage: Stage) -> None:
+def settle(world: World, stage: Stage) -> None:
     """When everybody has gone, vacuum leaves the live files and a short log, and nothing else."""
     table = Table.over(world.store, SimClock(world))
     if not world.store.objects or (isinstance(stage.model, Model) and names.DESCRIPTOR not in world.store.objects):
@@ -153,8 +149,7 @@ def _settle(world: World, stage: Stage) -> None:
     log = world.store.objects.keys() - data - {names.DESCRIPTOR}
     if isinstance(stage.model, Model):  # of a directory that was adopted, those below stay, and mean nothing
         log = {path for path in log if "/" not in path}
-    # TODO vacuum of an adopted table never takes the queues of the directory that it was.
-    allowed = (Kind.CHECKPOINT, Kind.TURN, Kind.VACUUM) if isinstance(stage.model, Model) else ()
+    allowed = (Kind.CHECKPOINT, Kind.TURN) if isinstance(stage.model, Model) else ()
     left = {path for path in log if (it := names.parse_log_name(path)) is None or it.kind not in allowed}
     if left or len(log) > 3:
         raise Violation(f"vacuum left the markers {sorted(log)}")
@@ -164,20 +159,20 @@ def _settle(world: World, stage: Stage) -> None:
         stage.model.check_not_committed(stage.failed)
 
 
-def simulate_all(seeds: Iterable[int]) -> Outcome:
+def simulate_all(seeds: Iterable[int], scenario: str | None = None) -> Outcome:
     outcome = Outcome()
     for seed in seeds:
-        simulate(seed, outcome=outcome)
+        simulate(seed, scenario=scenario, outcome=outcome)
     return outcome
 
 
-def in_processes(seeds: range, *, processes: int) -> Outcome:
+def in_processes(seeds: range, scenario: str | None = None, *, processes: int) -> Outcome:
     """The same, on several cores. Raises the first Violation, with its seed."""
     logging.disable(logging.WARNING)
     parts = [seeds[start : start + 100] for start in range(0, len(seeds), 100)]
     outcome = Outcome()
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_be_quiet) as pool:
-        for part in pool.map(simulate_all, parts):
+        for part in pool.map(partial(simulate_all, scenario=scenario), parts):
             outcome += part
     return outcome
 
@@ -192,12 +187,13 @@ def main(
     runs: Annotated[int, typer.Option(help="How many seeds.")] = 1000,
     first: Annotated[int, typer.Option(help="The first of them.")] = 0,
     processes: Annotated[int, typer.Option(help="On how many cores.")] = 1,
+    scenario: Annotated[str | None, typer.Option(help="Who meets whom; else each seed draws it.")] = None,
 ) -> None:
     """Runs the protocol's simulation."""
     _be_quiet()
     if seed is not None:
         try:
-            world = simulate(seed, trace=True)
+            world = simulate(seed, scenario=scenario, trace=True)
         except Violation as violation:
             typer.echo("\n".join([*violation.__notes__, "", f"VIOLATION: {violation}"]))
             raise typer.Exit(1) from None
@@ -206,7 +202,9 @@ def main(
     began_s = monotonic()
     seeds = range(first, first + runs)
     try:
-        outcome = simulate_all(seeds) if processes == 1 else in_processes(seeds, processes=processes)
+        outcome = (
+            simulate_all(seeds, scenario) if processes == 1 else in_processes(seeds, scenario, processes=processes)
+        )
     except Violation as violation:
         typer.echo("\n".join([str(violation), *violation.__notes__]))
         raise typer.Exit(1) from None

@@ -86,7 +86,8 @@ def stalls(
 def _mixed(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     cast = _writers(world, stage, chance.randint(1, 4), chance=chance)
     cast += [
-        world.spawn(f"vacuum{i}", actors.vacuumer(stage, runs=chance.randint(1, 4))) for i in range(chance.randint(0, 2))
+        world.spawn(f"vacuum{i}", actors.vacuumer(stage, runs=chance.randint(1, 4)))
+        for i in range(chance.randint(0, 2))
     ]
     cast += [
         world.spawn(f"reader{i}", actors.reader(stage, reads=chance.randint(1, 4))) for i in range(chance.randint(1, 2))
@@ -235,5 +236,5 @@ SCENARIOS = {
 }
 
 
-def draw(chance: random.Random) -> Scenario:
-    return chance.choices(list(SCENARIOS.values()), [it.share for it in SCENARIOS.values()])[0]
+def draw(chance: random.Random) -> str:
+    return chance.choices(list(SCENARIOS), [it.share for it in SCENARIOS.values()])[0]

@@ -272,7 +272,7 @@ class SimStore(SerialStore):
         world = self._world
         actor = world.current()
         if actor is None:
-            return function()
+            return self._perform("somebody", operation, path, function)
         world.pause(actor)
         fault = world.fault(actor, operation)
         try:
@@ -285,9 +285,7 @@ class SimStore(SerialStore):
             actor.seen = hash((actor.seen, operation, path, repr(result)))
         return result
 
-    def _with_fault(
-        self, actor: Actor, fault: str | None, operation: str, path: str, function: Callable[[], _T]
-    ) -> _T:
+    def _with_fault(self, actor: Actor, fault: str | None, operation: str, path: str, function: Callable[[], _T]) -> _T:
         world = self._world
         if fault in ("503", "409", "time-out, not applied"):
             world.faults[fault] += 1
@@ -298,9 +296,11 @@ class SimStore(SerialStore):
             delay_s = world.random.choice((0.5, 30.0, 600.0))
             world.note(actor.name, f"{operation} {path}: time-out; the request arrives {delay_s} s later")
             sender = f"of {actor.name}"
-            world.spawn(
-                sender, lambda *_: self._perform(sender, operation, path, function), after_s=delay_s, immortal=True
-            )
+
+            def arrive(world: World, actor: Actor) -> None:
+                self._perform(sender, operation, path, function)
+
+            world.spawn(sender, arrive, after_s=delay_s, immortal=True)
             raise StoreError(f"cannot {operation} {path}: timed out")
         result = self._perform(actor.name, operation, path, function)
         if fault == "time-out, applied":
