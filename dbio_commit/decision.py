@@ -20,7 +20,7 @@ from dbio_commit.errors import (
     TransactionStateError,
 )
 from dbio_commit.markers import CommitMarker, Turn, abort_marker, decode_commit, encode
-from dbio_commit.snapshot import read_checkpoint, read_turn, until_quiet
+from dbio_commit.snapshot import read_checkpoint, read_last_turn, read_turn, until_quiet
 from dbio_commit.state import Log, parse_directories, parse_log
 from dbio_commit.store import Store
 
@@ -28,7 +28,6 @@ LEASE_S = 60.0
 """How long a waiter watches an undecided transaction hold the turn before it aborts it."""
 
 _PUT_ATTEMPTS = 5
-_LAST_TURN = 10**15  # one every microsecond for thirty years
 
 _log = logging.getLogger(__name__)
 
@@ -179,9 +178,7 @@ def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
         log = parse_log(store.list_log())
         if tid in log.committed:
             return None
-        last = log.last_turn
-        if last >= _LAST_TURN:
-            raise CorruptMarkerError(f"{store.url_of(names.turn(last))} is a turn that no writer reaches; inspect it")
+        last = read_last_turn(store, log)
         if last:
             holder = read_turn(store, log)
             if holder == tid:

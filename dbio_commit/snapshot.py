@@ -320,15 +320,29 @@ def read_schema(store: Store, clock: Clock, log: Log) -> TableSchema:
                 return TableSchema(info.table_schema, info.schema_turn)
     if not newest and not log.checkpoints:
         return NO_SCHEMA
+    last_turn = read_last_turn(store, log)
     snapshot = read_snapshot(store, clock)
     schema = snapshot.table_schema
     decided = {commit.tid for commit in snapshot.commits}
-    if schema.turn < log.last_turn and read_turn(store, log) in decided:
-        return schema._replace(turn=log.last_turn)  # that turn ended without a change
+    if schema.turn < last_turn and read_turn(store, log) in decided:
+        return schema._replace(turn=last_turn)  # that turn ended without a change
     return schema
 
 
 _NEWEST = 3
+
+
+_LAST_TURN = 10**15
+"""One every microsecond for thirty years."""
+
+
+def read_last_turn(store: Store, log: Log) -> int:
+    """The highest turn that was taken. Raises CorruptMarkerError for one that no writer reaches."""
+    if log.last_turn >= _LAST_TURN:
+        raise CorruptMarkerError(
+            f"{store.url_of(names.turn(log.last_turn))} is a turn that no writer reaches; inspect it"
+        )
+    return log.last_turn
 
 
 def read_turn(store: Store, log: Log) -> str | None:
