@@ -51,7 +51,7 @@ test-rgw: setup
 	@echo "== Tests on Ceph RGW"
 	$(BIN)/python -m tests.rgw $(BIN)/python -m pytest -k "not azure and not local and not memory" \
 	    --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
-	    tests/contract tests/integration/test_processes_killed.py tests/integration/test_writers_under_load.py
+	    tests/contract tests/integration/test_processes_killed.py
 
 simulate: setup
 	@echo "== Simulation of the protocol"

@@ -1,5 +1,6 @@
 """What S3 does and moto does not: it refuses single keys of a deletion, and lists uploads by pages."""
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,6 +9,7 @@ from urllib.parse import urlsplit
 from wsgiref.types import StartResponse, WSGIEnvironment
 from xml.etree import ElementTree
 
+import pytest
 from werkzeug import Request, Response
 from werkzeug.serving import make_server
 
@@ -82,6 +84,8 @@ class Amazon:
 @contextmanager
 def amazon(server: S3Server) -> Iterator[tuple[Amazon, str]]:
     """The application, and the endpoint at which it serves."""
+    if "DBIO_TEST_S3_PORT" in os.environ:
+        pytest.skip("it changes what the client signed, and leaves the pages to moto")
     app = Amazon(server)
     front = make_server("127.0.0.1", 0, app, threaded=True, request_handler=_Handler)
     thread = threading.Thread(target=front.serve_forever)

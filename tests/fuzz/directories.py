@@ -7,6 +7,7 @@ package is strict.
 import gzip
 import json
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -123,7 +124,7 @@ Objects = Mapping[str, tuple[bytes, datetime]]
 
 def live(objects: Objects) -> set[str] | None:
     """The paths of the live files; None where a marker that decides cannot be read."""
-    with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError, EOFError, OSError):
+    with suppress(ValueError, KeyError, TypeError, AttributeError, RecursionError, EOFError, OSError, zlib.error):
         return _live_in_table(objects) if "_dbio_table" in objects else _live_by_directory(objects)
     return None
 
@@ -197,7 +198,10 @@ class Hostile:
         if operation == "delete":
             self.deleted.add(path)
         if operation in ("put_if_absent", "write"):
-            assert_inside([path])
+            directory, _, name = path.rpartition("/")
+            assert_inside([name])
+            if not any(known.startswith(f"{directory}/") for known in self.known):
+                assert_inside([path])
             self.known.add(path)
 
     def check_read(self) -> None:

@@ -84,6 +84,8 @@ class Actor:
     doomed: bool = False
     body: greenlet = field(init=False)
     error: BaseException | None = None
+    at: str = ""
+    """The operation that it makes next."""
     seen: int | None = None
     """Where somebody asks for it: a digest of all that it has seen of the store."""
 
@@ -273,7 +275,9 @@ class SimStore(SerialStore):
         actor = world.current()
         if actor is None:
             return self._perform("somebody", operation, path, function)
+        actor.at = operation
         world.pause(actor)
+        actor.at = ""
         fault = world.fault(actor, operation)
         try:
             result = self._with_fault(actor, fault, operation, path, function)

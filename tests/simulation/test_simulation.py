@@ -1,0 +1,87 @@
+"""Many seeds of the simulation, on all cores: no invariant is violated, and everything that is rare happens often."""
+
+import os
+
+import pytest
+
+from .mutations import MUTATIONS, find
+from .run import Outcome, in_processes, simulate
+from .world import Violation
+
+SEEDS = range(2000)
+
+FAULTS = ("stall", "kill", "503", "409", "time-out, applied", "time-out, not applied", "time-out, applied later",
+          "own conflict", "listing overtaken", "clock set")  # fmt: skip
+
+EVENTS = (
+    "a commit came during a read",
+    "a commit came during a read of its directory",
+    "a commit was to be the first, and was",
+    "a directory was adopted",
+    "a file came after its transaction was decided",
+    "a file of a pending transaction was deleted past its horizon",
+    "a state of the past was read",
+    "a state was past telling",
+    "a transaction was too old to commit",
+    "a turn was taken again",
+    "a version that was committed already was skipped",
+    "a writer gave up its turn",
+    "a writer got CommitConflictError",
+    "a writer got CommitStateUnknownError",
+    "a writer got StoreError",
+    "a writer got TableExistsError",
+    "a writer got TransactionAbortedError",
+    "a writer that waited aborted the holder of the turn",
+    "an abort came once more, after a purge",
+    "an operator aborted a transaction",
+    "checkpoint",
+    "_checkpoint_ was gone when it was read",
+    "_committed_ was gone when it was read",
+    "_serial_ was gone when it was read",
+    "markers were queued",
+    "purge of _checkpoint_",
+    "purge of _committed_",
+    "purge of _committed_, in a directory",
+    "purge of _committed_vacuum, in a directory",
+    "purge of _serial_",
+    "purge of _started_",
+    "purge of _started_, in a directory",
+    "the schema was changed",
+    "vacuum aborted a transaction",
+)
+
+
+@pytest.fixture(scope="module")
+def outcome() -> Outcome:
+    return in_processes(SEEDS, processes=os.cpu_count() or 1)
+
+
+@pytest.mark.timeout(900)  # on a busy machine; a quiet one with two cores takes less than one minute
+def test_no_seed_violates_an_invariant(outcome: Outcome) -> None:
+    assert outcome.runs == len(SEEDS)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_kind_of_fault_was_injected_often(outcome: Outcome, fault: str) -> None:
+    assert outcome.faults[fault] >= 50
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_what_is_rare_has_happened_often(outcome: Outcome, event: str) -> None:
+    assert outcome.events[event] >= 10
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_seed_replays_step_by_step(seed: int) -> None:
+    assert simulate(seed, trace=True).trace == simulate(seed, trace=True).trace
+
+
+def test_a_failure_says_how_to_replay_it() -> None:
+    mutation = next(it for it in MUTATIONS if it.name == "delete_the_files_before_the_abort")
+    seed, found = find(mutation)
+    with mutation.switch(), pytest.raises(Violation) as caught:
+        simulate(seed, scenario=mutation.scenario, trace=True)
+    note, trace = caught.value.__notes__
+    assert str(caught.value) == str(found)
+    assert f"make simulate SEED={seed} SCENARIO={mutation.scenario}" in note
+    assert "put_if_absent _started_" in trace
