@@ -115,6 +115,7 @@ def test_a_table_that_was_copied_there_can_be_read(copied: Table) -> None:
     ids=["append", "overwrite", "checkpoint", "abort"],
 )
 def test_nothing_is_decided_in_a_table_that_was_copied_there(copied: Table, act: Callable[[Table], object]) -> None:
+    before = objects(copied.store)
     with pytest.raises(UnsupportedStoreError, match=REFUSAL):
         act(copied)
     assert objects(copied.store) == before
