@@ -133,7 +133,8 @@ def layout(
         fields = {field.name: nullable(field) for field in renamed}
     else:
         fields = {field.name: nullable(field) for field in table.fields}
-        extra = [field for field in schema.fields if field.name.lower() not in {name.lower() for name in fields}]
+        known = {name.lower() for name in fields}
+        extra = [field for field in schema.fields if field.name.lower() not in known]
         problems = [*_mismatches(schema, table), *(() if merge else (f"{f.name} is not in the table" for f in extra))]
         if problems:
             raise SchemaMismatchError(
