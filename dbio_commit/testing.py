@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from dbio_commit.clock import Clock
 from dbio_commit.errors import ObjectNotFoundError, StoreError
-from dbio_commit.names import split
+from dbio_commit.names import join, split
 from dbio_commit.state import Entry
 from dbio_commit.store.base import Listing, Store, Unfinished, remove_upwards
 
@@ -82,10 +82,9 @@ class MemoryStore(Store):
         def listing() -> Listing:
             prefix = f"{under}/" if under else ""
             entries = self._entries(prefix)
-            names = {
-                entry.path.removeprefix(prefix).partition("/")[0] for entry in entries if split(entry.path)[0] != under
-            }
-            return Listing([e for e in entries if split(e.path)[0] == under], sorted(prefix + name for name in names))
+            direct = [entry for entry in entries if entry.path == join(under, split(entry.path)[1])]
+            names = {entry.path.removeprefix(prefix).partition("/")[0] for entry in entries if entry not in direct}
+            return Listing(direct, sorted(prefix + name for name in names if name))  # no directory lacks a name
 
         return self._apply("list_directory", under, listing)
 

@@ -92,8 +92,8 @@ def test_a_directory_of_more_than_a_page_is_listed_whole(s3: Place) -> None:
     assert names(store.list_directory()) == (files, directories)
 
 
-def test_directories_without_a_name_are_passed_over(remote: Place) -> None:
-    store = remote.open()
+@pytest.mark.parametrize("place", ["memory", "s3", "azure"], indirect=True)
+def test_directories_without_a_name_are_passed_over(store: Store) -> None:
     create(store, "part-0", "/part-1", "a//part-2")
     assert names(store.list_directory()) == (["part-0"], ["a"])
     assert names(store.list_directory("a")) == ([], [])
