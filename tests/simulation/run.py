@@ -171,13 +171,13 @@ def in_processes(seeds: range, scenario: str | None = None, *, processes: int) -
     logging.disable(logging.WARNING)
     parts = [seeds[start : start + 100] for start in range(0, len(seeds), 100)]
     outcome = Outcome()
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_be_quiet) as pool:
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=be_quiet) as pool:
         for part in pool.map(partial(simulate_all, scenario=scenario), parts):
             outcome += part
     return outcome
 
 
-def _be_quiet() -> None:
+def be_quiet() -> None:
     """The package warns of each failure that it is made to suffer."""
     logging.disable(logging.WARNING)
 
@@ -190,7 +190,7 @@ def main(
     scenario: Annotated[str | None, typer.Option(help="Who meets whom; else each seed draws it.")] = None,
 ) -> None:
     """Runs the protocol's simulation."""
-    _be_quiet()
+    be_quiet()
     if seed is not None:
         try:
             world = simulate(seed, scenario=scenario, trace=True)
