@@ -25,19 +25,19 @@ from . import actors
 from .actors import Act, Job, Stage
 from .model import Model
 from .run import be_quiet, settle
-from .world import DAY_S, MUTATIONS, Actor, Risks, SimClock, Violation, World
+from .world import DAY_S, HOUR_S, MUTATIONS, Actor, Risks, SimClock, Violation, World
 
 RETENTION_HOURS = 12.0
 
 _T = TypeVar("_T")
 
-GO, CRASH, LOST, REFUSED, TIME_PASSES = "goes on", "is killed", "time-out, applied", "503", "time passes"
+GO, CRASH, LOST, REFUSED = "goes on", "is killed", "time-out, applied", "503"
 FAULTS = (CRASH, LOST, REFUSED)
 
 
 class Choice(NamedTuple):
+    actor: str
     what: str
-    actor: str = ""
 
 
 Cast = Callable[[Stage], dict[str, Act]]
@@ -50,8 +50,6 @@ class Case:
     cast: Cast
     past: Cast = lambda stage: {}
     """They come one after the other, a day between."""
-    pauses_s: tuple[float, ...] = ()
-    """The whole world may stand still for so long, at any moment before a vacuum begins, in this order."""
     pages: bool = False
     """Listings come in pages of four, and others may act in between."""
     faults: tuple[str, ...] = FAULTS
@@ -93,8 +91,8 @@ def read(stage: Stage) -> Act:
     return actors.reader(stage, reads=1, naps_s=(1.0,))
 
 
-def vacuum(stage: Stage) -> Act:
-    return actors.vacuumer(stage, runs=1, naps_s=(0.0,), checkpoint_after=(0,))
+def vacuum(stage: Stage, *, runs: int = 1, after_s: float = 0) -> Act:
+    return actors.vacuumer(stage, runs=runs, naps_s=(after_s,), checkpoint_after=(0,))
 
 
 def abort_all(stage: Stage) -> Act:
@@ -129,8 +127,8 @@ def _reader(stage: Stage) -> dict[str, Act]:
     return {"reader": read(stage)}
 
 
-def _vacuum(stage: Stage) -> dict[str, Act]:
-    return {"vacuum": vacuum(stage)}
+def _vacuum(*, runs: int = 1, after_s: float = 0) -> Cast:
+    return lambda stage: {"vacuum": vacuum(stage, runs=runs, after_s=after_s)}
 
 
 def _vacuums(stage: Stage) -> dict[str, Act]:
@@ -166,7 +164,7 @@ def _two_pages(stage: Stage) -> dict[str, Act]:
     return {"writer0": write(stage, "append"), "writer1": write(stage, "append", ahead=timedelta(days=20))}
 
 
-_WEEKS = (10 * DAY_S,)
+_LATE = _vacuum(after_s=10 * DAY_S)  # when whoever is pending has timed out
 
 CASES = {
     "append, append": Case(cast=_writes("append", "append")),
@@ -186,16 +184,13 @@ CASES = {
     "overwrite, operator": Case(past=_TABLE, cast=_and(_writes("overwrite"), _operator)),
     "overwrite, reader by pages": Case(past=_garbage, cast=_and(_writes("overwrite"), _reader), pages=True),
     "append, append, reader by pages": Case(past=_page, cast=_and(_two_pages, _reader), pages=True, faults=(CRASH,)),
-    "append, vacuum": Case(past=_garbage, cast=_and(_writes("append"), _vacuum), pauses_s=_WEEKS, faults=(CRASH,)),
-    "overwrite, vacuum": Case(
-        past=_garbage, cast=_and(_writes("overwrite"), _vacuum), pauses_s=_WEEKS, faults=(CRASH,)
-    ),
-    "reader, vacuum": Case(past=_garbage, cast=_and(_reader, _vacuum), faults=(CRASH,)),
-    "reader, vacuum by pages": Case(past=_garbage, cast=_and(_reader, _vacuum), pages=True, faults=(CRASH,)),
+    "append, vacuum": Case(past=_garbage, cast=_and(_writes("append"), _LATE), faults=(CRASH,)),
+    "overwrite, vacuum": Case(past=_garbage, cast=_and(_writes("overwrite"), _LATE), faults=(CRASH,)),
+    "reader, vacuum": Case(past=_garbage, cast=_and(_reader, _vacuum()), faults=(CRASH,)),
+    "reader, vacuum twice": Case(past=_page, cast=_and(_reader, _vacuum(runs=2, after_s=HOUR_S)), faults=(CRASH,)),
+    "reader, vacuum by pages": Case(past=_garbage, cast=_and(_reader, _vacuum()), pages=True, faults=(CRASH,)),
     "vacuum, vacuum": Case(past=_garbage, cast=_vacuums, faults=(CRASH,)),
-    "append, reader, vacuum": Case(
-        past=_garbage, cast=_and(_writes("append"), _reader, _vacuum), pauses_s=_WEEKS, faults=()
-    ),
+    "append, reader, vacuum": Case(past=_garbage, cast=_and(_writes("append"), _reader, _LATE), faults=()),
 }
 
 
@@ -233,10 +228,17 @@ class OwnClock(SimClock):
         return self._told(super().monotonic() + self._slept_s)
 
     def sleep(self, duration_s: float) -> None:
-        """As long as the scheduler likes; whoever waits for others has waited for long enough then."""
+        """As long as the scheduler likes: who waits for others has been patient for long enough then.
+
+        Only naps of minutes are of the whole world, since states that differ in milliseconds are too many.
+        """
         assert self.actor is not None
+        awake_s = self._world.time_s + duration_s
         self._world.pause(self.actor)
-        self._slept_s += max(duration_s, LEASE_S)
+        if duration_s > LEASE_S:
+            self._world.time_s = max(self._world.time_s, awake_s)
+        else:
+            self._slept_s += LEASE_S
 
     def random_bits(self, bits: int) -> int:
         return self._chance.getrandbits(bits)
@@ -284,9 +286,8 @@ class ChosenWorld(World):
         self.stage = replace(past.stage, model=self.model, failed=[])
         self._planned: str | None = None
         self._faults = past.case.faults
-        self._pauses_s = list(past.case.pauses_s)
-        self._events: list[tuple[int, str]] = []
-        """What an invariant may depend on besides decisions, with the step in which it was."""
+        self._reads: dict[str, tuple[int, float]] = {}
+        """Who reads -> when it began: step and time."""
         self.cast = {
             name: self.spawn(name, act, clock=OwnClock(self, name)) for name, act in past.case.cast(self.stage).items()
         }
@@ -295,24 +296,16 @@ class ChosenWorld(World):
         _PROBED.add(self.store.identity)
 
     def choices(self) -> Iterator[Choice]:
-        alive = self.alive()
-        for actor in alive:
-            yield Choice(GO, actor.name)
+        for actor in self.alive():
+            yield Choice(actor.name, GO)
             if actor.body:
-                yield from (Choice(fault, actor.name) for fault in self._faults if _applies(fault, actor))
-        if alive and self._pauses_s and not any(actor.body and "vacuum" in actor.name for actor in self.cast.values()):
-            yield Choice(TIME_PASSES)
+                yield from (Choice(actor.name, fault) for fault in self._faults if _applies(fault, actor))
 
     def take(self, choice: Choice) -> None:
         self.steps += 1
-        if choice.what == TIME_PASSES:
-            self.time_s += self._pauses_s.pop(0)
-            self._events.append((self.steps, TIME_PASSES))
-            self.note("everybody", f"stands still until {self.now}")
-            return
         actor = self.cast[choice.actor]
         if not actor.body and "reader" in actor.name:
-            self._events.append((self.steps, f"{actor.name} begins"))
+            self._reads[actor.name] = (self.steps, self.time_s)
         if choice.what != GO:
             self._faults = ()  # one is enough
         if choice.what == CRASH:
@@ -328,15 +321,17 @@ class ChosenWorld(World):
     def state(self) -> int:
         """The same for two worlds that cannot be told apart from here on."""
         model, alive = self.model, self.alive()
-        order = [*self._events]
+        reads = {name: self._reads[name] for actor in alive if (name := actor.name) in self._reads}
+        order = [(step, f"{name} begins to read") for name, (step, _) in reads.items()]
         order += ((decision.step, f"{tid} is decided") for tid, decision in model.decided.items())
         order += ((step, f"{tid} has the turn") for tid, step in model.turns.items())
-        done = {f"{actor.name} begins" for actor in self.cast.values() if actor not in alive}
         return hash(
             (
+                self.time_s,
                 frozenset(self.store.objects.items()),
                 tuple((actor.name, actor.seen, bool(actor.body)) for actor in alive),
-                tuple(event for _, event in sorted(order) if event not in done),
+                tuple(event for _, event in sorted(order)),
+                tuple(since_s for _, since_s in reads.values()),
                 frozenset(self.stage.failed),
                 self._faults,
             )
@@ -381,9 +376,8 @@ class Explored:
     """With those that were made again."""
 
 
-def explore(case: Case) -> Explored:
+def explore(past: Past) -> Explored:
     """Visits all states that can be reached. Raises Violation, with the way to it."""
-    past = Past(case)
     found = Explored()
     known: set[int] = set()
     settled: set[int] = set()
@@ -443,7 +437,7 @@ def pool(processes: int) -> ProcessPoolExecutor:
 def explore_case(name: str, faults: Sequence[str] = FAULTS) -> Explored:
     """The case, with those of its faults."""
     case = CASES[name]
-    return explore(replace(case, faults=tuple(fault for fault in case.faults if fault in faults)))
+    return explore(Past(replace(case, faults=tuple(fault for fault in case.faults if fault in faults))))
 
 
 def main(
