@@ -91,7 +91,7 @@ def check_table(store: Store, clock: Clock) -> CheckReport:
 
 def _check(store: Store, clock: Clock) -> CheckReport:
     entries = store.list_files()
-    scope, directories, checkpoint = _directories(store, entries)
+    scope, directories, checkpoint = _directories(store, clock, entries)
     logs = [directory.log for directory in directories.values()]
     told = [entry for log in logs for entry in log.uncovered(checkpoint.covered).values()]
     markers, corrupt = read_markers(store, told, scope=scope)
@@ -129,14 +129,16 @@ def _check(store: Store, clock: Clock) -> CheckReport:
     )
 
 
-def _directories(store: Store, entries: Sequence[Entry]) -> tuple[Scope, dict[str, Directory], Checkpoint]:
+def _directories(
+    store: Store, clock: Clock, entries: Sequence[Entry]
+) -> tuple[Scope, dict[str, Directory], Checkpoint]:
     """By the directory whose markers decide: the files that they decide about, and those markers.
 
     The log of a table is read after its files were listed, so that no commit in between makes them look like garbage.
     """
     log = parse_log(store.list_log())
     if log.descriptor is not None:
-        log, checkpoint = agreed_log(store, log)
+        log, checkpoint = agreed_log(store, log, clock)
         read_descriptor(store, log)
         files = {entry.path: entry for entry in entries if names.is_data_file(entry.path)}
         return Scope.TABLE, {"": Directory("", files, log, uncommitted=frozenset())}, checkpoint

@@ -8,7 +8,7 @@ from contextlib import suppress
 from uuid import UUID
 
 from dbio_commit import names
-from dbio_commit.clock import Clock
+from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.errors import (
     AccessDeniedError,
     CommitStateUnknownError,
@@ -20,7 +20,7 @@ from dbio_commit.errors import (
     TransactionStateError,
 )
 from dbio_commit.markers import CommitMarker, Turn, abort_marker, decode_commit, encode
-from dbio_commit.snapshot import read_checkpoint, read_last_turn, read_turn, until_quiet
+from dbio_commit.snapshot import agreed_log, read_checkpoint, read_last_turn, read_turn, until_quiet
 from dbio_commit.state import Log, parse_directories, parse_log
 from dbio_commit.store import Store
 
@@ -32,28 +32,29 @@ _PUT_ATTEMPTS = 5
 _log = logging.getLogger(__name__)
 
 
-def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> None:
+def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> CommitMarker | None:
     """Creates the commit marker: whoever creates it first decides the transaction (I3).
 
-    Returns once our own is there. Raises TransactionAbortedError where somebody else's is, CommitStateUnknownError
-    where the store does not tell, AccessDeniedError where it refused.
+    Returns once our own is there; what it says, where it was there before. Raises TransactionAbortedError where
+    somebody else's is, CommitStateUnknownError where the store does not tell, AccessDeniedError where it refused.
     """
     failure: StoreError | None = None
     for _ in range(_PUT_ATTEMPTS):
+        is_first = failure is None
         try:
             if store.put_if_absent(path, body):
-                return
+                return None
         except StoreError as error:
-            if isinstance(error, AccessDeniedError) and failure is None:
-                raise  # refused, so it has not landed
             failure = error
         try:
-            read_own(store, path, commit_id=commit_id)
+            return read_own(store, path, commit_id=commit_id)
         except ObjectNotFoundError:
+            # A refusal may be the answer to the client's own second attempt: only now it is clear that none landed.
+            if isinstance(failure, AccessDeniedError) and is_first:
+                raise failure from None
             continue  # it had not landed: put again
         except StoreError as error:
             raise _unknown(store, path, error) from error
-        return
     raise _unknown(store, path, failure) from failure
 
 
@@ -62,6 +63,9 @@ def read_own(store: Store, path: str, *, commit_id: str) -> CommitMarker:
     found = decode_commit(store.get(path), where=store.url_of(path))
     if found.dbio_commit and found.dbio_commit.commit_id == commit_id:
         return found
+    marker = names.parse_log_name(path)
+    if found.is_abort and marker and (covered := _covered_commit(store, marker.id)):
+        return covered  # the abort came after vacuum had purged ours, and decided nothing
     raise _lost(store, path, found)
 
 
@@ -85,40 +89,58 @@ def _unknown(store: Store, path: str, cause: Exception | None) -> CommitStateUnk
     )
 
 
-def abort_transaction(store: Store, clock: Clock, tid: str, *, directory: str = "") -> None:
+def abort_transaction(store: Store, clock: Clock, tid: str, *, directory: str | None = None) -> None:
     """Decides a pending transaction against its writer, whoever that is (I3). Done already is fine.
 
-    Raises TransactionStateError where it is committed, StoreError where the store does not tell.
+    `directory`: the one to abort it in, in the directory scope. Raises TransactionStateError where it is committed, or
+    was decided so long ago that its markers are purged; StoreError where the store does not tell.
     """
-    path = names.join(directory, names.committed(tid))
+    path = names.join(directory or "", names.committed(tid))
     body = encode(abort_marker(commit_id=str(UUID(int=clock.random_bits(128), version=4)), timestamp=clock.now()))
     for _ in range(_PUT_ATTEMPTS):
+        if directory is not None:
+            _refuse_without_start(store, tid, directory)
         if store.put_if_absent(path, body):
-            if not directory:
-                _refuse_covered(store, tid)
-            return
-        with suppress(ObjectNotFoundError):
-            if decode_commit(store.get(path), where=store.url_of(path)).is_abort:
-                return
-            raise TransactionStateError(f"transaction {tid} of {store.url} is committed; it cannot be aborted")
+            if directory is not None:
+                _refuse_without_start(store, tid, directory, path)
+        else:
+            try:
+                found = decode_commit(store.get(path), where=store.url_of(path))
+            except ObjectNotFoundError:
+                continue
+            if not found.is_abort:
+                raise TransactionStateError(f"transaction {tid} of {store.url} is committed; it cannot be aborted")
+        if directory is None and _covered_commit(store, tid, clock):
+            raise _decided_long_ago(store, tid, path)
+        return
     raise StoreError(f"{store.url_of(path)} comes and goes; try again")
 
 
-def _refuse_covered(store: Store, tid: str) -> None:
-    """Where vacuum had purged the commit marker, putting another one decides nothing: a checkpoint says what is.
+def _covered_commit(store: Store, tid: str, clock: Clock = SYSTEM_CLOCK) -> CommitMarker | None:
+    """What the transaction committed, where a checkpoint says so: then no marker decides anything any more."""
 
-    Raises TransactionStateError where the transaction was committed, and its files are live.
-    """
-
-    def read() -> bool:
+    def read() -> CommitMarker | None:
         log = parse_log(store.list_log())
         if log.descriptor is None:
-            return False
-        commits = read_checkpoint(store, log).commits
-        return any(commit.tid == tid and not commit.marker.is_abort for commit in commits)
+            return None
+        _, checkpoint = agreed_log(store, log, clock)
+        found = (commit.marker for commit in checkpoint.commits if commit.tid == tid)
+        return next((marker for marker in found if not marker.is_abort), None)
 
-    if until_quiet(store, read):
-        raise TransactionStateError(f"transaction {tid} of {store.url} was committed long ago; it cannot be aborted")
+    return until_quiet(store, read)
+
+
+def _refuse_without_start(store: Store, tid: str, directory: str, *created: str) -> None:
+    """In the directory scope no checkpoint tells, but vacuum purges the start marker before the commit marker."""
+    if store.stat_many([names.join(directory, names.started(tid))]) == [None]:
+        raise _decided_long_ago(store, tid, *created)
+
+
+def _decided_long_ago(store: Store, tid: str, *abort: str) -> TransactionStateError:
+    """Removes the abort marker that was put all the same: it would hide live rows from DBIO's readers."""
+    for path, failure in store.delete_many(abort).items():
+        _log.warning("%s: remove it, it hides what %s committed: %s", store.url_of(path), tid, failure)
+    return TransactionStateError(f"transaction {tid} of {store.url} was decided long ago; it cannot be aborted")
 
 
 def abort_timed_out(store: Store, clock: Clock, tid: str) -> None:
@@ -147,10 +169,11 @@ def abort_pending(store: Store, clock: Clock, tid: str) -> None:
 
 def _abort_pending(store: Store, clock: Clock, tid: str) -> None:
     log = parse_log(store.list_log())
+    logs: dict[str | None, Log]
     if log.descriptor is not None:
-        logs = {"": log}
+        logs = {None: log}
         if tid in read_checkpoint(store, log).covered and tid not in log.committed:
-            raise TransactionStateError(f"transaction {tid} of {store.url} was decided long ago; it cannot be aborted")
+            raise _decided_long_ago(store, tid)
     else:
         logs = {path: directory.log for path, directory in parse_directories(store.list_files()).items()}
     known = {path: log for path, log in logs.items() if tid in log.started or tid in log.committed}

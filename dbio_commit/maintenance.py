@@ -108,10 +108,11 @@ def adopt(store: Store, clock: Clock) -> Commit:
     if not store.put_if_absent(name, body):
         raise CommitConflictError(f"somebody else is adopting {store.url}; look at it with `dbio check`")
     probe(store, name, body)
-    _refuse_change(store, entries)
-    if not create_descriptor(store, clock, columns):
-        raise TableExistsError(f"{store.url} was made a table by somebody else just now; look at it with `dbio check`")
+    _refuse_change(store, entries, checkpoint=name)
+    created = create_descriptor(store, clock, columns)
     _warn_of_late_writers(store, entries)
+    if not created:
+        raise TableExistsError(f"{store.url} was made a table by somebody else just now; look at it with `dbio check`")
     return Commit(tid=commit.tid, timestamp=commit.modified, marker=commit.marker)
 
 
@@ -155,9 +156,12 @@ def _adoption(clock: Clock, snapshot: Snapshot, directories: Mapping[str, Direct
     return Decided(at, new_tid(clock), marker)
 
 
-def _refuse_change(store: Store, before: Sequence[Entry]) -> None:
-    """Of data files and markers; the checkpoint itself is new."""
-    if _written(before) != _written(store.list_files()):
+def _refuse_change(store: Store, before: Sequence[Entry], *, checkpoint: str) -> None:
+    """Of data files and markers; the checkpoint itself is new, and goes again, since nobody may commit beside it."""
+    now = store.list_files()
+    if _written(before) != _written(now):
+        if all(entry.path != names.DESCRIPTOR for entry in now):
+            store.delete_many([checkpoint])
         raise CommitConflictError(
             f"somebody wrote to {store.url} while it was adopted; nothing has changed: stop the writers, and try again"
         )

@@ -60,6 +60,9 @@ _T = TypeVar("_T")
 _ATTEMPTS = 100
 """How often a read starts again because commits or vacuum overtook it, before it gives up."""
 
+_VACUUM_S = 1.0
+"""No two vacuums come and go in less: the first to make a checkpoint, the second to purge what it covers."""
+
 
 class Scope(StrEnum):
     """Where the markers that decide are (PROTOCOL.md section 3)."""
@@ -133,7 +136,7 @@ def read_snapshot(store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corr
         log = parse_log(store.list_log())
         if log.descriptor is None:
             return _read_directories(store, clock, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
-        return _read_table(store, log, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
+        return _read_table(store, clock, log, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
 
     return until_quiet(store, read)
 
@@ -149,8 +152,8 @@ def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
 # --- table scope --------------------------------------------------------------------------------------------------
 
 
-def _read_table(store: Store, log: Log, *, as_of: AsOf, ignore_corrupt: bool) -> Snapshot:
-    log, checkpoint = agreed_log(store, log)
+def _read_table(store: Store, clock: Clock, log: Log, *, as_of: AsOf, ignore_corrupt: bool) -> Snapshot:
+    log, checkpoint = agreed_log(store, log, clock)
     descriptor = read_descriptor(store, log)
     new = log.uncovered(checkpoint.covered)
     markers = _read_valid(store, new.values(), scope=Scope.TABLE, ignore_corrupt=ignore_corrupt)
@@ -196,16 +199,22 @@ def _check_partitions(store: Store, files: Iterable[DataFile], columns: tuple[st
             )
 
 
-def agreed_log(store: Store, log: Log) -> tuple[Log, Checkpoint]:
+def agreed_log(store: Store, log: Log, clock: Clock) -> tuple[Log, Checkpoint]:
     """Lists until two listings in a row agree: the state is then the one between the two (I6).
 
     It is what the newest checkpoint covers, and the commit markers that it does not cover.
     """
     checkpoint = read_checkpoint(store, log)
     for _ in range(_ATTEMPTS):
+        since_s = clock.monotonic()
         again = parse_log(store.list_log())
         if again.agrees_with(log, covered=checkpoint.covered):
-            return again, checkpoint
+            if clock.monotonic() - since_s < _VACUUM_S:
+                return again, checkpoint
+            # Long enough for vacuum to make a checkpoint and to purge by it: both listings may have missed a commit.
+            log, again = again, parse_log(store.list_log())
+            if again.last_checkpoint == checkpoint.number:
+                return log, checkpoint
         if again.last_checkpoint != checkpoint.number:
             checkpoint = read_checkpoint(store, again)
         log = again
@@ -275,7 +284,7 @@ def _check_visible(marker: CommitMarker, *, where: str) -> None:
     visible = cache(names.is_data_file)
     for path in marker.added:
         directory, _, name = path.rpartition("/")
-        if name[0] in "._" or (directory and not visible(directory)):
+        if (name[0] in "._" and names.is_hidden(name)) or (directory and not visible(directory)):
             raise CorruptMarkerError(f"{where} adds {path[:200]!r}, which readers skip by its name. Inspect it")
 
 
@@ -366,7 +375,7 @@ def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt
         )
     log = parse_log(store.list_log())
     if log.descriptor is not None:  # created meanwhile: a table's descriptor comes before its files, so this tells (I1)
-        return _read_table(store, log, as_of=as_of, ignore_corrupt=ignore_corrupt)
+        return _read_table(store, clock, log, as_of=as_of, ignore_corrupt=ignore_corrupt)
     committed = [entry for directory in directories.values() for entry in directory.log.committed.values()]
     markers = _read_valid(store, committed, scope=Scope.DIRECTORY, ignore_corrupt=ignore_corrupt)
     commits = committed_by(_decided(directories, markers), as_of)

@@ -20,8 +20,11 @@ from dbio_commit.errors import InvalidInputError
 from dbio_commit.markers import CommitMarker, FileInfo, unpack_files
 from dbio_commit.names import Kind, Partition
 
-UNSETTLED = timedelta(minutes=5)
-"""A directory of the directory scope that changed within this time is listed again where a listing looks torn."""
+UNSETTLED = timedelta(days=1, minutes=5)
+"""A directory of the directory scope that changed within this time is listed again where a listing looks torn.
+
+Minutes for the listing, and a day for a reader whose clock is ahead.
+"""
 
 
 class Entry(NamedTuple):
@@ -343,8 +346,8 @@ def parse_directories(entries: Iterable[Entry]) -> dict[str, Directory]:
     children: dict[str, list[Entry]] = {}
     visible = cache(names.is_data_file)
     for entry in entries:
-        directory, _ = names.split(entry.path)
-        if not directory or visible(directory):
+        directory, name = names.split(entry.path)
+        if visible(directory) if directory else entry.path == name:  # in a bucket, "/name" lies in no directory
             children.setdefault(directory, []).append(entry)
     return {path: _parse_directory(path, children[path]) for path in sorted(children)}
 

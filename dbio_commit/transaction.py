@@ -51,7 +51,7 @@ from dbio_commit.snapshot import (
     read_schema,
     read_snapshot,
 )
-from dbio_commit.state import NO_SCHEMA, Commit, DataFile, TableSchema, is_empty, parse_directories, parse_log
+from dbio_commit.state import NO_SCHEMA, Commit, DataFile, Log, TableSchema, is_empty, parse_directories, parse_log
 from dbio_commit.store import Store
 
 MAX_LIFE_S = 7 * 24 * 3600.0
@@ -135,6 +135,11 @@ class Transaction:
             directory = names.split(_check_new(file.path, self.tid))[0]
             if names.parse_partition(directory) != file.partition:
                 raise InvalidInputError(f"{file.path!r} does not lie in the partition {dict(file.partition)}")
+            if self.terms.scope is Scope.TABLE and tuple(file.partition) != self.terms.partition_columns:
+                raise InvalidInputError(
+                    f"{file.path!r} lies in no partition of {self._store.url}, which is partitioned by "
+                    f"{list(self.terms.partition_columns)}; readers would refuse the whole table"
+                )
             self._staged[file.path] = file
 
     def remove(self, paths: Iterable[str]) -> None:
@@ -192,6 +197,7 @@ class Transaction:
             raise
         if commit.skipped:
             self._try_abort()
+            self._state = _State.ABORTED  # also where that failed: there is nothing to commit any more
         else:
             self._state = _State.COMMITTED
             commit = self._timed(commit, began_s)
@@ -249,6 +255,11 @@ class Transaction:
 
     def _check_life(self) -> None:
         age_s = self._clock.monotonic() - self.terms.began_s
+        if age_s < 0:
+            raise TransactionAbortedError(
+                f"transaction {self.tid} of {self._store.url} began before this machine was started, or on another: "
+                "how long ago is not known, and vacuum may have deleted its files; begin again"
+            )
         if age_s > MAX_LIFE_S:
             raise TransactionAbortedError(
                 f"transaction {self.tid} of {self._store.url} began {age_s / 86400:.1f} days ago, and none may commit "
@@ -328,7 +339,10 @@ class Transaction:
         if terms.operation != "append" or terms.app or terms.must_create or changes_schema:
             turn, snapshot = self._take_turn()
             if snapshot is None:  # decided already; by ourselves, where an earlier call of commit was interrupted
-                return self._commit(read_own(self._store, names.committed(self.tid), commit_id=terms.commit_id))
+                found = read_own(self._store, names.committed(self.tid), commit_id=terms.commit_id)
+                return self._committed_before(found, files)
+            if own := next((it for it in snapshot.commits if it.tid == self.tid and not it.marker.is_abort), None):
+                return self._committed_before(own.marker, files)  # and vacuum has purged its marker since
             if terms.app and snapshot.app_versions.get(terms.app.id, -1) >= terms.app.version:
                 return self._commit(self._marker([], (), self._metrics([], began_s), turn, seen), skipped=True)  # I8
             if terms.must_create and snapshot.tids:
@@ -338,9 +352,23 @@ class Transaction:
         marker = self._marker(files, removed, self._metrics(files, began_s), turn, seen)
         body = encode_commit(marker)
         self._check_life()
-        decide(self._store, names.committed(self.tid), body, commit_id=terms.commit_id)
+        found_own = decide(self._store, names.committed(self.tid), body, commit_id=terms.commit_id)
         self._check_late()
-        return self._commit(marker)
+        return self._committed_before(found_own, files) if found_own else self._commit(marker)
+
+    def _committed_before(self, found: CommitMarker, files: Sequence[FileInfo]) -> Commit:
+        """By an earlier call of commit, or by another copy of this transaction that staged the same files.
+
+        Raises CommitConflictError where it staged others. A checkpoint may have forgotten some, and knows how many.
+        """
+        count = found.dbio_commit.metrics.get("numFiles") if found.dbio_commit else None
+        if count == len(files) and set(found.added) <= {file.path for file in files}:
+            return self._commit(found)
+        self._state = _State.COMMITTED
+        raise CommitConflictError(
+            f"transaction {self.tid} of {self._store.url} is committed already, by another copy of it, "
+            f"with other files ({count}, not the {len(files)} that were staged here); see `dbio show {self.tid}`"
+        )
 
     def _take_turn(self) -> tuple[int, Snapshot | None]:
         """Our turn, and the table as it stands in it; no snapshot where our transaction is decided already."""
@@ -422,11 +450,14 @@ class Transaction:
         self._check_life()
         for directory in bodies:  # before the look at the descriptor: who adopts the directory now sees us at work
             self._mark(directory)
-        if parse_log(self._store.list_log()).descriptor is not None:  # or nobody would ever see what we commit
+        log = parse_log(self._store.list_log())
+        if log.descriptor is not None:  # or nobody would ever see what we commit
             raise CommitConflictError(
                 f"{self._store.url} was made a table (`dbio adopt`) since transaction {self.tid} began; nothing was "
                 "committed: begin again"
             )
+        if log.checkpoints:  # the descriptor may come at any moment, and what we commit is not in the checkpoint
+            raise CommitConflictError(_being_adopted(self._store, log))
         done: list[str] = []
         for directory, body in bodies.items():
             path = names.join(directory, names.committed(self.tid))
@@ -537,11 +568,20 @@ def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
         return Target(scope=None)
     if parse_log(store.list_log()).descriptor is not None:  # created since the log was listed
         return look(store, clock, must_create=must_create)
+    if log.checkpoints:
+        raise CommitConflictError(_being_adopted(store, log))
     if must_create:
         raise TableExistsError(table_exists(store))
     snapshot = read_snapshot(store, clock)
     settled = snapshot.files or snapshot.partition_columns
     return Target(scope=Scope.DIRECTORY, partition_columns=snapshot.partition_columns if settled else None)
+
+
+def _being_adopted(store: Store, log: Log) -> str:
+    return (
+        f"an adoption of {store.url} has begun and not come to its end; nothing was committed: end it with "
+        f"`dbio adopt`, or remove {names.checkpoint(log.last_checkpoint)} where nobody is at it, then write again"
+    )
 
 
 def begin(
@@ -565,7 +605,11 @@ def begin(
     columns = choose_partition_columns(target, partition_by, where=store.url)
     if target.scope is None:
         target = _create(store, clock, columns)
-        columns = choose_partition_columns(target, columns, where=store.url)  # somebody else may have been faster
+        if target.partition_columns != columns:  # somebody else was faster; our tasks may be planned already
+            raise SchemaMismatchError(
+                f"{store.url} was created by somebody else just now, partitioned by "
+                f"{list(target.partition_columns or ())}, not by {list(columns)}; nothing was written: try again"
+            )
     if target.scope is Scope.DIRECTORY and application:
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}: its markers cannot tell which versions of an application are "

@@ -6,6 +6,7 @@ The order of the steps is what makes it safe at every moment, also where it is k
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -241,9 +242,12 @@ class _Run:
         number = plan.checkpoint_to_purge_by(log, self._horizons)
         if number != checkpoint.number:
             try:
-                checkpoint = read_checkpoint(self._store, log, number)
+                older = read_checkpoint(self._store, log, number)
             except ObjectNotFoundError:
                 return  # another vacuum has purged it, and what it covers
+            # Readers go by the newest: whatever wrote that one, what it does not tell needs its markers.
+            told = tuple(commit for commit in older.commits if commit.tid in checkpoint.covered)
+            checkpoint = replace(older, commits=told)
         undecided: set[str | None] = set()
         for step in plan.purge(log, checkpoint, snapshot.commits, self._horizons, left=left):
             wanted = [marker for marker in step if marker.tid is None or marker.tid not in undecided]
@@ -253,10 +257,11 @@ class _Run:
     # --- directory scope ------------------------------------------------------------------------------------------
 
     def _vacuum_directories(self) -> None:
-        tree, directories = until_quiet(self._store, self._read_directories)
-        if parse_log(self._store.list_log()).descriptor is not None:
+        found = until_quiet(self._store, self._read_directories)
+        if found is None:
             self._scope = Scope.TABLE
-            return self._vacuum_table()  # it was made one just now
+            return self._vacuum_table()
+        tree, directories = found
         horizons, gone = self._horizons, set[str]()
         files = [garbage for it in directories for garbage in dbio.data_files(it, horizons)]
         self._kept += [garbage for garbage in files if not garbage.due]
@@ -272,7 +277,8 @@ class _Run:
         self._remove_directories(tree, gone)
         return None
 
-    def _read_directories(self) -> tuple[dict[str, Contents], list[dbio.DbioDirectory]]:
+    def _read_directories(self) -> tuple[dict[str, Contents], list[dbio.DbioDirectory]] | None:
+        """None where it has been made a table since we looked."""
         tree: dict[str, Contents] = {}
         entries: list[Entry] = []
         below: list[str] = []
@@ -283,6 +289,8 @@ class _Run:
         check_directories(self._store, [*below, *(entry.path for entry in entries)])
         if is_empty(parse_directories(entries)) and not any(map(dbio.is_marker, entries)):
             raise TableNotFoundError(f"there is no table at {self._store.url}; check the path")
+        if parse_log(self._store.list_log()).descriptor is not None:  # its descriptor came before its markers
+            return None
         directories = dbio.read_directories(self._store, entries)
         if not self._store.has_directories:
             return tree, directories

@@ -283,6 +283,7 @@ def _link_new(target: str, body: bytes) -> bool:
             file.flush()
             os.fsync(file.fileno())
         try:
+            os.utime(temporary)  # its time is that of its appearance, however long the disk took
             os.link(temporary, target)
         except FileExistsError:
             return False

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -465,3 +466,22 @@ def test_writers_and_a_vacuum_that_removes_their_directories_all_succeed(store: 
             done.set()
         assert removed.result() > 0
     assert everything(root) == []
+
+
+# --- times --------------------------------------------------------------------------------------------------------
+
+
+def test_a_marker_is_as_old_as_its_appearance_however_long_the_disk_takes(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a read as of a time in between would not see it first, and then would."""
+    fsync, written = os.fsync, []
+
+    def slow(descriptor: int) -> None:
+        fsync(descriptor)
+        written.append(time.time_ns())
+        time.sleep(0.05)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    store.put_if_absent("_committed_1", b"x")
+    assert store.stat("_committed_1").modified.timestamp() >= written[0] / 1e9 + 0.04

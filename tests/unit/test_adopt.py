@@ -676,6 +676,57 @@ def test_a_transaction_that_began_by_the_old_rules_says_that_it_is_a_table_now(w
     assert place.table().check().ok
 
 
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_descriptor_that_arrives_when_its_adopter_has_given_up_loses_no_commit_of_ours(is_late: bool) -> None:
+    place = two_days()
+    arrives: list[Callable[[], object]] = []
+    put_if_absent = place.put_if_absent
+
+    def time_out(path: str, body: bytes) -> bool:
+        if path == names.DESCRIPTOR:
+            arrives.append(lambda: put_if_absent(path, body))
+            raise StoreError("timed out")
+        return put_if_absent(path, body)
+
+    place.put_if_absent = time_out  # type: ignore[method-assign]
+    early = place.table().begin()
+    with pytest.raises(StoreError):
+        place.table().adopt()
+    with pytest.raises(CommitConflictError, match=r"adoption .* has begun"):
+        append(place.table())
+    stage(place.table(), early, b"early", {"day": "1"})
+    with pytest.raises(CommitConflictError, match=r"adoption .* has begun"):
+        early.commit()
+    before = contents(place.table())
+    place.put_if_absent = put_if_absent  # type: ignore[method-assign]
+    if is_late:
+        arrives.pop()()
+    else:
+        place.table().adopt()
+    assert contents(place.table()) == before
+    append(place.table())
+    assert len(contents(place.table())) > len(before)
+
+
+def test_an_adoption_that_is_refused_leaves_nothing_that_stops_writers() -> None:
+    place = two_days()
+    place.before = lambda operation, path: place.write("day=1/late.parquet") if path == CHECKPOINT else None
+    with pytest.raises(CommitConflictError, match="somebody wrote"):
+        place.table().adopt()
+    heal(place)
+    assert CHECKPOINT not in place.objects
+    append(place.table())
+
+
+@pytest.mark.parametrize("path", ["_a=1.parquet", "day=1/_x=2.parquet", "_day=1/x.parquet"])
+def test_what_readers_see_in_spite_of_its_underscore_is_seen_after_the_adoption_or_refused(path: str) -> None:
+    place = Place()
+    place.write(path)
+    with suppress(DbioError):
+        place.table().adopt()
+    assert live(place.table()) == {path}
+
+
 # --- killed, and two at once --------------------------------------------------------------------------------------
 
 

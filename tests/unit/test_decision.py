@@ -73,6 +73,23 @@ def take_turn_and_stall(table: Table, store: MemoryStore, body: bytes) -> Transa
 # --- answers that are lost, requests that fail -------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("may_read", [True, False])
+def test_a_refusal_may_be_the_answer_to_the_clients_second_attempt_at_what_was_applied(
+    table: Table, store: MemoryStore, may_read: bool
+) -> None:
+    transaction = table.begin()
+    path = stage(table, transaction)
+    store.after = fail_with(DENIED, "put_if_absent", "_committed_*")  # a token that expired between the two
+    if may_read:
+        assert transaction.commit().added == [path]
+    else:
+        store.before = fail_with(DENIED, "get", "_committed_*")
+        with pytest.raises(CommitStateUnknownError):
+            transaction.commit()
+    heal(store)
+    assert live(table) == {path}
+
+
 @pytest.mark.parametrize("applied", [True, False])
 @pytest.mark.parametrize("path", ["_dbio_table", "_started_*"])
 def test_a_begin_whose_put_fails_raises_and_the_next_one_works(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dbio_commit import names
 from dbio_commit.errors import (
     CorruptMarkerError,
     DbioError,
@@ -23,6 +24,8 @@ from dbio_commit.snapshot import Scope, Snapshot
 from dbio_commit.state import UNKNOWN_SIZE, Entry
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
+from tests.writers import live, stage, write_days
+from vacuum import VacuumOptions, vacuum_table
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 OLD = NOW - timedelta(days=1)
@@ -97,6 +100,52 @@ def test_a_commit_between_two_listings_is_seen_whole_or_not_at_all(nth: int) -> 
     world.commit("1", [data("1")])
     world.when("list_log", "", lambda: world.commit("2", [data("2"), data("2", 1)], [data("1")]), nth=nth)
     assert world.seen() == ({data("2"), data("2", 1)} if nth < 3 else {data("1")})
+
+
+class Paged(MemoryStore):
+    """Lists the log an object a page, as S3 does a thousand; others act after a page of a listing."""
+
+    def __init__(self, of: MemoryStore, act: dict[tuple[int, int], Callable[[], None]]) -> None:
+        super().__init__()
+        self.objects, self.act, self.listings = of.objects, act, 0
+
+    def list_log(self) -> list[Entry]:
+        self.listings += 1
+        found: list[Entry] = []
+        while page := [entry for entry in super().list_log() if not found or entry.path > found[-1].path][:1]:
+            found += page
+            self.act.pop((self.listings, len(found)), lambda: None)()
+        return found
+
+
+def test_two_listings_that_agree_are_not_believed_where_vacuum_purged_by_a_new_checkpoint_meanwhile() -> None:  # I6
+    """A commit comes behind the cursor of listing 1, another ahead of it. Listing 2 is suspended for half an hour
+    after its first page: a checkpoint comes behind the cursor, and the marker of the first commit goes, ahead of it.
+    """
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    table = Table.over(store, clock)
+    table.begin(partition_by=["day"]).abort()  # a marker that stays for 30 days
+    clock.sleep(1)
+    first = table.begin()
+    stage(table, first, partition={"day": "1"})
+    clock.sleep(1)
+    write_days(table, "append", b=b"old")
+    second = table.begin("replace_partitions")  # its marker stays as long as the file that it removes
+    stage(table, second, partition={"day": "b"})
+
+    def commit() -> None:
+        first.commit()
+        second.commit()
+
+    def vacuum_twice() -> None:
+        for _ in range(2):
+            vacuum_table(table, VacuumOptions(checkpoint_after=0))
+            clock.advance(timedelta(minutes=31))
+
+    seen = live(Table.over(Paged(store, {(1, 2): commit, (2, 1): vacuum_twice}), clock))
+    assert names.committed(first.tid) not in store.objects
+    assert seen == live(table)
 
 
 def test_a_listing_that_shows_a_later_commit_without_an_earlier_one_is_not_believed() -> None:
@@ -248,10 +297,25 @@ def test_a_directory_that_goes_between_two_listings_shows_nothing() -> None:
 
 def test_only_young_directories_are_listed_again() -> None:
     world = Torn(descriptor=False)
-    world.data(f"day=1/{data('1')}", at=OLD)
+    world.data(f"day=1/{data('1')}", at=OLD - timedelta(hours=1))
     world.remember()
     assert world.seen() == {f"day=1/{data('1')}"}
     assert world.listings == 1
+
+
+def test_a_reader_whose_clock_is_a_day_ahead_sees_no_uncommitted_file() -> None:
+    world = Torn(descriptor=False)
+    world.data(data("1"), at=NOW - timedelta(days=1))  # which is now, by the store's clock
+    world.remember()  # it was overtaken: the start marker is there, and not in this listing
+    world.put("_started_1", modified=NOW - timedelta(days=1))
+    assert world.seen() == set()
+
+
+def test_what_lies_behind_a_slash_in_a_bucket_is_hidden_also_directly_below_the_root() -> None:
+    world = World(descriptor=False)
+    world.data(data("1"), "/x.parquet", "a//x.parquet")
+    world.put_json("/_committed_1", {"added": [], "removed": []})
+    assert world.seen() == {data("1")}
 
 
 # --- as of --------------------------------------------------------------------------------------------------------

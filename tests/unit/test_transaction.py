@@ -17,6 +17,7 @@ from dbio_commit.errors import (
     CommitStateUnknownError,
     InvalidInputError,
     SchemaMismatchError,
+    StoreError,
     TableExistsError,
     TableNotFoundError,
     TransactionAbortedError,
@@ -29,7 +30,7 @@ from dbio_commit.snapshot import Scope
 from dbio_commit.state import Entry
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from tests.writers import calls_to, contents, data_files, live, once, stage, write, write_days
+from tests.writers import calls_to, contents, data_files, fail_with, live, once, stage, write, write_days
 
 
 @pytest.fixture
@@ -520,6 +521,38 @@ def test_every_store_in_memory_has_an_identity_of_its_own_so_that_each_is_probed
     assert len(seen) == 50
 
 
+def test_files_outside_of_the_tables_partitions_are_refused_since_no_reader_would_read_the_table(table: Table) -> None:
+    write_days(table, a=b"1")
+    transaction = table.begin()
+    name = f"part-00000-tid-{transaction.tid}-x-0-0-c000.parquet"
+    for path, partition in ((name, {}), (f"hour=1/{name}", {"hour": "1"}), (f"Day=1/{name}", {"Day": "1"})):
+        with pytest.raises(InvalidInputError, match="in no partition"):
+            transaction.add([FileInfo(path=path, size=4, partition=partition)])
+    transaction.add([FileInfo(path=f"day=1/{name}", size=4, partition={"day": "1"})])
+
+
+@pytest.mark.parametrize("asked", [[], ["Day"], ["hour"]])
+def test_who_loses_the_race_to_create_the_table_with_other_columns_is_told_before_anything_is_written(
+    table: Table, store: MemoryStore, asked: list[str]
+) -> None:
+    def create() -> None:
+        write_days(table, a=b"1")
+
+    store.before = once("put_if_absent", "_dbio_table", create)
+    with pytest.raises(SchemaMismatchError, match="just now"):
+        table.begin(partition_by=asked)  # whose tasks may know the columns already
+    assert contents(table) == [b"1"]
+    assert table.begin(partition_by=[] if asked == ["hour"] else asked).terms.partition_columns == ("day",)
+
+
+def test_a_version_that_is_skipped_is_skipped_also_where_its_abort_fails(table: Table, store: MemoryStore) -> None:
+    write(table, app=("nightly", 1))
+    with table.begin(app=("nightly", 1)) as transaction:
+        store.after = fail_with(StoreError("timed out"), "put_if_absent", f"_committed_{transaction.tid}")
+        assert transaction.commit().skipped
+    assert len(table.history()) == 1
+
+
 # --- abort -------------------------------------------------------------------------------------------------------
 
 
@@ -530,6 +563,7 @@ def test_abort_decides_first_and_then_deletes_the_files(table: Table, store: Mem
         transaction.abort()
     assert calls == [  # what a checkpoint covers, a marker does not decide any more: hence the look in between
         ("put_if_absent", f"_committed_{transaction.tid}"),
+        ("list_log", ""),
         ("list_log", ""),
         ("delete", path),
     ]

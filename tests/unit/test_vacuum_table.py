@@ -3,6 +3,8 @@
 What is garbage, rule by rule: `test_vacuum_plan`. Kills, faults, readers beside a vacuum: `test_vacuum_crash_points`.
 """
 
+import gzip
+import json
 import os
 import random
 from collections.abc import Callable
@@ -1050,3 +1052,31 @@ def test_nothing_behind_a_symbolic_link_is_deleted_from_a_disk(local: Table, tmp
     assert (outside / file_of(STRANGER)).exists()
     assert Path(local.url, "day=2/hour=9").is_symlink()
     assert local.check().ok
+
+
+# --- others -------------------------------------------------------------------------------------------------------
+
+
+def test_a_marker_that_the_newest_checkpoint_does_not_tell_stays_whatever_an_older_one_tells() -> None:  # I4
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    table = Table.over(store, clock)
+    write(table)
+    before = live(table)
+    vacuum_table(table, AT_ONCE)
+    clock.advance(timedelta(hours=1))
+    foreign = {"version": 1, "number": 2, "created": "2026-11-20T00:00:00Z", "commits": 0, "apps": {}, "schemas": []}
+    store.put(names.checkpoint(2), gzip.compress(json.dumps({**foreign, "schema_turn": 0}).encode() + b"\n"))
+    assert live(table) == before
+    clock.advance(timedelta(minutes=1))
+    vacuum_table(table, DEFAULTS)
+    assert live(table) == before
+
+
+def test_a_partitioned_table_that_is_created_while_vacuum_looks_is_not_corrupt() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    table = Table.over(store, clock)
+    store.after = once("list_log", "", lambda: write_days(table, a=b"1"))
+    assert vacuum_table(table, DEFAULTS).scope is Scope.TABLE
+    assert contents(table) == [b"1"]

@@ -1,0 +1,239 @@
+"""Transactions that go on after vacuum has purged their markers: nothing that is live goes, and nobody is told a lie.
+
+A commit of unknown outcome has landed, or a copy is resumed in another process; its writer aborts, or commits again.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from dbio_commit import names
+from dbio_commit.errors import (
+    CommitConflictError,
+    CommitStateUnknownError,
+    StoreError,
+    TransactionAbortedError,
+    TransactionStateError,
+)
+from dbio_commit.markers import FileInfo, Operation
+from dbio_commit.state import Entry
+from dbio_commit.table import Table
+from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.transaction import Transaction
+from tests.writers import heal, live, stage, write
+from vacuum import VacuumOptions, vacuum_table
+
+AT_ONCE = VacuumOptions(checkpoint_after=0)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock)
+
+
+@pytest.fixture
+def table(store: MemoryStore, clock: ManualClock) -> Table:
+    return Table.over(store, clock)
+
+
+def purge(table: Table, store: MemoryStore, clock: ManualClock) -> None:
+    """What is decided is in a checkpoint then, or needs no marker, and the markers are gone."""
+    for _ in range(4):
+        vacuum_table(table, AT_ONCE)
+        clock.advance(timedelta(minutes=31))
+
+
+def commit_without_an_answer(table: Table, store: MemoryStore, partition: dict[str, str | None] | None) -> Transaction:
+    """It has landed, and nothing was heard of the store since."""
+    transaction = table.begin()
+    stage(table, transaction, partition=partition)
+    is_down = False
+
+    def after(operation: str, path: str) -> None:
+        nonlocal is_down
+        is_down = is_down or names.split(path)[1] == names.committed(transaction.tid)
+        if is_down:
+            raise StoreError("timed out")
+
+    store.after = after
+    with pytest.raises(CommitStateUnknownError):
+        transaction.commit()
+    heal(store)
+    return transaction
+
+
+def in_a_table(table: Table, store: MemoryStore) -> Transaction:
+    return commit_without_an_answer(table, store, None)
+
+
+def in_a_directory(table: Table, store: MemoryStore) -> Transaction:
+    store.put("day=1/old.parquet", b"rows")
+    return commit_without_an_answer(table, store, {"day": "1"})
+
+
+def resumed(table: Table, transaction: Transaction, files: list[FileInfo] | None = None) -> Transaction:
+    """A copy in another process."""
+    copy = table.resume(transaction.terms)
+    copy.add(files or transaction._complete_files())
+    return copy
+
+
+def seen_by_dbio(store: MemoryStore, clock: ManualClock) -> set[str]:
+    plain = MemoryStore(clock)
+    plain.objects = {path: found for path, found in store.objects.items() if path != names.DESCRIPTOR}
+    return live(Table.over(plain, clock))
+
+
+# --- abort --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("begin", [in_a_table, in_a_directory])
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_an_abort_deletes_no_live_file_however_often(
+    table: Table,
+    store: MemoryStore,
+    clock: ManualClock,
+    begin: Callable[[Table, MemoryStore], Transaction],
+    is_resumed: bool,
+) -> None:
+    transaction = begin(table, store)
+    purge(table, store, clock)
+    before = live(table)
+    if is_resumed:
+        transaction = resumed(table, transaction)
+    for _ in range(3):
+        with pytest.raises(TransactionStateError):
+            transaction.abort()
+        assert live(table) == before <= store.objects.keys()
+        assert seen_by_dbio(store, clock) == before
+
+
+@pytest.mark.parametrize("begin", [in_a_table, in_a_directory])
+def test_an_abort_that_fails_at_any_call_and_is_tried_again_deletes_no_live_file(
+    begin: Callable[[Table, MemoryStore], Transaction],
+) -> None:
+    for is_applied in (False, True):
+        for fails_at in range(1, 8):
+            clock = ManualClock()
+            store = MemoryStore(clock)
+            table = Table.over(store, clock)
+            transaction = begin(table, store)
+            purge(table, store, clock)
+            before, calls = live(table), iter(range(1, 100))
+
+            def fail(operation: str, path: str, calls=calls, fails_at=fails_at) -> None:  # type: ignore[no-untyped-def]
+                if next(calls) == fails_at:
+                    raise StoreError("503")
+
+            setattr(store, "after" if is_applied else "before", fail)
+            with pytest.raises((StoreError, TransactionStateError)):
+                transaction.abort()
+            heal(store)
+            with pytest.raises(TransactionStateError):
+                transaction.abort()
+            assert live(table) == before <= store.objects.keys(), (is_applied, fails_at)
+
+
+def test_an_abort_beside_a_listing_that_two_checkpoints_overtook_deletes_no_live_file(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    transaction = in_a_table(table, store)
+    purge(table, store, clock)
+    before = live(table)
+    list_log = store.list_log
+
+    def torn() -> list[Entry]:
+        """As a disk may list: nothing of what goes or comes meanwhile."""
+        store.list_log = list_log  # type: ignore[method-assign]
+        first = {entry.path for entry in list_log()}
+        write(table)
+        purge(table, store, clock)
+        return [entry for entry in list_log() if entry.path in first]
+
+    store.list_log = torn  # type: ignore[method-assign]
+    with pytest.raises(TransactionStateError):
+        transaction.abort()
+    assert before <= store.objects.keys()
+
+
+def test_an_operator_who_aborts_what_commits_and_is_purged_in_that_moment_leaves_nothing_behind(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    transaction = table.begin()
+    stage(table, transaction)
+
+    def before(operation: str, path: str) -> None:
+        if path == names.committed(transaction.tid):
+            heal(store)
+            transaction.commit()
+            purge(table, store, clock)
+
+    store.before = before
+    with pytest.raises(TransactionStateError, match="long ago"):
+        table.abort(transaction.tid)
+    assert seen_by_dbio(store, clock) == live(table) != set()
+
+
+# --- commit again -------------------------------------------------------------------------------------------------
+
+
+def test_a_commit_beside_an_abort_that_came_too_late_is_told_that_it_had_committed(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    transaction = in_a_table(table, store)
+    purge(table, store, clock)
+    abort = b'{"added":[],"removed":[],"dbio_commit":{"version":1,"operation":"abort","commit_id":"x",'
+    store.put(names.committed(transaction.tid), abort + b'"timestamp":"2026-11-20T00:00:00Z"}}')
+    before = live(table)
+    assert resumed(table, transaction).commit().tid == transaction.tid
+    assert live(table) == before <= store.objects.keys()
+
+
+@pytest.mark.parametrize(("operation", "must_create"), [("rewrite", False), ("overwrite", False), ("append", True)])
+def test_a_commit_that_is_tried_again_is_told_that_it_had_committed(
+    table: Table, store: MemoryStore, clock: ManualClock, operation: Operation, must_create: bool
+) -> None:
+    if not must_create:
+        write(table)
+    transaction = table.begin(operation, must_create=must_create)
+    stage(table, transaction)
+    if operation == "rewrite":
+        transaction.remove(live(table))
+    copy = resumed(table, transaction)
+    copy._removed = set(transaction._removed)
+    transaction.commit()
+    clock.advance(timedelta(days=3))
+    purge(table, store, clock)
+    assert names.committed(transaction.tid) not in store.objects
+    before = live(table)
+    assert copy.commit().tid == transaction.tid
+    assert live(table) == before == seen_by_dbio(store, clock)
+
+
+def test_a_copy_that_staged_other_files_is_not_told_that_it_committed_them(table: Table, store: MemoryStore) -> None:
+    transaction = table.begin()
+    paths = [stage(table, transaction), stage(table, transaction)]
+    first, second = transaction._complete_files()
+    resumed(table, transaction, [first]).commit()
+    with pytest.raises(CommitConflictError, match="another copy"):
+        resumed(table, transaction, [second]).commit()
+    assert live(table) == {paths[0]}
+    assert resumed(table, transaction, [first]).commit().added == [first.path]
+
+
+def test_a_transaction_that_is_resumed_after_a_restart_of_the_machine_is_refused(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    transaction = table.begin()
+    stage(table, transaction)
+    terms = replace(transaction.terms, began_s=clock.monotonic() + 1)
+    again = Table.over(store, clock).resume(terms)
+    with pytest.raises(TransactionAbortedError, match="before this machine was started"):
+        again.commit()
