@@ -3,6 +3,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 STORE ?= local
 RUNS ?= 1000
+SECONDS ?= 60
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,7 +21,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
 
-.PHONY: help setup demo test test-rgw simulate lint bench wheel clean
+.PHONY: help setup demo test test-rgw simulate fuzz lint bench wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 3 minutes the first time)"
@@ -28,6 +29,7 @@ help:
 	@echo "make test              lint, then all tests"
 	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 10 minutes, 1 GB)"
 	@echo "make simulate          the protocol's simulation: RUNS=... of it, or SEED=... [SCENARIO=...] step by step"
+	@echo "make fuzz              the coverage-guided fuzzer: SECONDS=... for each parser, or for HARNESS=... alone"
 	@echo "make lint              ruff and mypy"
 	@echo "make bench             measure against Spark's own writer and reader; writes bench/RESULTS.md"
 	@echo "make wheel             build dist/*.whl"
@@ -49,14 +51,18 @@ test-rgw: setup
 	    { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y --no-install-recommends $(CEPH); } || \
 	    { echo "Ceph is needed: run 'sudo apt-get install --no-install-recommends $(CEPH)', then make again"; exit 1; }
 	@echo "== Tests on Ceph RGW"
-	$(BIN)/python -m tests.rgw $(BIN)/python -m pytest -k "not azure and not local and not memory" \
+	exec $(BIN)/python -m tests.rgw $(BIN)/python -m pytest -k "not azure and not local and not memory" \
 	    --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
-	    tests/contract tests/integration/test_processes_killed.py
+	    tests/contract tests/integration/test_processes_killed.py tests/integration/test_writers_under_load.py
 
 simulate: setup
 	@echo "== Simulation of the protocol"
 	@$(BIN)/python -m tests.simulation.run $(if $(SCENARIO),--scenario $(SCENARIO)) \
 	    $(if $(SEED),--seed $(SEED),--runs $(RUNS) --processes $$(nproc))
+
+fuzz: setup
+	@echo "== Fuzzing the parsers"
+	@$(BIN)/python -m tests.fuzz $(HARNESS) --seconds $(SECONDS) --processes $$(nproc)
 
 lint: setup
 	@echo "== Lint"
@@ -74,7 +80,7 @@ wheel: setup
 
 clean:
 	@echo "== Removing $(VENV), caches and what was built"
-	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	rm -rf $(VENV) .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip

@@ -6,6 +6,7 @@
 import gzip
 import json
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
 
 from hypothesis import strategies as st
@@ -155,6 +156,7 @@ HOSTILE: list[Any] = [
 
 _CONFUSABLE = str.maketrans("aeopcxi", "аеорсхі")  # Cyrillic
 
+NEW_KEYS = ["", "a", "é", "\0", "__proto__", "version"]
 KEY_CHANGES: list[Callable[[str], str]] = [
     lambda key: key.translate(_CONFUSABLE),
     str.upper,
@@ -169,39 +171,46 @@ KEY_CHANGES: list[Callable[[str], str]] = [
 @st.composite
 def broken(draw: st.DrawFn, values: st.SearchStrategy[Any]) -> Any:
     """The value with up to four changes: a type swapped, a key dropped, doubled, or one that only looks the same."""
-    value = _with_pairs(draw(values))
+    value, chance = draw(values), draw(st.randoms(use_true_random=False))
     for _ in range(draw(st.integers(1, 4))):
-        value = _changed(draw, value)
+        value = changed(chance, value)
     return value
 
 
 def _with_pairs(value: Any) -> Any:
     if isinstance(value, dict):
         return Pairs((key, _with_pairs(inner)) for key, inner in value.items())
+    if isinstance(value, Pairs):
+        return value
     return [_with_pairs(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _changed(draw: st.DrawFn, value: Any) -> Any:
+def changed(chance: Random, value: Any) -> Any:
     """One change, somewhere inside: the deeper, the less often the whole is lost."""
-    hostile = st.sampled_from(HOSTILE)
-    if not isinstance(value, list) or not value or draw(st.integers(0, 9)) == 0:
-        return draw(hostile)
-    at = draw(st.integers(0, len(value) - 1))
+    value = _with_pairs(value)
+    hostile = chance.choice(HOSTILE)
+    if not isinstance(value, list) or chance.randrange(10) == 0:
+        return hostile
+    new = (chance.choice(NEW_KEYS), hostile) if isinstance(value, Pairs) else hostile
+    if not value:
+        return type(value)([new])
+    at = chance.randrange(len(value))
     item = value[at]
-    match draw(st.sampled_from(["inside", "inside", "inside", "drop", "double", "add", "key"])):
+    put: list[Any]
+    match chance.choice(["inside", "inside", "inside", "drop", "double", "add", "key"]):
         case "inside":
-            inner = _changed(draw, item[1] if isinstance(value, Pairs) else item)
-            changed = [(item[0], inner)] if isinstance(value, Pairs) else [inner]
+            inner = changed(chance, item[1] if isinstance(value, Pairs) else item)
+            put = [(item[0], inner)] if isinstance(value, Pairs) else [inner]
         case "drop":
-            changed = []
+            put = []
         case "double":
-            changed = [item, (item[0], draw(hostile))] if isinstance(value, Pairs) else [item, item]
+            put = [item, (item[0], hostile)] if isinstance(value, Pairs) else [item, item]
         case "add":
-            changed = [item, (draw(st.text(max_size=3)), draw(hostile))] if isinstance(value, Pairs) else [item, []]
+            put = [item, new]
         case _:
-            change = draw(st.sampled_from(KEY_CHANGES))
-            changed = [(change(item[0]), item[1])] if isinstance(value, Pairs) else [draw(hostile)]
-    return type(value)([*value[:at], *changed, *value[at + 1 :]])
+            change = chance.choice(KEY_CHANGES)
+            put = [(change(item[0]), item[1])] if isinstance(value, Pairs) else [hostile]
+    return type(value)([*value[:at], *put, *value[at + 1 :]])
 
 
 def to_json(value: Any) -> bytes:

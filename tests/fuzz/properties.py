@@ -5,6 +5,7 @@ All raise AssertionError, and let anything but the package's own errors through.
 
 import posixpath
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 from dbio_commit import names
 from dbio_commit.checkpoint import decode_checkpoint
@@ -74,6 +75,8 @@ def descriptor(body: bytes) -> Descriptor | None:
             directory = names.format_partition({column: "x"})
         except InvalidInputError:
             continue
+        if len(directory) > 4096:  # no marker can name a file there
+            continue
         assert_inside([directory])
         assert dict(names.parse_partition(directory)) == {column: "x"}
     assert decode_descriptor(encode(found), where=WHERE) == found
@@ -112,8 +115,8 @@ def checkpoint(body: bytes, number: int = 1) -> tuple[Decided, ...] | None:
     return found.commits
 
 
-def name(text: str) -> None:
-    """One component of a path, as a store lists it."""
+def name(text: str) -> names.LogName | str | None:
+    """One component of a path, as a store lists it: a marker, a data file's tid, or None for neither."""
     parsed = names.parse_log_name(text)
     if parsed is not None:
         assert names.format_log_name(parsed) == text
@@ -125,9 +128,10 @@ def name(text: str) -> None:
         assert names.is_tid(tid)
         assert f"-tid-{tid}-" in text
         names.parse_tid_time(tid)
+    return parsed or tid
 
 
-def path(text: str) -> None:
+def path(text: str) -> str | None:
     """A path as a marker names it: refused, or inside the table; alone and among others."""
     try:
         accepted = [names.check_path(text, where=WHERE)]
@@ -147,9 +151,39 @@ def path(text: str) -> None:
     if directory:
         assert names.join(directory, last) == text
     names.is_data_file(text)
-    partition = names.parse_partition(directory)
+    partition(directory)
+    return accepted[0] if accepted else None
+
+
+def partition(directory: str) -> names.Partition | None:
+    """What a directory says, or None where no directory can say that again; if one can, it lies in the table."""
+    found = names.parse_partition(directory)
     try:
-        formatted = names.format_partition(partition)
+        formatted = names.format_partition(found)
+        columns = names.check_partition_columns(list(found))
     except InvalidInputError:
-        return
-    assert dict(names.parse_partition(formatted)) == dict(partition)
+        return None
+    assert names.parse_partition(formatted) == found
+    assert len(formatted.split("/")) == max(len(columns), 1)
+    if columns and not any("\ud800" <= c < "\ue000" for c in directory):  # no value of a column holds those
+        assert_inside([formatted])
+        assert names.is_data_file(formatted)
+    assert names.common_partition_columns([directory, formatted]) == columns
+    return found or None
+
+
+COMMITS = [
+    Decided(datetime(2026, 11, day, tzinfo=UTC), str(day), CommitMarker(added=[str(day)], removed=[]))
+    for day in range(1, 4)
+]
+
+
+def as_of(text: str) -> list[Decided] | None:
+    """A time or tid that somebody asks for: refused, or the first so many commits."""
+    try:
+        found = committed_by(COMMITS, text)
+    except InvalidInputError as error:
+        assert "ISO 8601" in str(error) or "time zone" in str(error)
+        return None
+    assert found == COMMITS[: len(found)]
+    return found

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from dbio_commit.cli import app
 from dbio_commit.errors import DbioError, InvalidInputError
-from dbio_commit.store import open_store, parse_location
+from dbio_commit.store import Location, open_store, parse_location
 from vacuum.config import Config, read_config, secrets
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -73,12 +73,12 @@ def config(text: bytes) -> Config | None:
 # --- URLs ---------------------------------------------------------------------------------------------------------
 
 
-def location(text: str) -> None:
+def location(text: str) -> Location | None:
     """A URL or path of a table: refused, or with one spelling that means the same."""
     try:
         found = parse_location(text)
     except DbioError:
-        return
+        return None
     assert "\0" not in found.url
     if found.scheme == "file":
         assert os.path.isabs(found.prefix)
@@ -92,6 +92,7 @@ def location(text: str) -> None:
             assert not {".", ".."} & set(components)
         assert parse_location(found.url) == found
     open_store(found)
+    return found
 
 
 # --- the command line ---------------------------------------------------------------------------------------------
