@@ -51,12 +51,13 @@ rgw frontends = beast endpoint=127.0.0.1:{port}
 
 
 def main(command: list[str]) -> int:
-    """The command's exit code. SIGINT comes to both, and is the command's; SIGTERM is handed on to it."""
+    """The command's exit code. SIGINT comes to both, and is the command's, which hears so of SIGTERM and our death."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with rgw() as port:
-        process = subprocess.Popen(command, env={**os.environ, "DBIO_TEST_S3_PORT": str(port)})
+        environment = {**os.environ, "DBIO_TEST_S3_PORT": str(port)}
+        process = subprocess.Popen(["setpriv", "--pdeathsig", "INT", *command], env=environment)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
         return process.wait()
 
 

@@ -1,8 +1,8 @@
 """Real writers that are killed with SIGKILL at each step: readers see all or nothing, and life goes on.
 
 The plain engine is killed at every call that reaches the disk or the service; a Spark driver, with its JVM and workers,
-at steps of the protocol and at random times. The same in memory: tests/unit/test_crash_points.py. Drivers of which
-only the Python process dies: test_spark_failures.py. Invariants: PROTOCOL.md 5.
+at steps of the protocol and at random times; and each of these three alone. The same in memory:
+tests/unit/test_crash_points.py. Invariants: PROTOCOL.md 5.
 """
 
 import json
@@ -230,10 +230,19 @@ SEED = int(os.environ.get("DBIO_TEST_SEED", time.time_ns() % 1_000_000))
 DEADLINE_S = 120.0
 
 Mode = Literal["append", "overwrite", "overwrite_partitions"]
-Step = Literal["begun", "writing", "written"]
+Step = Literal["begun", "writing", "written", "committed"]
 
-STEPS: dict[Step, Mode] = {"begun": "append", "writing": "overwrite_partitions", "written": "overwrite"}
-"""Where the driver is killed: its start marker is there; one task has ended and the other not; both have."""
+STEPS: dict[Step, Mode] = {
+    "begun": "append",
+    "writing": "overwrite_partitions",
+    "written": "overwrite",
+    "committed": "append",
+}
+"""Where the driver is killed: its start marker is there; one task has ended and the other not; both have, and it holds
+the turn; its commit marker is there, and nobody was told."""
+
+VICTIMS = {"driver": "import drive", "JVM": "bin/java", "workers": "pyspark.daemon"}
+"""What their command lines have in them."""
 
 
 class Target(NamedTuple):
@@ -243,14 +252,14 @@ class Target(NamedTuple):
     table: Table
 
     def write(self, spark: "SparkSession", number: int, mode: Mode = "append", wait: Path | None = None) -> Commit:
-        """The batch of that number, once; its second task waits for ever where it is to leave the file `wait`."""
+        """The batch of that number, once; its second task waits, at its first attempt, where it is to leave `wait`."""
         from pyspark.sql.functions import udf
 
         import dbio_commit as dbio
 
         @udf("bigint")
         def waiting(id):  # type: ignore[no-untyped-def]  # Spark takes hints for orders
-            if wait and id == (number + 1) * ROWS - 1:
+            if wait and id == (number + 1) * ROWS - 1 and not wait.exists():
                 wait.touch()
                 time.sleep(2 * DEADLINE_S)
             return id
@@ -278,14 +287,14 @@ def batches(table: Table) -> list[int]:
 
 
 def drive(targets: str, flags: str, step: Step | Literal["any"]) -> None:
-    """A driver: writes batches to all targets at once, and stops at that step of the second ones, or never.
+    """A driver: writes two batches to all targets at once, and stops at that step of the second; or writes for ever.
 
     The file `name number` among the flags says that a batch is committed, `name stopped` that the step is reached.
     """
     from pyspark.sql import SparkSession
 
     spark = (
-        SparkSession.builder.master("local[4]")
+        SparkSession.builder.master("local[4,100]")  # it does a task again whose worker is killed
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # it lives for seconds only
@@ -294,7 +303,7 @@ def drive(targets: str, flags: str, step: Step | Literal["any"]) -> None:
 
     def write(target: Target) -> None:
         session = spark.newSession()
-        for number in count():
+        for number in count() if step == "any" else range(2):
             stopped = Path(flags, f"{target.name} stopped")
             if number and step != "any":
                 stop_at(step, target.table, stopped)
@@ -322,6 +331,7 @@ def stop_at(step: Step, table: Table, stopped: Path) -> None:
         stop_where("written", names.Kind.COMMITTED)
         created = put(store, path, body)
         stop_where("begun", names.Kind.STARTED)
+        stop_where("committed", names.Kind.COMMITTED)
         return created
 
     kind.put_if_absent = stopping  # type: ignore[assignment, method-assign]
@@ -344,18 +354,25 @@ def driver(targets: list[Target], flags: Path, step: Step | Literal["any"]) -> I
     try:
         yield process
     finally:
-        while alive := [
-            pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_alive(pid, process.pid)
-        ]:
-            for pid in alive:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+        while kill(process, ""):
+            pass
         process.wait()
 
 
-def is_alive(pid: int, session: int) -> bool:
+def kill(driver: "subprocess.Popen[bytes]", command: str) -> int:
+    """Kills those of its processes that have this in their command line; returns how many were alive."""
+    pids = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if is_alive(pid, driver.pid, command)]
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(pids)
+
+
+def is_alive(pid: int, session: int, command: str) -> bool:
     with suppress(ProcessLookupError, FileNotFoundError):
-        return os.getsid(pid) == session and ") Z " not in Path(f"/proc/{pid}/stat").read_text()
+        process = Path(f"/proc/{pid}")
+        runs = os.getsid(pid) == session and ") Z " not in (process / "stat").read_text()
+        return runs and command in (process / "cmdline").read_text(errors="replace")
     return False
 
 
@@ -369,25 +386,48 @@ def wait_for(flags: Path, found: list[str], process: "subprocess.Popen[bytes]") 
 
 def is_half_written(table: Table) -> bool:
     """Whether a data file of a transaction that is pending is there."""
-    (pending,) = table.check().pending
-    return any(names.parse_data_file(names.split(entry.path)[1]) == pending.tid for entry in table.store.list_files())
+    pending = {it.tid for it in table.check().pending}
+    return any(names.parse_data_file(names.split(entry.path)[1]) in pending for entry in table.store.list_files())
+
+
+def wait_for_step(step: Step, targets: list[Target], flags: Path, process: "subprocess.Popen[bytes]") -> None:
+    wait_for(flags, [f"{target.name} stopped" for target in targets], process)
+    until = time.monotonic() + DEADLINE_S
+    while step == "writing" and not all(is_half_written(target.table) for target in targets):
+        assert time.monotonic() < until, "no task ended"
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_of_a_spark_job_killed_at_a_step_nothing_is_seen_and_a_repetition_works(
+def test_of_a_spark_job_killed_at_a_step_all_or_nothing_is_seen_and_a_repetition_works(
     spark: "SparkSession", targets: list[Target], tmp_path: Path, step: Step, short_lease: None
-) -> None:  # I1, I9
+) -> None:  # I1, I2, I8, I9
     with driver(targets, tmp_path, step) as process:
-        wait_for(tmp_path, [f"{target.name} stopped" for target in targets], process)
-        until = time.monotonic() + DEADLINE_S
-        while step == "writing" and not all(is_half_written(target.table) for target in targets):
-            assert time.monotonic() < until, "no task ended"
-            time.sleep(0.05)
+        wait_for_step(step, targets, tmp_path, process)
     for target in targets:
-        assert batches(target.table) == [0]
-        assert is_half_written(target.table) is (step != "begun")
-        assert not target.write(spark, 1, STEPS[step]).skipped
-        assert batches(target.table) == ([0, 1] if step == "begun" else [1])
+        committed = step == "committed"
+        assert batches(target.table) == ([0, 1] if committed else [0])
+        assert is_half_written(target.table) is (step in ("writing", "written"))
+        assert target.write(spark, 1, STEPS[step]).skipped is committed
+        assert batches(target.table) == ([0, 1] if STEPS[step] == "append" else [1])
+        check_vacuum(target.table, contents(target.table))
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_of_a_spark_job_killed_in_part_all_or_nothing_is_seen_and_a_repetition_works(
+    spark: "SparkSession", targets: list[Target], tmp_path: Path, victim: str, short_lease: None
+) -> None:  # I1, I8, I9
+    with driver(targets, tmp_path, "writing") as process:
+        wait_for_step("writing", targets, tmp_path, process)
+        assert kill(process, VICTIMS[victim])
+        ended = process.wait(DEADLINE_S)
+    committed = victim == "workers"  # whose tasks were done again
+    assert (ended == 0) is committed
+    for target in targets:
+        assert batches(target.table) == ([1] if committed else [0])
+        assert len(target.table.check().pending) == (victim == "driver")  # which aborts when its JVM dies
+        assert target.write(spark, 1, STEPS["writing"]).skipped is committed
+        assert batches(target.table) == [1]
         check_vacuum(target.table, contents(target.table))
 
 
@@ -398,11 +438,16 @@ def test_of_a_spark_job_killed_at_any_time_every_batch_is_seen_whole_or_not_at_a
     chance = random.Random(SEED + number)
     with driver(targets, tmp_path, "any") as process:
         wait_for(tmp_path, [f"{target.name} 0" for target in targets], process)
+        killed = 0
+        for _ in range(3):
+            time.sleep(chance.uniform(0, 1))
+            killed += kill(process, VICTIMS["workers"])  # whose tasks are done again
+        wait_for(tmp_path, [f"{target.name} 1" for target in targets], process)
         time.sleep(chance.uniform(0, 3))
     for target in targets:
         reported = sum(flag.name.startswith(target.name) for flag in tmp_path.iterdir())
         seen = batches(target.table)
-        print(f"DBIO_TEST_SEED={SEED}: {target.name}: {reported} batches reported, {len(seen)} seen")
+        print(f"DBIO_TEST_SEED={SEED}: {target.name}: {killed} workers, {reported} batches reported, {len(seen)} seen")
         assert seen in (list(range(reported)), list(range(reported + 1)))  # the last one's answer was lost
         assert target.write(spark, reported).skipped is (reported in seen)
         assert batches(target.table) == list(range(reported + 1))
