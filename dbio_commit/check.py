@@ -1,19 +1,21 @@
 """What is wrong with a table, what is pending in it, and what is garbage: the reports of `dbio check` and `show`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cache
 
 from dbio_commit import names
 from dbio_commit.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.clock import Clock
-from dbio_commit.errors import InvalidInputError, TableNotFoundError
+from dbio_commit.errors import CorruptMarkerError, InvalidInputError, TableNotFoundError
 from dbio_commit.markers import CommitMarker, FileInfo, unpack_files
 from dbio_commit.snapshot import (
     Scope,
     agreed_log,
     check_directories,
+    check_partitions,
     read_checkpoint,
     read_descriptor,
     read_markers,
@@ -22,6 +24,7 @@ from dbio_commit.snapshot import (
 from dbio_commit.state import (
     UNKNOWN_SIZE,
     Commit,
+    DataFile,
     Decided,
     Directory,
     Entry,
@@ -73,7 +76,7 @@ class CheckReport:
     """Of those, as far as their markers say."""
     wrong_size: Sequence[WrongSize]
     corrupt: Mapping[str, str]
-    """Commit markers that cannot be read: path -> what is wrong."""
+    """Commit markers that cannot be read, or that make the table unreadable: path -> what is wrong."""
     pending: Sequence[PendingTransaction]
     """Oldest first."""
     garbage: Mapping[Garbage, Sequence[Entry]]
@@ -91,7 +94,7 @@ def check_table(store: Store, clock: Clock) -> CheckReport:
 
 def _check(store: Store, clock: Clock) -> CheckReport:
     entries = store.list_files()
-    scope, directories, checkpoint = _directories(store, clock, entries)
+    scope, directories, checkpoint, columns = _directories(store, clock, entries)
     logs = [directory.log for directory in directories.values()]
     told = [entry for log in logs for entry in log.uncovered(checkpoint.covered).values()]
     markers, corrupt = read_markers(store, told, scope=scope)
@@ -105,6 +108,8 @@ def _check(store: Store, clock: Clock) -> CheckReport:
         named = _expected(path, own.values())
         expected |= named
         live |= named.keys() if scope is Scope.TABLE else {file.path for file in visible_files(directory, own)}
+        if columns is not None:
+            corrupt |= _misplaced(store, own, live=live, columns=columns)
         from_root = {tid: merge_directories({path: marker}) for tid, marker in own.items()}
         for reason, useless in classify(directory.files.values(), live=live, log=log, markers=from_root).items():
             garbage.setdefault(reason, []).extend(useless)
@@ -131,22 +136,38 @@ def _check(store: Store, clock: Clock) -> CheckReport:
 
 def _directories(
     store: Store, clock: Clock, entries: Sequence[Entry]
-) -> tuple[Scope, dict[str, Directory], Checkpoint]:
-    """By the directory whose markers decide: the files that they decide about, and those markers.
+) -> tuple[Scope, dict[str, Directory], Checkpoint, tuple[str, ...] | None]:
+    """By the directory whose markers decide: the files that they decide about, and those markers; partition columns.
 
     The log of a table is read after its files were listed, so that no commit in between makes them look like garbage.
     """
     log = parse_log(store.list_log())
     if log.descriptor is not None:
         log, checkpoint = agreed_log(store, log, clock)
-        read_descriptor(store, log)
+        columns = tuple(read_descriptor(store, log).partition_columns)
         files = {entry.path: entry for entry in entries if names.is_data_file(entry.path)}
-        return Scope.TABLE, {"": Directory("", files, log, uncommitted=frozenset())}, checkpoint
+        return Scope.TABLE, {"": Directory("", files, log, uncommitted=frozenset())}, checkpoint, columns
     directories = parse_directories(entries)
     check_directories(store, (entry.path for entry in entries))
     if is_empty(directories):
         raise TableNotFoundError(f"there is no table at {store.url}; check the path")
-    return Scope.DIRECTORY, directories, NO_CHECKPOINT
+    return Scope.DIRECTORY, directories, NO_CHECKPOINT, None
+
+
+def _misplaced(
+    store: Store, markers: Mapping[str, CommitMarker], *, live: Set[str], columns: tuple[str, ...]
+) -> dict[str, CorruptMarkerError]:
+    """The commit markers, by path, for which readers refuse the table: they add files outside of its partitions."""
+    corrupt = {}
+    partition_of = cache(names.parse_partition)
+    for tid, marker in markers.items():
+        added = [path for path in marker.added if path in live]
+        files = [DataFile(path, UNKNOWN_SIZE, tid, partition_of(names.split(path)[0])) for path in added]
+        try:
+            check_partitions(store, files, columns)
+        except CorruptMarkerError as error:
+            corrupt[names.committed(tid)] = error
+    return corrupt
 
 
 def _expected(directory: str, markers: Iterable[CommitMarker]) -> dict[str, int]:

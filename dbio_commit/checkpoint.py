@@ -216,7 +216,7 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
 
 def _decode_line(line: bytes, schemas: Sequence[Mapping[str, Any]], *, where: str) -> Decided:
     it = decode_body(_Line, line, where=where)
-    if not names.is_tid(it.tid) or len(it.tid) > 255:  # longer than any file's name
+    if not names.is_tid(it.tid):
         raise CorruptMarkerError(f"{where} names no tid but {it.tid[:100]!r}; {INSPECT}")
     check_marker(it.marker, where=where)
     marker = it.marker

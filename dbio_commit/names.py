@@ -40,8 +40,8 @@ def parse_tid_time(tid: str) -> datetime | None:
 
 
 def is_tid(text: str) -> bool:
-    """Whether the text can be a tid of any writer (DBIO's grammar)."""
-    return _TID.fullmatch(text) is not None
+    """Whether the text can be a tid of any writer (DBIO's grammar), and so part of a file's name."""
+    return len(text) <= _MAX_NAME and _TID.fullmatch(text) is not None
 
 
 # --- the log: everything at the root that starts with "_" ---------------------------------------------------------
@@ -177,6 +177,8 @@ def check_path(path: str, *, where: str) -> str:
 
 
 _MAX_PATH = 4096
+_MAX_NAME = 255
+"""Of a file or directory on most disks."""
 _SUSPECT = bytes([*range(0x20), 0x7F]) + b"\\?"
 _SAFE_PATH = re.compile(r"(?:(?!\.{1,2}(?:/|$))[^/\\\x00-\x1f\x7f\ud800-\udfff]+(?:/(?!$)|$))+")
 
@@ -230,6 +232,8 @@ def check_partition_columns(columns: str | Sequence[str]) -> tuple[str, ...]:
                 f"{column!r:.100} cannot be a partition column: readers skip directories whose names start with '_' or "
                 "'.', and the log lives under '_'; rename the column"
             )
+        if len(column) > _MAX_NAME:
+            raise InvalidInputError(f"{column!r:.100} is too long for a directory's name; rename the column")
     if len({c.lower() for c in columns}) != len(columns):
         raise InvalidInputError(f"the partition columns name one twice: {list(columns)!s:.300}")
     return columns

@@ -162,7 +162,7 @@ def _read_table(store: Store, clock: Clock, log: Log, *, as_of: AsOf, ignore_cor
     commits = committed_by(decided, as_of, known_since=checkpoint.known_since)
     files = live_files(commits)
     columns = tuple(descriptor.partition_columns)
-    _check_partitions(store, files, columns)
+    check_partitions(store, files, columns)
     if as_of is not None:
         _check_past(store, files, decided, as_of)
     return Snapshot(
@@ -188,8 +188,8 @@ def _check_past(store: Store, files: Iterable[DataFile], commits: Iterable[Decid
         )
 
 
-def _check_partitions(store: Store, files: Iterable[DataFile], columns: tuple[str, ...]) -> None:
-    """Another DBIO writer may commit at our root without knowing of our partition columns."""
+def check_partitions(store: Store, files: Iterable[DataFile], columns: tuple[str, ...]) -> None:
+    """Raises CorruptMarkerError: a DBIO writer may commit at our root without knowing of our partition columns."""
     for file in files:
         if tuple(file.partition) != columns:
             raise CorruptMarkerError(

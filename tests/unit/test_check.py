@@ -168,6 +168,19 @@ def test_a_marker_whose_paths_do_not_fit_its_scope_is_corrupt(scope: Scope, path
     assert report.live_files == 1
 
 
+def test_a_marker_that_adds_a_file_outside_of_the_tables_partitions_is_corrupt_since_no_reader_reads_the_table() -> (
+    None
+):
+    world = World(Scope.TABLE)
+    world.commit("1", [world.data(data("1"))])
+    world.commit("2", [world.data(f"day=1/{data('2')}")])
+    report = world.check()
+    assert set(report.corrupt) == {"_committed_2"}
+    assert "lies in no such partition" in report.corrupt["_committed_2"]
+    world.commit("3", [], [f"day=1/{data('2')}"])  # what is live no more harms nobody
+    assert world.check().ok
+
+
 @SCOPES
 def test_pending_transactions_are_reported_oldest_first_with_age_files_and_bytes(scope: Scope) -> None:
     world = World(scope)
@@ -204,7 +217,7 @@ def test_a_start_marker_of_the_future_has_no_age_below_zero(scope: Scope) -> Non
 
 def test_garbage_of_a_table_is_told_by_kind() -> None:
     world = World(Scope.TABLE)
-    world.commit("1", [world.data(data("1")), world.data(data("1", 1)), world.data("day=1/by-name")])
+    world.commit("1", [world.data(data("1")), world.data(data("1", 1)), world.data("by-name")])
     world.commit("2", [], [data("1", 1)])
     world.data(data("1", 2))
     world.abort("3")

@@ -530,7 +530,7 @@ def test_descriptor_that_no_writer_wrote_is_corrupt(body: dict[str, Any]) -> Non
     assert WHERE in str(caught.value)
 
 
-@pytest.mark.parametrize("tid", ["", "../1", "A", "1\n", "1/2", "1" * 10_000 + "!", 1, None])
+@pytest.mark.parametrize("tid", ["", "../1", "A", "1\n", "1/2", "1" * 256, "1" * 10_000 + "!", 1, None])
 def test_turn_that_names_no_tid_is_corrupt(tid: object) -> None:
     with pytest.raises(CorruptMarkerError) as caught:
         markers.decode_turn(json.dumps({"tid": tid}).encode(), where=WHERE)
