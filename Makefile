@@ -21,14 +21,15 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
 
-.PHONY: help setup demo test test-rgw simulate fuzz lint bench wheel clean
+.PHONY: help setup demo test test-rgw simulate exhaustive fuzz lint bench wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 3 minutes the first time)"
 	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default), s3 or azure"
 	@echo "make test              lint, then all tests"
-	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 10 minutes, 1 GB)"
+	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 15 minutes, 1 GB)"
 	@echo "make simulate          the protocol's simulation: RUNS=... of it, or SEED=... [SCENARIO=...] step by step"
+	@echo "make exhaustive        small cases of the protocol in all interleavings (CASE=... for one), about 40 minutes"
 	@echo "make fuzz              the coverage-guided fuzzer: SECONDS=... for each parser, or for HARNESS=... alone"
 	@echo "make lint              ruff and mypy"
 	@echo "make bench             measure against Spark's own writer and reader; writes bench/RESULTS.md"
@@ -59,6 +60,10 @@ simulate: setup
 	@echo "== Simulation of the protocol"
 	@$(BIN)/python -m tests.simulation.run $(if $(SCENARIO),--scenario $(SCENARIO)) \
 	    $(if $(SEED),--seed $(SEED),--runs $(RUNS) --processes $$(nproc))
+
+exhaustive: setup
+	@echo "== Small cases of the protocol, exhaustively"
+	@$(BIN)/python -m tests.simulation.exhaustive $(if $(CASE),--case "$(CASE)") --processes $$(nproc)
 
 fuzz: setup
 	@echo "== Fuzzing the parsers"
