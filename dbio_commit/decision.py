@@ -69,6 +69,34 @@ def read_own(store: Store, path: str, *, commit_id: str) -> CommitMarker:
     raise _lost(store, path, found)
 
 
+def read_decided(store: Store, tid: str, *, commit_id: str) -> CommitMarker:
+    """As `read_own`, of a transaction that is decided: where vacuum has purged its marker, a checkpoint tells."""
+    try:
+        return read_own(store, names.committed(tid), commit_id=commit_id)
+    except ObjectNotFoundError:
+        if covered := _covered_commit(store, tid):
+            return covered
+        raise TransactionAbortedError(
+            f"transaction {tid} of {store.url} was aborted long ago; nothing was committed: begin again"
+        ) from None
+
+
+def find_purged(store: Store, tid: str) -> CommitMarker | None:
+    """What the transaction had committed already, where vacuum has purged its markers, the start marker first.
+
+    Then the commit marker that was put just now decides nothing, and goes again. Raises CommitStateUnknownError.
+    """
+    path = names.committed(tid)
+    try:
+        is_there = store.stat_many([names.started(tid)]) != [None]
+        covered = None if is_there else _covered_commit(store, tid)
+    except StoreError as error:
+        raise _unknown(store, path, error) from error
+    if covered is not None:
+        store.delete_many([path])
+    return covered
+
+
 def _lost(store: Store, path: str, found: CommitMarker) -> Exception:
     if found.is_abort:
         when = found.dbio_commit.timestamp.isoformat() if found.dbio_commit else "?"

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from dbio_commit import names
 from dbio_commit.clock import Clock
-from dbio_commit.decision import abort_transaction, decide, read_own, take_turn
+from dbio_commit.decision import abort_transaction, decide, find_purged, read_decided, read_own, take_turn
 from dbio_commit.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -56,6 +56,9 @@ from dbio_commit.store import Store
 
 MAX_LIFE_S = 7 * 24 * 3600.0
 """No transaction commits after this: abort markers are kept longer, so that a late writer always finds its own."""
+
+_YOUNG_S = 60.0
+"""Vacuum purges the markers of none that is younger: it would be another copy that has committed."""
 
 _TIDS_TO_TRY = 10
 
@@ -339,8 +342,7 @@ class Transaction:
         if terms.operation != "append" or terms.app or terms.must_create or changes_schema:
             turn, snapshot = self._take_turn()
             if snapshot is None:  # decided already; by ourselves, where an earlier call of commit was interrupted
-                found = read_own(self._store, names.committed(self.tid), commit_id=terms.commit_id)
-                return self._committed_before(found, files)
+                return self._committed_before(read_decided(self._store, self.tid, commit_id=terms.commit_id), files)
             if own := next((it for it in snapshot.commits if it.tid == self.tid and not it.marker.is_abort), None):
                 return self._committed_before(own.marker, files)  # and vacuum has purged its marker since
             if terms.app and snapshot.app_versions.get(terms.app.id, -1) >= terms.app.version:
@@ -352,9 +354,11 @@ class Transaction:
         marker = self._marker(files, removed, self._metrics(files, began_s), turn, seen)
         body = encode_commit(marker)
         self._check_life()
-        found_own = decide(self._store, names.committed(self.tid), body, commit_id=terms.commit_id)
+        before = decide(self._store, names.committed(self.tid), body, commit_id=terms.commit_id)
         self._check_late()
-        return self._committed_before(found_own, files) if found_own else self._commit(marker)
+        if before is None and self._clock.monotonic() - terms.began_s > _YOUNG_S:
+            before = find_purged(self._store, self.tid)
+        return self._commit(marker) if before is None else self._committed_before(before, files)
 
     def _committed_before(self, found: CommitMarker, files: Sequence[FileInfo]) -> Commit:
         """By an earlier call of commit, or by another copy of this transaction that staged the same files.

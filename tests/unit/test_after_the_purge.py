@@ -22,7 +22,7 @@ from dbio_commit.state import Entry
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
-from tests.writers import heal, live, stage, write
+from tests.writers import fail_with, heal, live, once, stage, write
 from vacuum import VacuumOptions, vacuum_table
 
 AT_ONCE = VacuumOptions(checkpoint_after=0)
@@ -226,6 +226,56 @@ def test_a_copy_that_staged_other_files_is_not_told_that_it_committed_them(table
         resumed(table, transaction, [second]).commit()
     assert live(table) == {paths[0]}
     assert resumed(table, transaction, [first]).commit().added == [first.path]
+
+
+def test_a_copy_that_staged_other_files_is_told_so_also_after_the_purge(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    transaction = table.begin()
+    paths = [stage(table, transaction), stage(table, transaction)]
+    first, second = transaction._complete_files()
+    resumed(table, transaction, [first]).commit()
+    again, other = resumed(table, transaction, [first]), resumed(table, transaction, [second])
+    purge(table, store, clock)
+    with pytest.raises(CommitConflictError, match="another copy"):
+        other.commit()
+    assert live(table) == {paths[0]} == seen_by_dbio(store, clock)
+    assert again.commit().added == [first.path]
+
+
+def test_a_commit_that_has_landed_is_never_called_failed_because_of_the_look_after_it(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    with pytest.raises(CommitStateUnknownError), table.begin() as transaction:
+        path = stage(table, transaction)
+        clock.advance(timedelta(minutes=2))
+        store.before = fail_with(StoreError("503"), "stat", names.started(transaction.tid))
+    assert live(table) == {path}
+
+
+def test_a_copy_whose_own_marker_is_purged_as_it_looks_is_told_that_it_had_committed(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    transaction = table.begin("overwrite")
+    stage(table, transaction)
+    copy = resumed(table, transaction)
+    transaction.commit()
+    store.before = once("get", names.committed(transaction.tid), lambda: purge(table, store, clock))
+    assert copy.commit().tid == transaction.tid
+    assert names.committed(transaction.tid) not in store.objects
+
+
+def test_a_copy_whose_abort_is_purged_as_it_looks_is_told_that_nothing_was_committed(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    write(table)
+    transaction = table.begin("overwrite")
+    stage(table, transaction)
+    copy = resumed(table, transaction)
+    transaction.abort()
+    store.before = once("get", names.committed(transaction.tid), lambda: store.objects.pop(names.committed(copy.tid)))
+    with pytest.raises(TransactionAbortedError, match="long ago"):
+        copy.commit()
 
 
 def test_a_transaction_that_is_resumed_after_a_restart_of_the_machine_is_refused(
