@@ -246,10 +246,12 @@ def test_a_copy_that_staged_other_files_is_told_so_also_after_the_purge(
 def test_a_commit_that_has_landed_is_never_called_failed_because_of_the_look_after_it(
     table: Table, store: MemoryStore, clock: ManualClock
 ) -> None:
-    with pytest.raises(CommitStateUnknownError), table.begin() as transaction:
-        path = stage(table, transaction)
-        clock.advance(timedelta(minutes=2))
-        store.before = fail_with(StoreError("503"), "stat", names.started(transaction.tid))
+    transaction = table.begin()
+    path = stage(table, transaction)
+    clock.advance(timedelta(minutes=2))
+    store.before = fail_with(StoreError("503"), "stat", names.started(transaction.tid))
+    with pytest.raises(CommitStateUnknownError):
+        transaction.commit()
     assert live(table) == {path}
 
 
