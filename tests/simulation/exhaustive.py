@@ -168,13 +168,11 @@ _LATE = _vacuum(after_s=10 * DAY_S)  # when whoever is pending has timed out
 
 CASES = {
     "append, append": Case(cast=_writes("append", "append")),
-    "create, create": Case(cast=_writes("append", "append", must_create=True)),
+    "create, create": Case(cast=_writes("append", "append", must_create=True), faults=(CRASH,)),
     "append, overwrite": Case(past=_TABLE, cast=_writes("append", "overwrite")),
     "append, overwrite, reader": Case(past=_TABLE, cast=_and(_writes("append", "overwrite"), _reader), faults=(CRASH,)),
     "overwrite, overwrite": Case(past=_TABLE, cast=_writes("overwrite", "overwrite")),
-    "overwrite, overwrite, append": Case(
-        past=_TABLE, cast=_writes("overwrite", "overwrite", "append"), faults=(CRASH,)
-    ),
+    "overwrite, overwrite, append": Case(past=_TABLE, cast=_writes("overwrite", "overwrite", "append"), faults=()),
     "overwrite, rewrite": Case(past=_TABLE, cast=_writes("overwrite", "rewrite")),
     "partitions, partitions": Case(
         past=_TABLE, cast=_writes("replace_partitions", "replace_partitions"), partitioned=True
