@@ -4,30 +4,37 @@ Those who write by DBIO's rules alone have code of their own, since the package 
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from dbio_commit import names
 from dbio_commit.errors import (
     CommitConflictError,
+    CommitStateUnknownError,
+    CorruptMarkerError,
     DbioError,
     InvalidInputError,
+    StoreError,
     TableExistsError,
     TableNotFoundError,
     TransactionAbortedError,
+    TransactionStateError,
+    UnsupportedStoreError,
 )
 from dbio_commit.markers import FileInfo, Operation
 from dbio_commit.names import Partition
 from dbio_commit.snapshot import Scope, Snapshot
+from dbio_commit.state import Commit
 from dbio_commit.table import Table
-from dbio_commit.transaction import Transaction, mark_directory
-from vacuum.report import VacuumOptions
+from dbio_commit.transaction import Terms, Transaction, mark_directory
+from vacuum.report import Control, VacuumOptions
 from vacuum.run import vacuum_table
 
 from .directories import DirectoryModel
-from .model import Model
+from .model import Asked, Model
 from .world import DAY_S, HOUR_S, Actor, Violation, World
 
 COLUMN = "p"
@@ -42,8 +49,48 @@ class Stage:
     model: Model | DirectoryModel
     partitioned: bool
     retention_hours: float
+    untracked: bool = False
+    """Vacuum deletes what no transaction wrote."""
     failed: list[str] = field(default_factory=list)
     """Tids of which a writer was told that nothing was committed."""
+    broken: list[str] = field(default_factory=list)
+    """Tids whose commit markers are empty."""
+    before: DirectoryModel | None = None
+    """Of a directory that was adopted."""
+
+    def on_put(self, path: str, body: bytes) -> None:
+        self.model.on_put(path, body)
+        if path == names.DESCRIPTOR and isinstance(self.model, DirectoryModel):
+            self.before = before = self.model
+            world = before.world
+            self.model = Model(
+                world,
+                before.promised,
+                is_dbio=not self.partitioned,
+                adopted=before.live,
+                untracked=self.untracked,
+                asked=before.asked,
+            )
+            self.model.created = world.steps
+            world.happened("a directory was adopted")
+
+    def on_delete(self, path: str) -> None:
+        self.model.on_delete(path)
+
+    def model_of(self, terms: Terms) -> Model | DirectoryModel:
+        """Who knows of the transaction: one that began before an adoption may have come to its end before, too."""
+        if self.before and any(tid == terms.tid for _, tid in self.before.decided):
+            return self.before
+        return self.model
+
+    def fail(self, terms: Terms, staged: Collection[str]) -> None:
+        """A writer was told that nothing was committed, or nothing of what this copy of it had staged."""
+        model = self.model_of(terms)
+        decision = model.decided.get(terms.tid) if isinstance(model, Model) else None
+        if decision and not decision.is_abort and decision.added != staged:
+            model.world.happened("a copy of a transaction had committed other files")
+        else:
+            self.failed.append(terms.tid)
 
 
 Act = Callable[[World, Actor], None]
@@ -64,13 +111,17 @@ def writer(
     apps: float = 0.2,
     work_s: Sequence[float] = (0,),
     naps_s: Sequence[float] = (0, 0, 0, 0, 0.1, 60.0, 7200.0, DAY_S),
+    copies: float = 0,
 ) -> Act:
-    """Jobs of one kind and another, one after the other. `work_s`: how long they take from begin to commit."""
+    """Jobs of one kind and another, one after the other. `work_s`: how long they take from begin to commit.
+
+    With `copies`, other processes resume them meanwhile, and after so many failures.
+    """
 
     def act(world: World, actor: Actor) -> None:
         for number in range(transactions):
             app = (f"app{world.random.randint(0, 1)}", world.random.randint(0, 4))
-            Job(stage, world, actor, work_s=world.random.choice(work_s)).run(
+            Job(stage, world, actor, work_s=world.random.choice(work_s), copies=copies).run(
                 world.random.choice(operations),
                 app=app if world.random.random() < apps else None,
                 must_create=world.random.random() < 0.05,
@@ -98,9 +149,9 @@ def scheduled_job(stage: Stage, *, versions: int, naps_s: Sequence[float] = (0.1
 class Job:
     """One transaction, from begin to its end; the model hears what the writer is told."""
 
-    def __init__(self, stage: Stage, world: World, actor: Actor, *, work_s: float = 0) -> None:
+    def __init__(self, stage: Stage, world: World, actor: Actor, *, work_s: float = 0, copies: float = 0) -> None:
         self._stage, self._world, self._actor, self._chance = stage, world, actor, world.random
-        self._work_s = work_s
+        self._work_s, self._copies = work_s, copies
         self._table = table_of(world, actor)
 
     def run(self, operation: Operation, *, app: tuple[str, int] | None = None, must_create: bool = False) -> str:
@@ -108,77 +159,108 @@ class Job:
         try:
             transaction = self._table.begin(operation, columns, app=app, must_create=must_create)
         except DbioError as error:
-            self._world.note(self._actor.name, f"cannot begin: {type(error).__name__}")
+            give_up(self._world, self._actor, "cannot begin", error)
             return "failed"
         self._world.note(self._actor.name, f"begins {operation} {transaction.tid} {app or ''}")
+        self._asked = self._stage.model.asked[transaction.tid] = Asked(operation)
         try:
             with transaction:
                 self._write(transaction)
                 if self._work_s:
                     self._actor.clock.sleep(self._work_s)
-                return self._end(transaction, app=app, must_create=must_create)
+                if self._copies:
+                    self._copy(transaction)
+                commit = self._end(transaction)
+            if commit is None:
+                self._world.happened("a transaction was committed by leaving its block")
+            return self._committed(transaction, commit)
         except (CommitConflictError, TransactionAbortedError, TableExistsError) as error:
-            self._stage.failed.append(transaction.tid)
+            self._stage.fail(transaction.terms, self._asked.added)
             return self._told(transaction, error)
         except DbioError as error:
-            return self._told(transaction, error)
+            told = self._told(transaction, error)
+            if isinstance(error, CommitStateUnknownError | StoreError) and self._chance.random() < self._copies:
+                self._world.happened("a transaction was resumed")
+                _resumed(self._stage, transaction.terms, self._asked)(self._world, self._actor)
+            return told
 
     def _write(self, transaction: Transaction) -> None:
         chance = self._chance
         by_tasks = chance.random() < 0.5
         for number in range(chance.randint(1, 2)):
             if by_tasks:
-                transaction.add([write_as_task(self._world, transaction, number, self._partition())])
+                info = write_as_task(self._world, transaction, number, self._partition())
+                transaction.add([info])
+                self._asked.added.add(info.path)
             else:
-                self._write_file(transaction.new_file(partition=self._partition()))
+                self._asked.added.add(self._write_file(transaction.new_file(partition=self._partition())))
         if transaction.terms.operation == "rewrite":
             live = [file.path for file in self._table.snapshot().files]
-            transaction.remove(chance.sample(live, min(len(live), chance.randint(0, 2))))
+            self._asked.removed = frozenset(chance.sample(live, min(len(live), chance.randint(0, 2))))
+            transaction.remove(self._asked.removed)
         if transaction.terms.operation == "replace_partitions" and self._stage.partitioned and chance.random() < 0.3:
             partition = self._partition()
             transaction.replace_partition(partition)
-            if isinstance(self._stage.model, Model):
-                self._stage.model.replaced[transaction.tid] = frozenset([names.format_partition(partition)])
+            self._asked.replaced = frozenset([names.format_partition(partition)])
         if chance.random() < 0.15:
             after_s = chance.choice((1.0, 300.0, 4000.0) if transaction.terms.scope is Scope.TABLE else (1.0, 300.0))
             self._world.spawn(f"{self._actor.name}-late", late_task(self._stage, transaction), after_s=after_s)
 
-    def _write_file(self, url: str) -> None:
-        with self._world.store.open_write(url.removeprefix(self._world.store.url + "/")) as stream:
+    def _write_file(self, url: str) -> str:
+        path = url.removeprefix(self._world.store.url + "/")
+        with self._world.store.open_write(path) as stream:
             stream.write(b"rows")
+        return path
 
-    def _end(self, transaction: Transaction, *, app: tuple[str, int] | None, must_create: bool) -> str:
-        model = self._stage.model
-        if self._chance.random() < 0.07:
+    def _copy(self, transaction: Transaction) -> None:
+        """Other processes that resume it, and end it as well; one may have run its tasks again."""
+        for number in range(self._chance.choice((0, 0, 0, 1, 2))):
+            other: set[str] | None = None
+            if transaction.terms.scope is Scope.TABLE and self._chance.random() < 0.4:
+                other = {write_as_task(self._world, transaction, 8, self._partition()).path}
+                self._asked.copies.append(other)
+            copy = _resumed(self._stage, transaction.terms, self._asked, other)
+            after_s = self._chance.choice((0, 0.1, 3.0, 4000.0))
+            self._world.spawn(f"{self._actor.name}-copy{number}", copy, after_s=after_s)
+
+    def _end(self, transaction: Transaction) -> Commit | None:
+        """The commit; None where the end of the block is to make it."""
+        if (chance := self._chance.random()) < 0.07:
             transaction.abort()
-            self._stage.failed.append(transaction.tid)
-            return "failed"
-        commit = transaction.commit(self._schema(transaction))
-        self._world.note(self._actor.name, f"{transaction.tid}: {'skipped' if commit.skipped else 'committed'}")
-        if isinstance(model, DirectoryModel):
-            model.check_committed(transaction.tid, commit.added, commit.removed)
-            return "committed"
-        if commit.skipped and app:
-            self._stage.failed.append(transaction.tid)
-            model.check_skipped(app)
+            raise TransactionAbortedError("by its writer")
+        if chance > 0.9:
+            return None
+        return transaction.commit(self._schema(transaction))
+
+    def _committed(self, transaction: Transaction, commit: Commit | None) -> str:
+        terms, tid, model = transaction.terms, transaction.tid, self._stage.model_of(transaction.terms)
+        decision = model.decided.get(tid) if isinstance(model, Model) else None
+        is_skipped = commit.skipped if commit else terms.app is not None and (decision is None or decision.is_abort)
+        self._world.note(self._actor.name, f"{tid}: {'skipped' if is_skipped else 'committed'}")
+        if is_skipped and terms.app and isinstance(model, Model):
+            self._stage.failed.append(tid)
+            model.check_skipped((terms.app.id, terms.app.version))
             self._world.happened("a version that was committed already was skipped")
             return "skipped"
-        model.check_committed(transaction.tid)
-        if must_create:
-            model.check_first(transaction.tid)
+        model.check_committed(tid, commit)
+        if terms.must_create and isinstance(model, Model):
+            model.check_first(tid)
             self._world.happened("a commit was to be the first, and was")
         return "committed"
 
     def _told(self, transaction: Transaction, error: DbioError) -> str:
-        self._world.note(self._actor.name, f"{transaction.tid}: {type(error).__name__}: {error}")
+        give_up(self._world, self._actor, transaction.tid, error)
         if "days ago" in str(error):
             self._world.happened("a transaction was too old to commit")
+        elif isinstance(error, TransactionStateError) and "aborted" in str(error):
+            self._stage.model_of(transaction.terms).check_too_late(transaction.tid)
+            self._world.happened("an abort came too late")
         elif not isinstance(error, InvalidInputError):
             self._world.happened(f"a writer got {type(error).__name__}")
         return "failed"
 
     def _partition(self) -> Partition:
-        return {COLUMN: str(self._chance.randint(0, 2))} if self._stage.partitioned else {}
+        return {COLUMN: self._chance.choice(("0", "1", None))} if self._stage.partitioned else {}
 
     def _schema(self, transaction: Transaction) -> dict[str, Any] | None:
         if self._chance.random() < 0.6 or transaction.terms.scope is Scope.DIRECTORY:
@@ -188,6 +270,46 @@ class Job:
             columns |= {column["name"] for column in (transaction.terms.schema.json or {"fields": []})["fields"]}
         fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in sorted(columns)]
         return {"type": "struct", "fields": fields}
+
+
+def _resumed(stage: Stage, terms: Terms, asked: Asked, staged: Collection[str] | None = None) -> Act:
+    """Another process, which ends a transaction that one began: commits, or aborts, until it is told how it is."""
+
+    def act(world: World, actor: Actor) -> None:
+        paths = asked.added if staged is None else staged
+        for _ in range(4):
+            transaction = table_of(world, actor).resume(terms)
+            transaction.add(
+                FileInfo(path=path, size=4, partition=names.parse_partition(names.split(path)[0])) for path in paths
+            )
+            if terms.operation == "rewrite":
+                transaction.remove(asked.removed)
+            for directory in asked.replaced:
+                transaction.replace_partition(names.parse_partition(directory))
+            try:
+                if world.random.random() < 0.25:
+                    transaction.abort()
+                    stage.failed.append(terms.tid)
+                    return stage.model_of(terms).check_aborted(terms.tid)
+                commit = transaction.commit()
+            except (CommitConflictError, TransactionAbortedError, TableExistsError) as error:
+                give_up(world, actor, terms.tid, error)
+                return stage.fail(terms, paths)
+            except TransactionStateError as error:
+                give_up(world, actor, terms.tid, error)
+                world.happened("an abort came too late")
+                return stage.model_of(terms).check_too_late(terms.tid)
+            except DbioError as error:
+                give_up(world, actor, terms.tid, error)
+                actor.clock.sleep(world.random.choice((0.1, 60.0, 1900.0, 2 * HOUR_S)))
+                continue
+            if commit.skipped:
+                return stage.failed.append(terms.tid)
+            world.happened("a copy of a transaction was told of its commit")
+            return stage.model_of(terms).check_committed(terms.tid, commit)
+        return None
+
+    return act
 
 
 def write_as_task(world: World, transaction: Transaction, task: int, partition: Partition) -> FileInfo:
@@ -221,14 +343,33 @@ def late_task(stage: Stage, transaction: Transaction) -> Act:
 
 
 def stranger(stage: Stage) -> Act:
-    """Another DBIO writer that appends at the root of an unpartitioned table, and knows nothing of ours."""
+    """Another DBIO writer, which knows nothing of our tables.
+
+    What it appends at the root of an unpartitioned one is committed; in a partition, it is a stranger's for good.
+    """
 
     def act(world: World, actor: Actor) -> None:
         while names.DESCRIPTOR not in world.store.objects:  # else it would make a directory of the directory scope
             actor.clock.sleep(0.5)
             if world.steps > 2000:
                 return
-        _write_as_dbio(world, world.random.choice([[""], ["", ""]]), removed={})
+        directories = [f"{COLUMN}=0", f"{COLUMN}=1"] if stage.partitioned else [""]
+        _write_as_dbio(world, world.random.choices(directories, k=world.random.randint(1, 2)), removed={})
+
+    return tolerant(act)
+
+
+def untidy(stage: Stage) -> Act:
+    """A tool that leaves a file in a table, and a disk that fails as a commit marker is written."""
+
+    def act(world: World, actor: Actor) -> None:
+        table = table_of(world, actor)
+        transaction = table.begin("append", [COLUMN] if stage.partitioned else [])
+        write_as_task(world, transaction, 0, {COLUMN: "0"} if stage.partitioned else {})
+        directory = f"{COLUMN}=1" if stage.partitioned else ""
+        write_by_hand(world, directory, "by-hand.parquet")
+        stage.broken.append(transaction.tid)
+        world.store.put_if_absent(names.committed(transaction.tid), b"")
 
     return tolerant(act)
 
@@ -274,14 +415,18 @@ def _write_as_dbio(world: World, directories: Sequence[str], *, removed: dict[st
         world.store.put_if_absent(names.join(directory, names.committed(tid)), body.encode())
 
 
+def write_by_hand(world: World, directory: str, name: str) -> None:
+    with world.store.open_write(names.join(directory, name)) as stream:
+        stream.write(b"rows")
+
+
 def plain_writer(stage: Stage) -> Act:
     """A tool that knows of no transactions."""
 
     def act(world: World, actor: Actor) -> None:
         for number in range(2):
             directory = f"{COLUMN}={world.random.randint(0, 2)}" if stage.partitioned else ""
-            with world.store.open_write(names.join(directory, f"{actor.name}-{number}.parquet")) as stream:
-                stream.write(b"rows")
+            write_by_hand(world, directory, f"{actor.name}-{number}.parquet")
             actor.clock.sleep(world.random.choice((0.1, 60.0, DAY_S)))
 
     return tolerant(act)
@@ -294,13 +439,18 @@ def reader(stage: Stage, *, reads: int, naps_s: Sequence[float] = (0.05, 30.0, H
     def act(world: World, actor: Actor) -> None:
         table = table_of(world, actor)
         for _ in range(reads):
-            since, at = world.steps, world.now
+            since, at, model = world.steps, world.now, stage.model
             try:
                 snapshot = table.snapshot()
             except TableNotFoundError:
+                if isinstance(model, Model):
+                    model.check_absent(since=since)
                 actor.clock.sleep(1.0)
                 continue
-            stage.model.check_read(snapshot, since=since)
+            if model is stage.model:
+                model.check_read(snapshot, since=since)
+            else:
+                world.happened("a directory was adopted during a read")
             world.note(actor.name, f"sees {len(snapshot.files)} files")
             if isinstance(stage.model, Model) and world.random.random() < 0.5:
                 _travel(world, actor, table, stage.model, snapshot)
@@ -336,25 +486,35 @@ def vacuumer(
         for _ in range(runs):
             actor.clock.sleep(world.random.choice(naps_s))
             options = VacuumOptions(
-                retention_hours=stage.retention_hours, checkpoint_after=world.random.choice(checkpoint_after)
+                retention_hours=stage.retention_hours,
+                checkpoint_after=world.random.choice(checkpoint_after),
+                untracked=stage.untracked,
             )
             is_dry = world.random.random() < 0.1
+            haste = world.random.choice((0, 0, 0, 0, 0, 0, 0, 0, 0.9))
+            control = Control(stop=partial(_stop, world, haste))
             try:
-                report = vacuum_table(table_of(world, actor), options, dry_run=is_dry)
+                report = vacuum_table(table_of(world, actor), options, dry_run=is_dry, control=control)
             except TableNotFoundError:
                 continue
             except DbioError as error:
-                world.note(actor.name, f"vacuum failed: {type(error).__name__}: {error}")
+                give_up(world, actor, "vacuum failed", error)
                 continue
             world.note(
                 actor.name,
                 f"vacuumed: {len(report.deleted)} deleted, {len(report.failed)} failed, {len(report.aborted)} aborted, "
                 f"checkpoint {report.checkpoint}{', all of it dry' if is_dry else ''}",
             )
+            if report.stopped:
+                world.happened("a vacuum was stopped")
             for _ in [] if is_dry else report.aborted:
                 world.happened("vacuum aborted a transaction")
 
     return act
+
+
+def _stop(world: World, haste: float) -> bool:
+    return world.random.random() < haste
 
 
 def operator(stage: Stage, *, actions: int = 2) -> Act:
@@ -366,20 +526,29 @@ def operator(stage: Stage, *, actions: int = 2) -> Act:
             actor.clock.sleep(world.random.choice((0.2, 5.0, 4000.0)))
             if world.random.random() < 0.5 and isinstance(stage.model, Model):
                 table.checkpoint()
-            elif pending := [it.tid for it in table.check().pending]:
+            elif pending := [it.tid for it in table.check().pending if it.tid not in stage.broken]:
                 table.abort(world.random.choice(pending))
                 world.happened("an operator aborted a transaction")
 
     return tolerant(act)
 
 
-def adopter(stage: Stage) -> Act:
+def adopter(stage: Stage, *, attempts: int = 1) -> Act:
     """Somebody who makes a table of a directory."""
 
     def act(world: World, actor: Actor) -> None:
-        table_of(world, actor).adopt()
+        for _ in range(attempts):
+            try:
+                table_of(world, actor).adopt()
+                return
+            except DbioError as error:
+                if "is a table now" in str(error):  # some writer's markers came late; it was refused, or killed
+                    world.happened("an adopter was told of late writers")
+                    return
+                give_up(world, actor, "cannot adopt", error)
+            actor.clock.sleep(world.random.choice((0.1, 1.0, 30.0)))
 
-    return tolerant(act)
+    return act
 
 
 def clock_setter(stage: Stage, victims: Sequence[Actor]) -> Act:
@@ -406,6 +575,16 @@ def tolerant(act: Act) -> Act:
         except Violation:
             raise
         except DbioError as error:
-            world.note(actor.name, f"gives up: {type(error).__name__}: {error}")
+            give_up(world, actor, "gives up", error)
 
     return tolerant
+
+
+def give_up(world: World, actor: Actor, what: str, error: DbioError) -> None:
+    """Nobody corrupts a marker here; and a store that did not fail the actor is no reason to give up."""
+    world.note(actor.name, f"{what}: {type(error).__name__}: {error}")
+    if isinstance(error, CorruptMarkerError | UnsupportedStoreError):
+        raise Violation(f"I9: {actor.name} got {error!r}")
+    if isinstance(error, StoreError) and not actor.suffered:
+        raise Violation(f"I9: {actor.name} suffered no fault, and got {error!r}")
+    actor.suffered = False

@@ -13,10 +13,12 @@ from itertools import chain, combinations
 
 from dbio_commit import names
 from dbio_commit.clock import Clock
-from dbio_commit.errors import TableNotFoundError
+from dbio_commit.errors import DbioError, TableNotFoundError
 from dbio_commit.names import Kind
 from dbio_commit.snapshot import Snapshot, read_snapshot
+from dbio_commit.state import Commit
 
+from .model import Asked
 from .world import SerialStore, Violation, World
 
 
@@ -40,7 +42,8 @@ class DirectoryModel:
     """By directory."""
     started: dict[tuple[str, str], datetime] = field(default_factory=dict)
     """(directory, tid) -> when it began there."""
-    decided: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    decided: dict[tuple[str, str], Change] = field(default_factory=dict)
+    asked: dict[str, Asked] = field(default_factory=dict)
     deletions: int = 0
     _removed_at: dict[str, datetime] = field(default_factory=dict)
 
@@ -67,12 +70,15 @@ class DirectoryModel:
     def _on_decision(self, directory: str, tid: str, body: bytes) -> None:
         if (directory, tid) in self.decided:
             raise Violation(f"I3: {tid} was decided twice in {directory or 'the root'}")
-        self.decided[directory, tid] = body
         marker = json.loads(body)
         added, removed = ([names.join(directory, name) for name in marker[key]] for key in ("added", "removed"))
         if missing := set(added) - self.world.store.objects.keys():
             raise Violation(f"{tid} commits files that are not there: {sorted(missing)}")
         self._change(directory, added, removed)
+        change = self.decided[directory, tid] = self.changes[directory][-1]
+        asked = self.asked.get(tid)  # a stranger asks for nothing
+        if asked and change.added and change.added != {it for it in asked.added if names.split(it)[0] == directory}:
+            raise Violation(f"I9: {tid} adds {added} in {directory or 'the root'}, and its writer wanted {asked}")
         self._removed_at |= {path: self.world.now for path in removed if path not in self._removed_at}
 
     def _change(self, directory: str, added: Iterable[str], removed: Iterable[str]) -> None:
@@ -101,6 +107,8 @@ class DirectoryModel:
             found = {file.path for file in read_snapshot(SerialStore(self.world.store.objects), Clock()).files}
         except TableNotFoundError:
             found = set()
+        except DbioError as error:
+            raise Violation(f"I9: nobody can read the directories any more: {error!r}") from error
         live = self.live
         if found != live:
             lost, more = sorted(live - found), sorted(found - live)
@@ -125,17 +133,28 @@ class DirectoryModel:
             if meanwhile:
                 self.world.happened("a commit came during a read of its directory")
 
+    def check_aborted(self, tid: str) -> None:
+        committed = sorted(directory for (directory, other), it in self.decided.items() if other == tid and it.added)
+        if committed:
+            raise Violation(f"I3: {tid} was reported as aborted, and is committed in {committed}")
+
+    def check_too_late(self, tid: str) -> None:
+        if not any(other == tid for _, other in self.decided):
+            raise Violation(f"I3: {tid} was reported as decided long ago, and is not")
+
     def check_pinned(self, snapshot: Snapshot, *, age: timedelta) -> None:
         gone = {file.path for file in snapshot.files} - self.world.store.objects.keys()
         if gone and age < self.promised:
             raise Violation(f"I4: a reader's files were deleted {age} after its snapshot: {sorted(gone)}")
 
-    def check_committed(self, tid: str, added: Iterable[str], removed: Iterable[str]) -> None:
-        for path in (*added, *removed):
-            directory, name = names.split(path)
-            marker = json.loads(self.decided.get((directory, tid), b'{"added":[],"removed":[]}'))
-            if name not in (*marker["added"], *marker["removed"]):
-                raise Violation(f"I9: the commit of {tid} was reported, and does not name {path}")
+    def check_committed(self, tid: str, commit: Commit | None = None) -> None:
+        changes = [change for (_, decided), change in self.decided.items() if decided == tid]
+        added = frozenset[str]().union(*(change.added for change in changes))
+        removed = frozenset[str]().union(*(change.removed for change in changes))
+        if added != self.asked[tid].added:
+            raise Violation(f"I9: the commit of {tid} was reported, and adds {sorted(added)}, not {self.asked[tid]}")
+        if commit and (frozenset(commit.added), frozenset(commit.removed)) != (added, removed):
+            raise Violation(f"I9: {tid} was reported as {commit.added}, {commit.removed}, and is {changes}")
 
 
 def _visible(changes: Iterable[Change]) -> frozenset[str]:

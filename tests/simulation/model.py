@@ -5,21 +5,25 @@ a reader on a copy of the store that nothing disturbs. The directory scope has i
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from dbio_commit import names
 from dbio_commit.clock import Clock
-from dbio_commit.errors import TableNotFoundError
+from dbio_commit.errors import DbioError, TableNotFoundError
 from dbio_commit.names import Kind
 from dbio_commit.snapshot import Snapshot, read_snapshot
+from dbio_commit.state import Commit
 
 from .world import EPOCH, SerialStore, Violation, World
 
 ADOPTED = "adopted"
 """Stands for the transaction that added what was there before the table."""
+
+FORGOTTEN_AFTER = timedelta(days=28)
+"""The history may leave out what is older; it promises 30 days, by a clock that may be a day ahead."""
 
 LEASE_ENDED = "a writer that waited aborted the holder of the turn"
 
@@ -44,6 +48,33 @@ class Decision:
         return self.info.get("operation", "append") == "append" and "turn" not in self.info
 
 
+@dataclass(slots=True)
+class Asked:
+    """What a writer wants of its transaction."""
+
+    operation: str
+    added: set[str] = field(default_factory=set)
+    copies: list[set[str]] = field(default_factory=list)
+    """What copies of it that run elsewhere add instead."""
+    removed: frozenset[str] = frozenset()
+    """Of a rewrite."""
+    replaced: frozenset[str] = frozenset()
+    """The partitions that it names; none for those that it writes to."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The table, from one commit to the next."""
+
+    step: int
+    """From which it held."""
+    live: frozenset[str]
+    tids: frozenset[str] = frozenset()
+    """What is committed."""
+    apps: Mapping[str, int] = field(default_factory=dict)
+    columns: frozenset[str] | None = None
+
+
 @dataclass
 class Model:
     """What has been decided so far, and every state that there was."""
@@ -54,40 +85,53 @@ class Model:
     is_dbio: bool = False
     """Unpartitioned, and so still a valid directory for DBIO's own readers."""
     adopted: frozenset[str] = frozenset()
+    untracked: bool = False
+    """Vacuum is to delete what no transaction wrote."""
     live: frozenset[str] = field(init=False)
-    states: list[tuple[int, frozenset[str]]] = field(init=False)
-    """(the step from which it held, live files)"""
+    states: list[State] = field(init=False)
     decided: dict[str, Decision] = field(default_factory=dict)
     """In the order of decisions."""
     started: dict[str, int] = field(default_factory=dict)
     """Tid -> the step in which it began."""
     turns: dict[str, int] = field(default_factory=dict)
     """Tid -> the step in which it took its last turn."""
-    replaced: dict[str, frozenset[str]] = field(default_factory=dict)
-    """Tid -> the partitions that its writer asked it to replace."""
+    asked: dict[str, Asked] = field(default_factory=dict)
     apps: dict[str, int] = field(default_factory=dict)
+    created: int | None = None
+    """The step in which the table was."""
     schemas: list[tuple[int, frozenset[str] | None]] = field(default_factory=lambda: [(0, None)])
     """(the turn from which it held, the columns)"""
     deletions: int = 0
     _removed_at: dict[str, datetime] = field(default_factory=dict)
+    _written: dict[str, datetime] = field(default_factory=dict)
+    """What no transaction wrote, and when it came."""
     _late: set[str] = field(default_factory=set)
-    """Files that were written after their transaction was decided."""
+    """Files that were written after their transaction was decided, or by none: DBIO's readers see them."""
     _redecided: set[str] = field(default_factory=set)
     _owners: dict[str, str] = field(default_factory=dict)
     """Tid -> the name of who began it."""
 
     def __post_init__(self) -> None:
         self.live = self.adopted
-        self.states = [(0, self.adopted)]
+        self.states = [State(self.world.steps, self.adopted)]
         if self.adopted:
             self.decided[ADOPTED] = Decision(0, EPOCH, self.adopted, frozenset(), {"operation": "adopt"})
 
     # --- what happens ---------------------------------------------------------------------------------------------
 
     def on_put(self, path: str, body: bytes) -> None:
-        marker = names.parse_log_name(path) if "/" not in path else None
+        directory, name = names.split(path)
+        marker = names.parse_log_name(name)
+        if marker and directory:
+            return  # a stranger's, which means nothing here
         if marker is None:
-            if names.parse_data_file(names.split(path)[1]) in self.decided:
+            tid = names.parse_data_file(name)
+            if path == names.DESCRIPTOR:
+                self.created = self.world.steps
+            elif tid is None:
+                self._written[path] = self.world.now
+                self._late.add(path)
+            elif tid in self.decided:
                 self._late.add(path)
                 self.world.happened("a file came after its transaction was decided")
             return
@@ -100,6 +144,8 @@ class Model:
             self.world.happened("checkpoint")
         elif marker.kind is Kind.COMMITTED and body:
             self._on_decision(marker.id, json.loads(body))
+        elif marker.kind is Kind.COMMITTED:
+            self.world.happened("a marker was left empty")
         self._check_store(f"{path} was created")
 
     def on_delete(self, path: str) -> None:
@@ -108,12 +154,29 @@ class Model:
             raise Violation(f"I4: the live file {path} was deleted")
         if (at := self._removed_at.get(path)) is not None and self.world.now - at < self.promised:
             raise Violation(f"I4: {path} was deleted {self.world.now - at} after it was removed")
+        if (came := self._written.get(path)) is not None:
+            if not self.untracked or self.world.now - came < self.promised:
+                raise Violation(f"I4: {path}, which no transaction wrote, was deleted {self.world.now - came} later")
+            self.world.happened("a file that no transaction wrote was deleted")
+        if not self.adopted and self.is_foreign(path):
+            raise Violation(f"I4: {path} was deleted, and a stranger's markers are beside it")
         tid = names.parse_data_file(names.split(path)[1])
         if tid in self.started and tid not in self.decided:
             raise Violation(f"I5: {path} was deleted, and its transaction is not decided")
         if path.startswith("_"):
             self.world.happened(f"purge of {path.rstrip('0123456789')}")
             self._check_store(f"{path} was deleted")
+
+    def is_foreign(self, path: str) -> bool:
+        directory, name = names.split(path)
+        if not directory or (tid := names.parse_data_file(name)) is None:
+            return False
+        markers = {names.join(directory, names.started(tid)), names.join(directory, names.committed(tid))}
+        return not markers.isdisjoint(self.world.store.objects)
+
+    def is_kept(self, path: str) -> bool:
+        """Whether vacuum leaves the file where it is, though it is not live."""
+        return self.is_foreign(path) or (path in self._written and not self.untracked)
 
     def _on_turn(self, tid: str) -> None:
         if tid in self.turns:
@@ -129,7 +192,7 @@ class Model:
             body.get("dbio_commit") or {},
         )
         if (before := self.decided.get(tid)) is not None:
-            if before.info.get("commit_id") != decision.info.get("commit_id"):
+            if (before.info.get("commit_id"), before.added) != (decision.info.get("commit_id"), decision.added):
                 self._check_redecision(tid, before, decision)
             return
         self.decided[tid] = decision
@@ -139,37 +202,61 @@ class Model:
             raise Violation(f"I5: {tid} commits files that are not there: {sorted(missing)}")
         before_it, self.live = self.live, (self.live | decision.added) - decision.removed
         self._removed_at |= dict.fromkeys(decision.removed - self._removed_at.keys(), decision.modified)
-        if self.live != before_it:
-            self.states.append((self.world.steps, self.live))
         if not decision.is_abort:
+            self._check_asked(tid, decision)
             self._check_order(tid, decision, before_it)
             self._check_app(tid, decision)
             self._check_schema(tid, decision)
+            tids = self.states[-1].tids | {tid}
+            self.states.append(State(self.world.steps, self.live, tids, dict(self.apps), self.schemas[-1][1]))
 
     def _who(self) -> str:
         actor = self.world.current()
         return actor.name.removeprefix("of ") if actor else ""
 
     def _check_redecision(self, tid: str, before: Decision, decision: Decision) -> None:
-        """Who believed for long that it was pending may still abort it, where a checkpoint says what it was."""
+        """Who believed for long that it was pending may still abort it, where a checkpoint says what it was.
+
+        Or commit what another copy of it had staged, by a request that comes late. DBIO's readers believe either.
+        """
         if before.is_abort and decision.is_abort:
             self.world.happened("an abort came once more, after a purge")
             return
-        if not decision.is_abort or tid not in self.undisturbed().checkpoint.covered:
+        is_own = before.info.get("commit_id") == decision.info.get("commit_id")
+        if not (decision.is_abort or is_own) or tid not in self.undisturbed().checkpoint.covered:
             raise Violation(f"I3: {tid} was decided twice: {before} and {decision}")
         self._redecided.add(tid)
-        self.world.happened("an abort came after a commit was purged, and said nothing")
+        self._late |= decision.added
+        self.world.happened("a marker came after a commit was purged, and said nothing")
+
+    def _check_asked(self, tid: str, decision: Decision) -> None:
+        """I2, I9: it adds what its writer staged, and removes nothing that its writer did not ask for."""
+        if not decision.info:  # a stranger's
+            return
+        asked = self.asked[tid]
+        if decision.info["operation"] != asked.operation or decision.added not in (asked.added, *asked.copies):
+            raise Violation(f"I9: {tid} is {decision}, and its writer wanted {asked}")
+        match asked.operation:
+            case "overwrite":
+                may = decision.removed
+            case "replace_partitions":
+                parts = asked.replaced or _directories(decision.added)
+                may = frozenset(path for path in decision.removed if names.split(path)[0] in parts)
+            case _:
+                may = asked.removed
+        if decision.removed != may:
+            raise Violation(f"I9: {tid} removes {sorted(decision.removed)}, and its writer wanted {asked}")
 
     def _check_order(self, tid: str, decision: Decision, before: frozenset[str]) -> None:
         """I7: a commit that depends on the table's state has seen all that came before its turn."""
         operation = decision.info.get("operation")
-        if operation == "rewrite" and not decision.removed <= before:
-            raise Violation(f"I7: {tid} rewrites files that were not live: {sorted(decision.removed - before)}")
+        if not decision.removed <= before:
+            raise Violation(f"I7: {tid} removes files that were not live: {sorted(decision.removed - before)}")
         if operation not in ("overwrite", "replace_partitions"):
             return
         replaced: frozenset[str] | None = None
         if operation == "replace_partitions":
-            replaced = self.replaced.get(tid) or frozenset(names.split(path)[0] for path in decision.added)
+            replaced = self.asked[tid].replaced or _directories(decision.added)
         taken = self.turns.get(tid, self.started.get(tid, 0))
         for path in self.live - decision.added:
             if replaced is not None and names.split(path)[0] not in replaced:
@@ -211,19 +298,36 @@ class Model:
         """What a reader that nothing disturbs makes of it."""
         if names.DESCRIPTOR not in self.world.store.objects:
             return
-        snapshot = self.undisturbed()
-        found = {file.path for file in snapshot.files}
-        if found != self.live:
-            raise Violation(
-                f"I9: {change}, and the store shows {len(found)} files instead of {len(self.live)}; "
-                f"lost {sorted(self.live - found)}, too many {sorted(found - self.live)}"
-            )
-        if dict(snapshot.app_versions) != self.apps:
-            raise Violation(f"I8: {change}, and the store shows {dict(snapshot.app_versions)} instead of {self.apps}")
-        if _columns(snapshot.schema) != self.schemas[-1][1]:
-            raise Violation(f"I7: {change}, and the store shows the columns {_columns(snapshot.schema)}")
+        if difference := next(self._differences(self.undisturbed(), self.states[-1]), None):
+            raise Violation(f"{difference}: {change}")
         if self.is_dbio:
             self._check_dbio(change)
+
+    def _differences(self, snapshot: Snapshot, state: State) -> Iterator[str]:
+        """How the snapshot is not that state."""
+        if (found := {file.path for file in snapshot.files}) != state.live:
+            yield f"I9: lost {sorted(state.live - found)}, too many {sorted(found - state.live)}"
+        if dict(snapshot.app_versions) != state.apps:
+            yield f"I8: {dict(snapshot.app_versions)} instead of {state.apps}"
+        if (columns := _columns(snapshot.schema)) != state.columns:
+            yield f"I7: the columns {columns} instead of {state.columns}"
+        yield from self._wrong_history(snapshot, state)
+
+    def _wrong_history(self, snapshot: Snapshot, state: State) -> Iterator[str]:
+        """Each commit at its time, in the order of time, and of turns within it; long forgotten ones may be missing."""
+        told = [(it.modified, it.tid) for it in snapshot.commits if not it.marker.is_abort and it.tid in self.decided]
+        if {(self.decided[tid].modified, tid) for _, tid in told} != {*told}:
+            yield f"I6: a history with other times: {told}"
+        missing = state.tids - {tid for _, tid in told}
+        if len(told) + len(missing) != len(state.tids) or any(map(self._must_be_told, missing)):
+            yield f"I6: the history {told} instead of {sorted(state.tids)}"
+        turns = [turn for _, tid in told if (turn := self.decided[tid].info.get("turn"))]
+        if turns != sorted(turns) or [at for at, _ in told] != sorted(at for at, _ in told):
+            yield f"I6: the history is out of order: {told}"
+
+    def _must_be_told(self, tid: str) -> bool:
+        decision = self.decided[tid]
+        return self.world.now - decision.modified < FORGOTTEN_AFTER or bool(decision.added & self.live)
 
     def _check_dbio(self, change: str) -> None:
         """What DBIO's own reader makes of an unpartitioned table; late files are the known limit of its protocol."""
@@ -238,21 +342,26 @@ class Model:
             raise Violation(f"DBIO: {change}, and its readers lose {sorted(lost)}, and see {sorted(more)} too many")
 
     def undisturbed(self) -> Snapshot:
-        return read_snapshot(SerialStore(self.world.store.objects), Clock())
+        try:
+            return read_snapshot(SerialStore(self.world.store.objects), Clock())
+        except DbioError as error:
+            raise Violation(f"I9: nobody can read the table any more: {error!r}") from error
 
     # --- what actors see ------------------------------------------------------------------------------------------
 
     def check_read(self, snapshot: Snapshot, *, since: int) -> None:
         """I1, I6: what a reader got that began in step `since` is the state at one instant of its read."""
-        got = frozenset(file.path for file in snapshot.files)
-        began = max(i for i, (step, _) in enumerate(self.states) if step <= since)
-        if got not in (state for _, state in self.states[began:]):
-            last = self.states[-1][1]
-            raise Violation(
-                f"I6: a reader saw {sorted(got)}, which is no state since step {since}; the last is {sorted(last)}"
-            )
-        if len(self.states) - began > 1:
+        began = max(i for i, state in enumerate(self.states) if state.step <= since)
+        differences = [list(self._differences(snapshot, state)) for state in self.states[began:]]
+        if all(differences):
+            raise Violation(f"I6: a reader saw no state since step {since}; beside the last: {differences[-1]}")
+        if len(differences) > 1:
             self.world.happened("a commit came during a read")
+
+    def check_absent(self, *, since: int) -> None:
+        """A reader that began in step `since` was told that there is no table."""
+        if self.created is not None and self.created <= since:
+            raise Violation(f"I9: a reader that began in step {since} found no table")
 
     def check_past(self, snapshot: Snapshot, at: datetime) -> None:
         """What a reader got as of a time."""
@@ -260,7 +369,10 @@ class Model:
         added, removed = _union(d.added for d in then), _union(d.removed for d in then)
         got = {file.path for file in snapshot.files}
         if got != added - removed:
-            raise Violation(f"as of {at} a reader saw {sorted(got)} instead of {sorted(added - removed)}")
+            raise Violation(f"I6: as of {at} a reader saw {sorted(got)} instead of {sorted(added - removed)}")
+        tids = frozenset(tid for tid, decision in self.decided.items() if decision in then and not decision.is_abort)
+        if wrong := next(self._wrong_history(snapshot, State(0, frozenset(), tids - {ADOPTED})), None):
+            raise Violation(f"I6: as of {at} a reader saw {wrong}")
         self.world.happened("a state of the past was read")
 
     def check_pinned(self, snapshot: Snapshot, *, age: timedelta) -> None:
@@ -269,10 +381,27 @@ class Model:
         if gone and age < self.promised:
             raise Violation(f"I4: a reader's files were deleted {age} after its snapshot: {sorted(gone)}")
 
-    def check_committed(self, tid: str) -> None:
+    def check_committed(self, tid: str, commit: Commit | None = None) -> None:
+        """What a writer was told is so; leaving `with` tells nothing but that."""
         decision = self.decided.get(tid)
         if decision is None or decision.is_abort:
             raise Violation(f"I9: the commit of {tid} was reported, and is {decision}")
+        if commit:
+            told, there = (frozenset(commit.added), frozenset(commit.removed)), self.world.store.objects.keys()
+            left_out = (decision.added - told[0]) | (decision.removed - told[1])
+            if not (told[0] <= decision.added and told[1] <= decision.removed) or left_out & there:
+                raise Violation(f"I9: {tid} was reported as {commit.added}, {commit.removed}, and is {decision}")
+
+    def check_aborted(self, tid: str) -> None:
+        decision = self.decided.get(tid)
+        if decision is None or not decision.is_abort:
+            raise Violation(f"I3: {tid} was reported as aborted, and is {decision}")
+
+    def check_too_late(self, tid: str) -> None:
+        """Its writer was told that it cannot be aborted any more."""
+        decision = self.decided.get(tid)
+        if decision is None or decision.is_abort:
+            raise Violation(f"I3: {tid} was reported as committed, and is {decision}")
 
     def check_first(self, tid: str) -> None:
         """I7: it was to be the first commit of its table; those that depend on nothing may slip in."""
@@ -292,6 +421,10 @@ class Model:
             decision = self.decided.get(tid)
             if decision is not None and not decision.is_abort:
                 raise Violation(f"I3: {tid} was reported as not committed, and is")
+
+
+def _directories(paths: Iterable[str]) -> frozenset[str]:
+    return frozenset(names.split(path)[0] for path in paths)
 
 
 def _columns(schema: Mapping[str, Any] | None) -> frozenset[str] | None:

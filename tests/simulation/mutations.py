@@ -7,18 +7,28 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from dbio_commit import decision, maintenance, snapshot, transaction
-from dbio_commit.checkpoint import Checkpoint
+from dbio_commit.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.clock import Clock
-from dbio_commit.errors import CommitStateUnknownError, ObjectNotFoundError, TransactionAbortedError
-from dbio_commit.markers import CommitMarker
+from dbio_commit.errors import (
+    CommitStateUnknownError,
+    CorruptMarkerError,
+    DbioError,
+    ObjectNotFoundError,
+    StoreError,
+    TableNotFoundError,
+    TransactionAbortedError,
+)
+from dbio_commit.markers import CommitMarker, FileInfo
 from dbio_commit.snapshot import Scope, Snapshot
 from dbio_commit.state import Commit, Decided, Entry, Log, TableSchema, parse_log
 from dbio_commit.store import Store
+from dbio_commit.table import Table
 from dbio_commit.transaction import Transaction
 from vacuum import dbio, plan, run
 from vacuum.plan import Garbage, Horizons, Judge
@@ -162,6 +172,94 @@ def purge_abort_markers_early() -> Iterator[None]:
         yield
 
 
+# --- what is asked for, and what is told --------------------------------------------------------------------------
+
+
+@contextmanager
+def _marker(mutated: Callable[[Sequence[FileInfo]], Sequence[FileInfo]]) -> Iterator[None]:
+    marker = Transaction._marker
+
+    def replacement(self: Transaction, files: Sequence[FileInfo], *others: Any, **options: Any) -> CommitMarker:
+        return marker(self, mutated(files), *others, **options)
+
+    with patch.object(Transaction, "_marker", replacement):
+        yield
+
+
+@mutation("mixed", "I9")
+def lose_a_staged_file() -> Iterator[None]:
+    """The last of several staged files is not committed."""
+    with _marker(lambda files: files[:-1] or files):
+        yield
+
+
+@mutation("mixed", "I9")
+def lose_all_staged_files() -> Iterator[None]:
+    """A commit adds nothing."""
+    with _marker(lambda files: []):
+        yield
+
+
+@contextmanager
+def _removed(operation: str, mutated: Callable[[list[str], list[str]], list[str]]) -> Iterator[None]:
+    """Of an operation; from what it should remove, and all that is live."""
+    to_remove = Transaction._to_remove
+
+    def replacement(self: Transaction, found: Snapshot, files: Sequence[FileInfo]) -> list[str]:
+        removed = to_remove(self, found, files)
+        return mutated(removed, [it.path for it in found.files]) if self.terms.operation == operation else removed
+
+    with patch.object(Transaction, "_to_remove", replacement):
+        yield
+
+
+@mutation("mixed", "I9")
+def replace_the_whole_table() -> Iterator[None]:
+    """A partition replacement removes all that is live."""
+    with _removed("replace_partitions", lambda removed, live: live):
+        yield
+
+
+@mutation("mixed", "I7", "I9")
+def replace_nothing() -> Iterator[None]:
+    """A partition replacement removes nothing."""
+    with _removed("replace_partitions", lambda removed, live: []):
+        yield
+
+
+@mutation("mixed", "I9")
+def rewrite_one_file_more() -> Iterator[None]:
+    """A rewrite removes one file that its writer did not name."""
+    with _removed("rewrite", lambda removed, live: sorted({*removed, *live[:1]})):
+        yield
+
+
+@mutation("mixed", "I9")
+def rewrite_and_remove_nothing() -> Iterator[None]:
+    """A rewrite leaves what it rewrites."""
+    with _removed("rewrite", lambda removed, live: []):
+        yield
+
+
+@mutation("mixed", "I9")
+def remove_a_file_by_an_append() -> Iterator[None]:
+    """An append that takes a turn removes a live file."""
+    with _removed("append", lambda removed, live: live[:1]):
+        yield
+
+
+@mutation("mixed", "I9")
+def report_other_files() -> Iterator[None]:
+    """The result of a commit says that it removed nothing."""
+    commit = Transaction._commit
+
+    def mutated(self: Transaction, marker: CommitMarker, **options: Any) -> Commit:
+        return commit(self, marker.model_copy(update={"removed": []}), **options)
+
+    with patch.object(Transaction, "_commit", mutated):
+        yield
+
+
 # --- turns --------------------------------------------------------------------------------------------------------
 
 
@@ -240,7 +338,7 @@ def change_the_schema_unseen() -> Iterator[None]:
 @mutation("crowd", "I6", "I7")
 def read_the_log_once() -> Iterator[None]:
     """One listing of the log is believed."""
-    with patch.object(snapshot, "agreed_log", lambda store, log: (log, snapshot.read_checkpoint(store, log))):
+    with patch.object(snapshot, "agreed_log", lambda store, log, clock: (log, snapshot.read_checkpoint(store, log))):
         yield
 
 
@@ -284,6 +382,82 @@ class _WithoutLog:
         return getattr(self._store, name)
 
 
+@contextmanager
+def _seen(mutated: Callable[[Snapshot], Snapshot]) -> Iterator[None]:
+    read = Table.snapshot
+    with patch.object(Table, "snapshot", lambda self, *arguments: mutated(read(self, *arguments))):
+        yield
+
+
+@mutation("mixed", "I6")
+def show_the_history_in_the_wrong_order() -> Iterator[None]:
+    """Readers see the newest commit first."""
+    with _seen(lambda found: replace(found, commits=found.commits[::-1])):
+        yield
+
+
+@mutation("mixed", "I6")
+def show_no_history() -> Iterator[None]:
+    """Readers see the live files, and nothing else."""
+    with _seen(lambda found: replace(found, commits=(), checkpoint=NO_CHECKPOINT)):
+        yield
+
+
+@mutation("mixed", "I6", "I7")
+def show_no_schema() -> Iterator[None]:
+    """Readers see no columns."""
+    with patch.object(Snapshot, "schema", None):
+        yield
+
+
+@mutation("mixed", "I9")
+def find_every_third_snapshot_corrupt() -> Iterator[None]:
+    """Readers take valid markers for corrupt ones, now and then."""
+    reads = count(1)
+
+    def mutated(found: Snapshot) -> Snapshot:
+        if next(reads) % 3 == 0:
+            raise CorruptMarkerError("made up")
+        return found
+
+    with _seen(mutated):
+        yield
+
+
+@contextmanager
+def _fail_to_read(error: DbioError) -> Iterator[None]:
+    def mutated(found: Snapshot) -> Snapshot:
+        raise error
+
+    with _seen(mutated):
+        yield
+
+
+@mutation("mixed", "I9")
+def fail_each_read() -> Iterator[None]:
+    """No reader ever comes to its end."""
+    with _fail_to_read(StoreError("made up")):
+        yield
+
+
+@mutation("mixed", "I9")
+def find_no_table() -> Iterator[None]:
+    """Readers overlook the table."""
+    with _fail_to_read(TableNotFoundError("made up")):
+        yield
+
+
+@mutation("mixed", "I9")
+def never_begin() -> Iterator[None]:
+    """No writer claims a tid."""
+
+    def claim(store: Store, clock: Clock) -> str:
+        raise StoreError("made up")
+
+    with patch.object(transaction, "_claim_tid", claim):
+        yield
+
+
 # --- vacuum -------------------------------------------------------------------------------------------------------
 
 
@@ -316,7 +490,7 @@ def delete_before_the_abort() -> Iterator[None]:
         yield
 
 
-@mutation("late", "I5")
+@mutation("late", "I5", "vacuum left")
 def delete_without_an_abort() -> Iterator[None]:
     """Vacuum deletes the files of a pending transaction that is old enough, and decides nothing."""
     with _late_taken_for_aborted(), patch.object(run._Run, "_abort", lambda self, tids: None):
@@ -426,7 +600,7 @@ def purge_markers_before_data() -> Iterator[None]:
         yield
 
 
-@mutation("vacuums", "I8", "I9")
+@mutation("vacuums", "I6", "I8", "I9")
 def purge_what_no_checkpoint_covers() -> Iterator[None]:
     """Every commit marker is purged once there is a checkpoint."""
 
@@ -463,7 +637,7 @@ def cover_what_was_not_read() -> Iterator[None]:
         yield
 
 
-@mutation("vacuums", "I8", "I9")
+@mutation("vacuums", "I6", "I8", "I9")
 def number_checkpoints_by_time() -> Iterator[None]:
     """A checkpoint takes the next number that is free, however old what it says is."""
 

@@ -79,11 +79,11 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
     _PROBED.add(world.store.identity)
     retention_hours = chance.choice(cast.retentions_hours)
     promised = timedelta(hours=retention_hours) - risks.skew - timedelta(seconds=2)
-    partitioned = chance.random() < 0.5
-    table_model = Model(world, promised, is_dbio=not partitioned)
+    partitioned, untracked = chance.random() < 0.5, chance.random() < 0.5
+    table_model = Model(world, promised, is_dbio=not partitioned, untracked=untracked)
     model = DirectoryModel(world, promised) if cast.in_directories else table_model
-    stage = Stage(model=model, partitioned=partitioned, retention_hours=retention_hours)
-    world.watcher = model
+    stage = Stage(model=model, partitioned=partitioned, retention_hours=retention_hours, untracked=untracked)
+    world.watcher = stage
     try:
         cast.cast(world, stage, chance)
         world.run()
@@ -107,8 +107,7 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
 def _adopt(world: World, stage: Stage, chance: random.Random) -> None:
     """The directory is made a table while some read it and nobody writes; then writers of tables come."""
     table = Table.over(world.store, SimClock(world))
-    live = stage.model.live
-    if not live:
+    if not stage.model.live:
         return
     for tid in {it.tid for it in table.check().pending}:
         table.abort(tid)
@@ -121,8 +120,6 @@ def _adopt(world: World, stage: Stage, chance: random.Random) -> None:
             table.adopt()
         except DbioError as error:
             raise Violation(f"nobody writes, and the directory cannot be adopted: {error!r}") from error
-    world.happened("a directory was adopted")
-    stage.model = world.watcher = Model(world, stage.model.promised, is_dbio=not stage.partitioned, adopted=live)
     SCENARIOS["mixed"].cast(world, stage, chance)
     world.run()
 
@@ -134,24 +131,28 @@ def settle(world: World, stage: Stage) -> None:
         return
     for _ in range(4):
         world.time_s += 40 * DAY_S
-        report = vacuum_table(table, VacuumOptions(checkpoint_after=0))
+        report = vacuum_table(table, VacuumOptions(checkpoint_after=0, untracked=stage.untracked))
         if report.failed:
             raise Violation(f"an undisturbed vacuum failed: {report.failed}")
         if not world.store.objects:
             break
     else:
         world.time_s += DAY_S
-        if again := vacuum_table(table, VacuumOptions()).deleted:
+        if again := vacuum_table(table, VacuumOptions(untracked=stage.untracked)).deleted:
             raise Violation(f"vacuum did not finish at once: {again}")
     data = {path for path in world.store.objects if names.is_data_file(path)}
-    if data != stage.model.live:
-        raise Violation(f"vacuum left {sorted(data - stage.model.live)}, and lost {sorted(stage.model.live - data)}")
+    left, lost = data - stage.model.live, stage.model.live - data
+    if isinstance(stage.model, Model):
+        left = {path for path in left if not stage.model.is_kept(path)}
+    if left or lost:
+        raise Violation(f"vacuum left {sorted(left)}, and lost {sorted(lost)}")
     log = world.store.objects.keys() - data - {names.DESCRIPTOR}
     if isinstance(stage.model, Model):  # of a directory that was adopted, those below stay, and mean nothing
         log = {path for path in log if "/" not in path}
-    allowed = (Kind.CHECKPOINT, Kind.TURN) if isinstance(stage.model, Model) else ()
-    left = {path for path in log if (it := names.parse_log_name(path)) is None or it.kind not in allowed}
-    if left or len(log) > 3:
+    allowed = [Kind.CHECKPOINT]  # in the directory scope, of an adopter that died
+    allowed += [Kind.TURN] if isinstance(stage.model, Model) else []
+    markers = {path for path in log if (it := names.parse_log_name(path)) is None or it.kind not in allowed}
+    if markers or (isinstance(stage.model, Model) and len(log) > 3):
         raise Violation(f"vacuum left the markers {sorted(log)}")
     if (isinstance(stage.model, Model) or data) and not table.check().ok:
         raise Violation("check finds something wrong")

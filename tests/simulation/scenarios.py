@@ -1,9 +1,11 @@
 """Who meets whom, and at which risks. Each is drawn from a seed; some are there to make rare things happen often."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+
+from dbio_commit.markers import Operation
 
 from . import actors
 from .actors import Stage
@@ -45,12 +47,31 @@ def any_risks(chance: random.Random) -> Risks:
 
 def directory_risks(chance: random.Random) -> Risks:
     """Within the limits of DBIO's protocol; but vacuum may stall for as long as it likes."""
-    return replace(any_risks(chance), stalls_s=(1, 20, 60), skew=timedelta())
+    return replace(any_risks(chance), stalls_s=(1, 20, 60), late_s=(0.5, 30.0, 600.0), skew=timedelta())
 
 
 def rough_risks(chance: random.Random) -> Risks:
     """Of the store's answers, many are lost."""
     return Risks(stall=0.01, kill=0.001, lost_answer=0.08, not_applied=0.05, late=0.08, own_conflict=0.2)
+
+
+def copied_risks(chance: random.Random) -> Risks:
+    """Of commits, many have an outcome that is not known."""
+    return replace(any_risks(chance), lost_answer=chance.choice((0.02, 0.1)), late=chance.choice((0.02, 0.1)))
+
+
+def adoption_risks(chance: random.Random) -> Risks:
+    """In the moment of an adoption anybody may be late, or die."""
+    return Risks(
+        stall=chance.choice((0.05, 0.15)),
+        stalls_s=(20, 60, 200),
+        kill=chance.choice((0, 0.003, 0.01)),
+        lost_answer=chance.choice((0, 0.03)),
+        not_applied=chance.choice((0, 0.03)),
+        late=chance.choice((0.02, 0.1)),
+        late_s=(0.5, 30.0, 600.0),
+        own_conflict=chance.choice((0, 0.1)),
+    )
 
 
 def stalls(
@@ -96,8 +117,10 @@ def _mixed(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
         cast += [world.spawn(f"job{i}", actors.scheduled_job(stage, versions=2)) for i in range(2)]
     if chance.random() < 0.3:
         cast.append(world.spawn("operator", actors.operator(stage)))
-    if not stage.partitioned and chance.random() < 0.3:
+    if chance.random() < 0.3:
         cast.append(world.spawn("stranger", actors.stranger(stage), after_s=1.0, immortal=True))
+    if chance.random() < 0.2:
+        cast.append(world.spawn("untidy", actors.untidy(stage)))
     if world.risks.skew:
         world.spawn("clocks", actors.clock_setter(stage, cast), immortal=True)
     return cast
@@ -180,6 +203,29 @@ def _young(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     return cast
 
 
+def _copies(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Writers that are resumed in other processes, commit again and abort, beside vacuums that purge their markers."""
+    writer = actors.writer(stage, transactions=3, apps=0.3, naps_s=(0, 0.1, 60.0, 2 * HOUR_S), copies=0.8)
+    cast = [world.spawn(f"writer{i}", writer) for i in range(chance.randint(1, 3))]
+    vacuum = actors.vacuumer(stage, runs=8, naps_s=(0.5, 60.0, 1900.0), checkpoint_after=(0,))
+    cast += [world.spawn(f"vacuum{i}", vacuum, stalls_s=(1.0,)) for i in range(chance.randint(1, 2))]
+    return [*cast, world.spawn("reader", actors.reader(stage, reads=4))]
+
+
+def _adoptions(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """A directory is made a table while our own writers are at work: they commit before it, or not at all."""
+    for number in range(2):
+        directory = f"{actors.COLUMN}={number}" if stage.partitioned else ""
+        actors.write_by_hand(world, directory, f"old-{number}.parquet")
+    operations: Sequence[Operation] = ("append", "append", "overwrite")
+    writer = actors.writer(stage, transactions=5, operations=operations, apps=0, naps_s=(1.0, 20.0, 60.0))
+    cast = [world.spawn(f"writer{i}", writer, stalls_s=(0.1,)) for i in range(2)]
+    for i in range(chance.randint(1, 2)):
+        adopter = actors.adopter(stage, attempts=chance.choice((1, 2, 8)))
+        cast.append(world.spawn(f"adopter{i}", adopter, after_s=chance.choice((0.5, 10.0, 60.0))))
+    return [*cast, world.spawn("reader", actors.reader(stage, reads=4, naps_s=(0.05, 1.0)))]
+
+
 def _directories(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Databricks' writers and ours, in one directory."""
     world.spawn("plain", actors.plain_writer(stage), immortal=True)
@@ -191,7 +237,8 @@ def _directories(world: World, stage: Stage, chance: random.Random) -> list[Acto
         world.spawn(f"writer{i}", actors.writer(stage, transactions=chance.randint(1, 3), apps=0), after_s=5.0)
         for i in range(chance.randint(0, 2))
     ]
-    cast += [world.spawn(f"reader{i}", actors.reader(stage, reads=6, naps_s=(0.05, 30.0, 1900.0))) for i in range(2)]
+    reader = actors.reader(stage, reads=6, naps_s=(0.05, 30.0, 1900.0))
+    cast += [world.spawn(f"reader{i}", reader, clock=_any_clock(world, chance)) for i in range(2)]
     cast += [
         world.spawn(
             f"vacuum{i}",
@@ -211,7 +258,13 @@ def _torn(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     cast = [world.spawn(f"dbio{i}", dbio, after_s=1.0) for i in range(2)]
     cast.append(world.spawn("writer", actors.writer(stage, transactions=3, apps=0), after_s=2.0))
     reader = actors.reader(stage, reads=10, naps_s=(0.01, 0.1))
-    return [*cast, *(world.spawn(f"reader{i}", reader, after_s=1.0) for i in range(2))]
+    cast += [world.spawn(f"reader{i}", reader, after_s=1.0, clock=_any_clock(world, chance)) for i in range(2)]
+    return cast
+
+
+def _any_clock(world: World, chance: random.Random) -> SimClock:
+    """Of a reader: those of writers and vacuums in the directory scope are right."""
+    return SimClock(world, chance.choice((-SKEW, timedelta(), SKEW)))
 
 
 SCENARIOS = {
@@ -231,6 +284,8 @@ SCENARIOS = {
     "late": Scenario(risks=stalls(60, 50 * HOUR_S, 5 * DAY_S, likely=0.03), cast=_late, share=2),
     "young": Scenario(risks=stalls(1, likely=0.1, skew=SKEW), cast=_young, share=1, retentions_hours=(1,)),
     "history": Scenario(risks=stalls(60, likely=0.01), cast=_history, share=1),
+    "copies": Scenario(risks=copied_risks, cast=_copies, share=4, retentions_hours=(1, 48)),
+    "adoptions": Scenario(risks=adoption_risks, cast=_adoptions, share=2, in_directories=True),
     "directories": Scenario(risks=directory_risks, cast=_directories, share=4, in_directories=True),
     "torn": Scenario(risks=stalls(1, likely=0.02), cast=_torn, share=1, in_directories=True),
 }

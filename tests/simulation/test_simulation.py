@@ -10,22 +10,31 @@ from .world import Violation
 
 SEEDS = range(2000)
 
-FAULTS = ("stall", "kill", "503", "409", "time-out, applied", "time-out, not applied", "time-out, applied later",
-          "own conflict", "listing overtaken", "clock set")  # fmt: skip
+FAULTS = ("stall", "kill", "503", "403", "409", "time-out, applied", "time-out, not applied", "time-out, applied later",
+          "applied, then 403", "own conflict", "listing overtaken", "clock set")  # fmt: skip
 
 EVENTS = (
     "a commit came during a read",
     "a commit came during a read of its directory",
     "a commit was to be the first, and was",
+    "a copy of a transaction had committed other files",
+    "a copy of a transaction was told of its commit",
     "a directory was adopted",
+    "a directory was adopted during a read",
     "a file came after its transaction was decided",
     "a file of a pending transaction was deleted past its horizon",
+    "a file that no transaction wrote was deleted",
+    "a marker was left empty",
     "a state of the past was read",
     "a state was past telling",
+    "a transaction was committed by leaving its block",
+    "a transaction was resumed",
     "a transaction was too old to commit",
     "a turn was taken again",
+    "a vacuum was stopped",
     "a version that was committed already was skipped",
     "a writer gave up its turn",
+    "a writer got AccessDeniedError",
     "a writer got CommitConflictError",
     "a writer got CommitStateUnknownError",
     "a writer got StoreError",
@@ -33,6 +42,7 @@ EVENTS = (
     "a writer got TransactionAbortedError",
     "a writer that waited aborted the holder of the turn",
     "an abort came once more, after a purge",
+    "an abort came too late",
     "an operator aborted a transaction",
     "checkpoint",
     "_checkpoint_ was gone when it was read",

@@ -16,7 +16,7 @@ from greenlet import getcurrent, greenlet
 
 from dbio_commit import names
 from dbio_commit.clock import Clock
-from dbio_commit.errors import DbioError, ObjectNotFoundError, StoreError
+from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.state import Entry
 from dbio_commit.store.base import Listing
 from dbio_commit.testing import MemoryStore
@@ -60,6 +60,7 @@ class Risks:
     not_applied: float = 0.0
     late: float = 0.0
     """Of a change: reported as timed out, and applied some time later, while the client goes on."""
+    late_s: tuple[float, ...] = (0.5, 30.0, 600.0, 4000.0)
     own_conflict: float = 0.0
     """Of a put_if_absent that succeeded: the client's own retry reports a conflict with it."""
     torn_listings: bool = True
@@ -82,6 +83,8 @@ class Actor:
     """Neither stalls, nor dies, nor do its calls fail."""
     wake_s: float = 0.0
     doomed: bool = False
+    suffered: bool = False
+    """A call of its failed on purpose, since it last gave something up."""
     body: greenlet = field(init=False)
     error: BaseException | None = None
     at: str = ""
@@ -104,6 +107,8 @@ class World:
         self.trace: list[str] | None = [] if trace else None
         self.store = SimStore(self)
         self.watcher: Watcher | None = None
+        self.violation: Violation | None = None
+        """What it found first: the actor may be handling it as it does any error."""
         self._actors: dict[greenlet, Actor] = {}
         self._hub = getcurrent()
 
@@ -171,8 +176,8 @@ class World:
     def resume(self, actor: Actor) -> None:
         """Lets the actor make the call that it is at, and go on to its next one."""
         actor.body.switch()
-        if actor.error is not None:
-            raise actor.error
+        if (error := self.violation or actor.error) is not None:
+            raise error
 
     def _step(self, actor: Actor) -> None:
         self.steps += 1
@@ -205,10 +210,10 @@ class World:
         if actor.immortal:
             return None
         if self._happens(self.risks.not_applied):
-            kinds = ["503", "time-out, not applied", *(["409"] if operation == "put_if_absent" else [])]
+            kinds = ["503", "403", "time-out, not applied", *(["409"] if operation == "put_if_absent" else [])]
             return self.random.choice(kinds)
         if self._happens(self.risks.lost_answer):
-            return "time-out, applied"
+            return self.random.choice(["time-out, applied", "applied, then 403"])
         if operation in MUTATIONS and self._happens(self.risks.late):
             return "time-out, applied later"
         if operation == "put_if_absent" and self._happens(self.risks.own_conflict):
@@ -279,6 +284,7 @@ class SimStore(SerialStore):
         world.pause(actor)
         actor.at = ""
         fault = world.fault(actor, operation)
+        actor.suffered |= fault is not None
         try:
             result = self._with_fault(actor, fault, operation, path, function)
         except DbioError as error:
@@ -291,13 +297,13 @@ class SimStore(SerialStore):
 
     def _with_fault(self, actor: Actor, fault: str | None, operation: str, path: str, function: Callable[[], _T]) -> _T:
         world = self._world
-        if fault in ("503", "409", "time-out, not applied"):
+        if fault in ("503", "403", "409", "time-out, not applied"):
             world.faults[fault] += 1
             world.note(actor.name, f"{operation} {path}: {fault}" + ("" if "applied" in fault else ", not applied"))
-            raise StoreError(f"cannot {operation} {path}: {fault}")
+            raise (AccessDeniedError if fault == "403" else StoreError)(f"cannot {operation} {path}: {fault}")
         if fault == "time-out, applied later":
             world.faults[fault] += 1
-            delay_s = world.random.choice((0.5, 30.0, 600.0))
+            delay_s = world.random.choice(world.risks.late_s)
             world.note(actor.name, f"{operation} {path}: time-out; the request arrives {delay_s} s later")
             sender = f"of {actor.name}"
 
@@ -311,6 +317,10 @@ class SimStore(SerialStore):
             world.faults[fault] += 1
             world.note(actor.name, "  and the answer is lost")
             raise StoreError(f"cannot {operation} {path}: timed out")
+        if fault == "applied, then 403":
+            world.faults[fault] += 1
+            world.note(actor.name, "  and its own retry is refused")
+            raise AccessDeniedError(f"cannot {operation} {path}: 403")
         if fault == "own conflict" and result is True:
             world.faults[fault] += 1
             world.note(actor.name, "  and its own retry reports a conflict")
@@ -335,14 +345,18 @@ class SimStore(SerialStore):
 
     def _changed(self, path: str) -> None:
         self.changes += 1
+        body: bytes | None = None
         if path in self.objects:
             body = self.objects[path][0]
             now = self._world.now
             self.objects[path] = (body, now.replace(microsecond=0) if self._world.risks.whole_seconds else now)
-            if self._world.watcher:
-                self._world.watcher.on_put(path, body)
-        elif self._world.watcher:
-            self._world.watcher.on_delete(path)
+        if (watcher := self._world.watcher) is None:
+            return
+        try:
+            watcher.on_delete(path) if body is None else watcher.on_put(path, body)
+        except Violation as violation:
+            self._world.violation = violation
+            raise
 
     # --- listings -------------------------------------------------------------------------------------------------
 
