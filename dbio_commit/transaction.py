@@ -187,9 +187,8 @@ class Transaction:
         began_s = self._clock.monotonic()
         try:
             files = self._complete_files()
-            self._check_life()
             write = self._commit_table if self.terms.scope is Scope.TABLE else self._commit_directories
-            commit = write(files, schema, began_s)
+            commit = self._committed_in_time(files) or write(files, schema, began_s)
         except StoreError:
             raise  # nothing is decided
         except CommitStateUnknownError:
@@ -356,9 +355,23 @@ class Transaction:
         self._check_life()
         before = decide(self._store, names.committed(self.tid), body, commit_id=terms.commit_id)
         self._check_late()
-        if before is None and self._clock.monotonic() - terms.began_s > _YOUNG_S:
-            before = find_purged(self._store, self.tid)
+        if self._clock.monotonic() - terms.began_s > _YOUNG_S:
+            before = find_purged(self._store, self.tid) or before
         return self._commit(marker) if before is None else self._committed_before(before, files)
+
+    def _committed_in_time(self, files: Sequence[FileInfo]) -> Commit | None:
+        """What another copy of it has committed, where this one comes too late; None while it may commit."""
+        try:
+            self._check_life()
+        except TransactionAbortedError as late:
+            if self.terms.scope is Scope.DIRECTORY:
+                raise
+            try:
+                found = read_decided(self._store, self.tid, commit_id=self.terms.commit_id)
+            except TransactionAbortedError:
+                raise late from None
+            return self._committed_before(found, files)
+        return None
 
     def _committed_before(self, found: CommitMarker, files: Sequence[FileInfo]) -> Commit:
         """By an earlier call of commit, or by another copy of this transaction that staged the same files.

@@ -237,6 +237,12 @@ def test_a_copy_that_staged_other_files_is_told_so_also_after_the_purge(
     resumed(table, transaction, [first]).commit()
     again, other = resumed(table, transaction, [first]), resumed(table, transaction, [second])
     purge(table, store, clock)
+    late = resumed(table, transaction, [second])
+    store.after = fail_with(StoreError("timed out"), "put_if_absent", names.committed(transaction.tid), times=5)
+    store.before = fail_with(StoreError("timed out"), "get", names.committed(transaction.tid))
+    with pytest.raises(CommitStateUnknownError):
+        late.commit()  # which put its marker all the same
+    heal(store)
     with pytest.raises(CommitConflictError, match="another copy"):
         other.commit()
     assert live(table) == {paths[0]} == seen_by_dbio(store, clock)
@@ -278,6 +284,20 @@ def test_a_copy_whose_abort_is_purged_as_it_looks_is_told_that_nothing_was_commi
     store.before = once("get", names.committed(transaction.tid), lambda: store.objects.pop(names.committed(copy.tid)))
     with pytest.raises(TransactionAbortedError, match="long ago"):
         copy.commit()
+
+
+@pytest.mark.parametrize("is_purged", [True, False])
+def test_a_copy_that_is_resumed_after_a_week_is_told_that_it_had_committed(
+    table: Table, store: MemoryStore, clock: ManualClock, is_purged: bool
+) -> None:
+    transaction = table.begin()
+    path = stage(table, transaction)
+    copy = resumed(table, transaction)
+    transaction.commit()
+    if is_purged:
+        purge(table, store, clock)
+    clock.advance(timedelta(days=8))
+    assert copy.commit().added == [path]
 
 
 def test_a_transaction_that_is_resumed_after_a_restart_of_the_machine_is_refused(
