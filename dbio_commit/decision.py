@@ -81,10 +81,11 @@ def read_decided(store: Store, tid: str, *, commit_id: str) -> CommitMarker:
         ) from None
 
 
-def find_purged(store: Store, tid: str) -> CommitMarker | None:
+def find_purged(store: Store, tid: str, found: CommitMarker | None) -> CommitMarker | None:
     """What the transaction had committed already, where vacuum has purged its markers, the start marker first.
 
-    Then the commit marker that was put just now decides nothing, and goes again. Raises CommitStateUnknownError.
+    Then the commit marker that was put just now decides nothing, and goes again; one that was `found` only if it says
+    something else, since vacuum may have kept it. Raises CommitStateUnknownError.
     """
     path = names.committed(tid)
     try:
@@ -92,7 +93,7 @@ def find_purged(store: Store, tid: str) -> CommitMarker | None:
         covered = None if is_there else _covered_commit(store, tid)
     except StoreError as error:
         raise _unknown(store, path, error) from error
-    if covered is not None:
+    if covered is not None and (found is None or not covered.is_of(found.added)):
         store.delete_many([path])
     return covered
 

@@ -5,7 +5,7 @@ up to is in `state`. Formats: PROTOCOL.md sections 2 and 3.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar
@@ -172,6 +172,11 @@ class CommitMarker(Body):
     @property
     def is_abort(self) -> bool:
         return self.dbio_commit is not None and self.dbio_commit.operation == "abort"
+
+    def is_of(self, files: Collection[str]) -> bool:
+        """Whether it adds these files. A checkpoint forgets some, and knows how many there were."""
+        count = self.dbio_commit.metrics.get("numFiles") if self.dbio_commit else None
+        return count == len(files) and set(self.added) <= set(files)
 
 
 class Descriptor(Body):

@@ -356,7 +356,7 @@ class Transaction:
         before = decide(self._store, names.committed(self.tid), body, commit_id=terms.commit_id)
         self._check_late()
         if self._clock.monotonic() - terms.began_s > _YOUNG_S:
-            before = find_purged(self._store, self.tid) or before
+            before = find_purged(self._store, self.tid, before) or before
         return self._commit(marker) if before is None else self._committed_before(before, files)
 
     def _committed_in_time(self, files: Sequence[FileInfo]) -> Commit | None:
@@ -376,15 +376,14 @@ class Transaction:
     def _committed_before(self, found: CommitMarker, files: Sequence[FileInfo]) -> Commit:
         """By an earlier call of commit, or by another copy of this transaction that staged the same files.
 
-        Raises CommitConflictError where it staged others. A checkpoint may have forgotten some, and knows how many.
+        Raises CommitConflictError where it staged others.
         """
-        count = found.dbio_commit.metrics.get("numFiles") if found.dbio_commit else None
-        if count == len(files) and set(found.added) <= {file.path for file in files}:
+        if found.is_of([file.path for file in files]):
             return self._commit(found)
         self._state = _State.COMMITTED
         raise CommitConflictError(
             f"transaction {self.tid} of {self._store.url} is committed already, by another copy of it, "
-            f"with other files ({count}, not the {len(files)} that were staged here); see `dbio show {self.tid}`"
+            f"with other files than those that were staged here; see `dbio show {self.tid}`"
         )
 
     def _take_turn(self) -> tuple[int, Snapshot | None]:

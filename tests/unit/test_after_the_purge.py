@@ -249,6 +249,21 @@ def test_a_copy_that_staged_other_files_is_told_so_also_after_the_purge(
     assert again.commit().added == [first.path]
 
 
+def test_a_copy_that_comes_late_leaves_the_marker_that_vacuum_has_kept_for_dbios_readers(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    write(table)
+    transaction = table.begin("overwrite")
+    stage(table, transaction)
+    copy = resumed(table, transaction)
+    transaction.commit()
+    purge(table, store, clock)  # but for what hides the file that was removed, and is still there
+    assert names.started(transaction.tid) not in store.objects
+    assert names.committed(transaction.tid) in store.objects
+    assert copy.commit().tid == transaction.tid
+    assert seen_by_dbio(store, clock) == live(table)
+
+
 def test_a_commit_that_has_landed_is_never_called_failed_because_of_the_look_after_it(
     table: Table, store: MemoryStore, clock: ManualClock
 ) -> None:
