@@ -89,12 +89,11 @@ def find_purged(store: Store, tid: str, found: CommitMarker | None) -> CommitMar
     """
     path = names.committed(tid)
     try:
-        is_there = store.stat_many([names.started(tid)]) != [None]
-        covered = None if is_there else _covered_commit(store, tid)
+        covered = None if _has_start(store, tid) else _covered_commit(store, tid)
     except StoreError as error:
         raise _unknown(store, path, error) from error
     if covered is not None and (found is None or not covered.is_of(found.added)):
-        store.delete_many([path])
+        _withdraw(store, path)
     return covered
 
 
@@ -127,20 +126,24 @@ def abort_transaction(store: Store, clock: Clock, tid: str, *, directory: str | 
     path = names.join(directory or "", names.committed(tid))
     body = encode(abort_marker(commit_id=str(UUID(int=clock.random_bits(128), version=4)), timestamp=clock.now()))
     for _ in range(_PUT_ATTEMPTS):
-        if directory is not None:
-            _refuse_without_start(store, tid, directory)
-        if store.put_if_absent(path, body):
-            if directory is not None:
-                _refuse_without_start(store, tid, directory, path)
-        else:
+        # In the directory scope no checkpoint tells, but vacuum purges the start marker before the commit marker.
+        if directory is not None and not _has_start(store, tid, directory):
+            raise _decided_long_ago(store, tid)
+        is_new = store.put_if_absent(path, body)
+        if not is_new:
             try:
                 found = decode_commit(store.get(path), where=store.url_of(path))
             except ObjectNotFoundError:
                 continue
             if not found.is_abort:
                 raise TransactionStateError(f"transaction {tid} of {store.url} is committed; it cannot be aborted")
-        if directory is None and _covered_commit(store, tid, clock):
-            raise _decided_long_ago(store, tid, path)
+        if directory is None:
+            decides_nothing = _covered_commit(store, tid, clock) is not None
+        else:
+            decides_nothing = is_new and not _has_start(store, tid, directory)
+        if decides_nothing:
+            _withdraw(store, path)
+            raise _decided_long_ago(store, tid)
         return
     raise StoreError(f"{store.url_of(path)} comes and goes; try again")
 
@@ -159,16 +162,17 @@ def _covered_commit(store: Store, tid: str, clock: Clock = SYSTEM_CLOCK) -> Comm
     return until_quiet(store, read)
 
 
-def _refuse_without_start(store: Store, tid: str, directory: str, *created: str) -> None:
-    """In the directory scope no checkpoint tells, but vacuum purges the start marker before the commit marker."""
-    if store.stat_many([names.join(directory, names.started(tid))]) == [None]:
-        raise _decided_long_ago(store, tid, *created)
+def _has_start(store: Store, tid: str, directory: str = "") -> bool:
+    return store.stat_many([names.join(directory, names.started(tid))]) != [None]
 
 
-def _decided_long_ago(store: Store, tid: str, *abort: str) -> TransactionStateError:
-    """Removes the abort marker that was put all the same: it would hide live rows from DBIO's readers."""
-    for path, failure in store.delete_many(abort).items():
-        _log.warning("%s: remove it, it hides what %s committed: %s", store.url_of(path), tid, failure)
+def _withdraw(store: Store, path: str) -> None:
+    """Removes a commit marker that decides nothing: DBIO's readers would believe it."""
+    for failure in store.delete_many([path]).values():
+        _log.warning("%s decides nothing, but DBIO's readers believe it; remove it: %s", store.url_of(path), failure)
+
+
+def _decided_long_ago(store: Store, tid: str) -> TransactionStateError:
     return TransactionStateError(f"transaction {tid} of {store.url} was decided long ago; it cannot be aborted")
 
 
@@ -259,7 +263,7 @@ def _is_undecided(store: Store, log: Log, tid: str) -> bool:
     """A listing that was overtaken may show a turn, and not the start marker that came before it."""
     if tid in log.committed:
         return False
-    return tid in log.started or store.stat_many([names.started(tid)]) != [None]
+    return tid in log.started or _has_start(store, tid)
 
 
 def _end_lease(store: Store, clock: Clock, holder: str) -> None:
