@@ -85,6 +85,13 @@ def resumed(table: Table, transaction: Transaction, files: list[FileInfo] | None
     return copy
 
 
+def begin_overwrite_with_a_copy(table: Table) -> tuple[Transaction, Transaction]:
+    """Of one file; the copy is in another process."""
+    transaction = table.begin("overwrite")
+    stage(table, transaction)
+    return transaction, resumed(table, transaction)
+
+
 def seen_by_dbio(store: MemoryStore, clock: ManualClock) -> set[str]:
     plain = MemoryStore(clock)
     plain.objects = {path: found for path, found in store.objects.items() if path != names.DESCRIPTOR}
@@ -253,9 +260,7 @@ def test_a_copy_that_comes_late_leaves_the_marker_that_vacuum_has_kept_for_dbios
     table: Table, store: MemoryStore, clock: ManualClock
 ) -> None:
     write(table)
-    transaction = table.begin("overwrite")
-    stage(table, transaction)
-    copy = resumed(table, transaction)
+    transaction, copy = begin_overwrite_with_a_copy(table)
     transaction.commit()
     purge(table, store, clock)  # but for what hides the file that was removed, and is still there
     assert names.started(transaction.tid) not in store.objects
@@ -279,9 +284,7 @@ def test_a_commit_that_has_landed_is_never_called_failed_because_of_the_look_aft
 def test_a_copy_whose_own_marker_is_purged_as_it_looks_is_told_that_it_had_committed(
     table: Table, store: MemoryStore, clock: ManualClock
 ) -> None:
-    transaction = table.begin("overwrite")
-    stage(table, transaction)
-    copy = resumed(table, transaction)
+    transaction, copy = begin_overwrite_with_a_copy(table)
     transaction.commit()
     store.before = once("get", names.committed(transaction.tid), lambda: purge(table, store, clock))
     assert copy.commit().tid == transaction.tid
@@ -292,9 +295,7 @@ def test_a_copy_whose_abort_is_purged_as_it_looks_is_told_that_nothing_was_commi
     table: Table, store: MemoryStore, clock: ManualClock
 ) -> None:
     write(table)
-    transaction = table.begin("overwrite")
-    stage(table, transaction)
-    copy = resumed(table, transaction)
+    transaction, copy = begin_overwrite_with_a_copy(table)
     transaction.abort()
     store.before = once("get", names.committed(transaction.tid), lambda: store.objects.pop(names.committed(copy.tid)))
     with pytest.raises(TransactionAbortedError, match="long ago"):
