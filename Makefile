@@ -29,7 +29,7 @@ help:
 	@echo "make test              lint, then all tests"
 	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 15 minutes, 1 GB)"
 	@echo "make simulate          the protocol's simulation: RUNS=... of it, or SEED=... [SCENARIO=...] step by step"
-	@echo "make exhaustive        small cases of the protocol in all interleavings (CASE=... for one), about 40 minutes"
+	@echo "make exhaustive        small cases of the protocol in all interleavings (CASE=... for one), hours"
 	@echo "make fuzz              the coverage-guided fuzzer: SECONDS=... for each parser, or for HARNESS=... alone"
 	@echo "make lint              ruff and mypy"
 	@echo "make bench             measure against Spark's own writer and reader; writes bench/RESULTS.md"

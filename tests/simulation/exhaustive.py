@@ -7,12 +7,10 @@ actor has seen of it, and the order of decisions are the same, the future is the
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from multiprocessing import get_context
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import typer
@@ -24,7 +22,7 @@ from dbio_commit.transaction import _PROBED
 from . import actors
 from .actors import Act, Job, Stage
 from .model import Model
-from .run import be_quiet, settle
+from .run import settle, workers
 from .world import DAY_S, HOUR_S, MUTATIONS, Actor, Risks, SimClock, Violation, World
 
 RETENTION_HOURS = 12.0
@@ -426,10 +424,6 @@ def retrace(past: Past, way: Sequence[Choice]) -> list[str]:
     return world.trace or []
 
 
-def pool(processes: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=be_quiet)
-
-
 def explore_case(name: str, faults: Sequence[str] = FAULTS) -> Explored:
     """The case, with those of its faults."""
     case = CASES[name]
@@ -441,11 +435,13 @@ def main(
     processes: Annotated[int, typer.Option(help="On how many cores.")] = 1,
 ) -> None:
     """Explores small cases of the protocol exhaustively."""
-    typer.echo(f"{'states':>9} {'ends':>7} {'deepest':>7} {'calls':>9}  case")
     names = case or list(CASES)
+    if unknown := sorted(set(names) - CASES.keys()):
+        raise typer.BadParameter(f"there is no case {unknown[0]!r}; the cases are: {'; '.join(CASES)}")
+    typer.echo(f"{'states':>9} {'ends':>7} {'deepest':>7} {'calls':>9}  case")
     try:
-        with pool(processes) as workers:
-            for name, found in zip(names, workers.map(explore_case, names), strict=True):
+        with workers(processes) as pool:
+            for name, found in zip(names, pool.map(explore_case, names), strict=True):
                 typer.echo(f"{found.states:9} {found.ends:7} {found.deepest:7} {found.calls:9}  {name}")
     except Violation as violation:
         typer.echo("\n".join([*violation.__notes__, "", f"VIOLATION: {violation}"]))

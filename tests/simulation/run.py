@@ -169,13 +169,17 @@ def simulate_all(seeds: Iterable[int], scenario: str | None = None) -> Outcome:
 
 def in_processes(seeds: range, scenario: str | None = None, *, processes: int) -> Outcome:
     """The same, on several cores. Raises the first Violation, with its seed."""
-    logging.disable(logging.WARNING)
+    be_quiet()
     parts = [seeds[start : start + 100] for start in range(0, len(seeds), 100)]
     outcome = Outcome()
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=be_quiet) as pool:
+    with workers(processes) as pool:
         for part in pool.map(partial(simulate_all, scenario=scenario), parts):
             outcome += part
     return outcome
+
+
+def workers(processes: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=be_quiet)
 
 
 def be_quiet() -> None:
@@ -192,6 +196,8 @@ def main(
 ) -> None:
     """Runs the protocol's simulation."""
     be_quiet()
+    if scenario not in (None, *SCENARIOS):
+        raise typer.BadParameter(f"there is no scenario {scenario!r}; the scenarios are: {', '.join(SCENARIOS)}")
     if seed is not None:
         try:
             world = simulate(seed, scenario=scenario, trace=True)

@@ -6,8 +6,9 @@ from concurrent.futures import Future
 
 import pytest
 
-from .exhaustive import CASES, CRASH, Explored, Past, explore, explore_case, pool
+from .exhaustive import CASES, CRASH, Explored, Past, explore, explore_case
 from .mutations import MUTATIONS
+from .run import workers
 from .world import Violation
 
 SMALL = (
@@ -28,8 +29,8 @@ BY_NAME = {mutation.name: mutation for mutation in MUTATIONS}
 
 @pytest.fixture(scope="module")
 def explorations() -> Iterator[dict[str, Future[Explored]]]:
-    with pool(os.cpu_count() or 1) as workers:
-        yield {name: workers.submit(explore_case, name, (CRASH,)) for name in SMALL}
+    with workers(os.cpu_count() or 1) as pool:
+        yield {name: pool.submit(explore_case, name, (CRASH,)) for name in SMALL}
 
 
 @pytest.mark.timeout(900)  # on a busy machine; all of them take one minute of a quiet one with two cores
