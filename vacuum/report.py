@@ -106,6 +106,8 @@ class VacuumReport:
     failed: Sequence[Failure] = ()
     aborted: Sequence[str] = ()
     """The tids of the pending transactions that were decided against their writers."""
+    postponed: Sequence[str] = ()
+    """The tids of those that were too many for one run: the next goes on with them."""
     checkpoint: str | None = None
     """The checkpoint that was written."""
     queued: Sequence[str] = ()
@@ -120,14 +122,28 @@ class VacuumReport:
         return not self.failed
 
     @property
+    def warnings(self) -> Sequence[str]:
+        """What is no failure, and somebody should know all the same: sentences."""
+        return [_too_many(self.postponed)] if self.postponed else []
+
+    @property
     def oldest_garbage(self) -> timedelta | None:
         """The age of the oldest garbage that is left and will be deleted; None where there is none."""
         waiting = (it.age for it in self.kept if it.reason not in (Reason.UNTRACKED, Reason.FOREIGN))
         return max(waiting, default=None)
 
 
+def _too_many(postponed: Sequence[str]) -> str:
+    return (
+        f"{len(postponed):,} transactions that timed out are too many for one run, and are still pending, first "
+        f"{postponed[0]}; the next run goes on. Look who left so many start markers: `dbio check` shows their times"
+    )
+
+
 Progress = Callable[[str, int, int | None], None]
-"""Called with what is being done ("listing", "deleting"), how much of it is done, and how much there is, if known."""
+"""Called with what is done just now ("aborting", "listing", "deleting"), how much of it, and how much there is, if
+known.
+"""
 
 
 def _silent(phase: str, done: int, total: int | None) -> None:
