@@ -1,4 +1,4 @@
-"""Many pending transactions at once: how vacuum aborts them in batches, how many in a run, and what it says of the rest.
+"""Many pending transactions at once: how vacuum aborts them in batches, how many in one run, what it says of the rest.
 
 Anybody who may write to a table's prefix can leave start markers there, as many as he likes.
 """
