@@ -228,8 +228,6 @@ def print_vacuum(report: VacuumReport) -> None:
         _print_facts(_vacuum_facts(report))
         _print_part("would be deleted" if report.dry_run else "deleted", _REASON, _by_reason(report.deleted))
         _print_part("kept", _REASON, _by_reason(report.kept))
-    for warning in report.warnings:
-        typer.echo(f"dbio: {visible(report.url)}: {visible(warning)}", err=True)
     for failure in report.failed:
         typer.echo(
             f"dbio: {visible(failure.path or report.url)}: {visible(' '.join(failure.message.split()))}", err=True

@@ -101,6 +101,8 @@ def vacuum_table(
             raise
         run.fail(error)  # what was done is reported all the same
     report = run.report()
+    for warning in report.warnings:
+        _log.warning("%s: %s", table.url, warning)
     _log.info(
         "%s: vacuum %s %d objects, %d failed, %d transactions aborted", table.url,
         "would delete" if dry_run else "deleted", len(report.deleted), len(report.failed), len(report.aborted),
@@ -133,6 +135,7 @@ class _Run:
         self._postponed: list[str] = []
         self._checkpoint: str | None = None
         self._queued: list[str] = []
+        self._warnings: list[str] = []
         self.stopped = False
 
     def all(self) -> None:
@@ -163,6 +166,7 @@ class _Run:
             queued=self._queued,
             kept=[garbage.deletion(self._horizons.now) for garbage in self._kept],
             stopped=self.stopped,
+            warnings=[*self._warnings, *([_too_many(self._postponed)] if self._postponed else [])],
         )
 
     # --- table scope ----------------------------------------------------------------------------------------------
@@ -320,7 +324,7 @@ class _Run:
         unseen = {names.split(entry.path)[0] for entry in self._store.list_files() if entry.path not in seen}
         linked = {directory for directory in unseen if not directory or names.is_data_file(directory)}
         if linked:
-            _log.warning("%s: %d directories hold symbolic links, and are left alone", self._store.url, len(linked))
+            self._warnings.append(f"directories that hold symbolic links are left alone: {len(linked):,}")
         tree = {path: contents for path, contents in tree.items() if path not in linked}
         return tree, [it for it in directories if it.path not in linked]
 
@@ -390,6 +394,13 @@ class _Run:
                 self._failed[empty[0]] = str(error)
                 return
         self._deleted += [Deletion(path=path, size=0, age=timedelta(0), reason=Reason.DIRECTORY) for path in empty]
+
+
+def _too_many(postponed: Sequence[str]) -> str:
+    return (
+        f"{len(postponed):,} transactions that timed out are too many for one run, and are still pending, first "
+        f"{postponed[0]}; the next run goes on. Look who left so many start markers: `dbio check` shows their times"
+    )
 
 
 def _unfinished(it: Unfinished, horizons: Horizons) -> Deletion:
