@@ -12,7 +12,8 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar, cast
 
-from dbio_commit.errors import DbioError, InvalidInputError, ObjectNotFoundError, StoreError
+from dbio_commit.errors import CorruptMarkerError, DbioError, InvalidInputError, ObjectNotFoundError, StoreError
+from dbio_commit.markers import INSPECT, MAX_BYTES
 from dbio_commit.names import split
 from dbio_commit.state import Entry
 from dbio_commit.store.upload import Upload
@@ -101,8 +102,12 @@ class Store(ABC):
         """Gives up the uploads; what is not there (any more) counts as done. Returns the failures by path."""
 
     @abstractmethod
-    def get(self, path: str) -> bytes:
-        """The whole object. Raises ObjectNotFoundError."""
+    def get(self, path: str, *, limit_bytes: int = MAX_BYTES) -> bytes:
+        """The whole object. Raises ObjectNotFoundError, and CorruptMarkerError where it is larger than the limit.
+
+        It takes no more memory than the limit, however large the object is, and has become since it was listed. On a
+        local disk a marker (any name that readers skip) must be a regular file, else it is a CorruptMarkerError, too.
+        """
 
     @abstractmethod
     def stat(self, path: str) -> Entry:
@@ -151,6 +156,16 @@ class Store(ABC):
     def prepare(self, path: str) -> str:
         """The URL to which any tool can write the object; its directory exists where directories are real."""
 
+    def check_spelling(self, directories: Iterable[str]) -> None:  # noqa: B027
+        """Raises InvalidInputError where one of them is there under another spelling that the store takes for it.
+
+        Stores keep names as they are; not so disks that ignore case, or compose and decompose letters.
+        """
+
+    def is_same(self, path: str, other: str) -> bool:
+        """Whether two different paths lead to one object: on a disk by such spellings, or by a second link to it."""
+        return False
+
     @property
     @abstractmethod
     def identity(self) -> str:
@@ -188,6 +203,10 @@ class Store(ABC):
             return [function(item) for item in items]
         with ThreadPoolExecutor(min(at_once, len(items)), thread_name_prefix="dbio") as pool:
             return list(pool.map(function, items))
+
+
+def too_large(url: str, limit_bytes: int) -> CorruptMarkerError:
+    return CorruptMarkerError(f"{url} has more than {limit_bytes} bytes, and no writer writes that; {INSPECT}")
 
 
 def remove_upwards(paths: Iterable[str], remove: Callable[[str], bool]) -> list[str]:

@@ -1,8 +1,9 @@
 """Amazon S3, and what speaks its protocol with If-None-Match."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 import s3fs
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
@@ -10,10 +11,13 @@ from botocore.handlers import add_expect_header
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_random_exponential
 
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
+from dbio_commit.markers import MAX_BYTES
 from dbio_commit.names import split
 from dbio_commit.state import Entry
-from dbio_commit.store.base import FsspecStore, Listing, Unfinished
+from dbio_commit.store.base import FsspecStore, Listing, Unfinished, too_large
 from dbio_commit.store.location import Location
+
+_T = TypeVar("_T")
 
 _DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401", "403"}
 _ABSENT = {"NoSuchKey", "NoSuchUpload", "404"}
@@ -90,13 +94,37 @@ class S3Store(FsspecStore):
             if place == before:
                 raise OSError(f"the service answers {operation} with the same page for ever")
 
-    def get(self, path: str) -> bytes:
-        # max_concurrency=1: one GET; more would ask for the size first.
-        return self.call("read", path, lambda: cast(bytes, self.fs.cat_file(self.location(path), max_concurrency=1)))
+    def get(self, path: str, *, limit_bytes: int = MAX_BYTES) -> bytes:
+        def get() -> bytes:
+            try:  # one GET; without a range, cat_file would ask for the size first, or has no limit
+                return cast(bytes, self.fs.cat_file(self.location(path), start=0, end=limit_bytes + 1))
+            except OSError as error:
+                if _status(error) == 416:  # an empty object has no first byte
+                    return b""
+                raise
+
+        body = self._unless_absent("read", path, get)
+        if len(body) > limit_bytes:
+            raise too_large(self.url_of(path), limit_bytes)
+        return body
 
     def stat(self, path: str) -> Entry:
-        head = self.call("look at", path, lambda: self.fs.call_s3("head_object", **self._object(path)))
+        head = self._unless_absent("look at", path, lambda: self.fs.call_s3("head_object", **self._object(path)))
         return Entry(path, head["ContentLength"], head["LastModified"])
+
+    def open_read(self, path: str) -> BinaryIO:
+        return self._unless_absent("read", path, lambda: cast(BinaryIO, self.fs.open(self.location(path), "rb")))
+
+    def _unless_absent(self, action: str, path: str, function: Callable[[], _T]) -> _T:
+        """`call`. Who may not list the bucket without a prefix is told 403 of what is not there: a listing tells."""
+        try:
+            return self.call(action, path, function)
+        except AccessDeniedError as refused:
+            with suppress(AccessDeniedError):  # of the listing, too
+                found = self._list(path, self._prefix + path, Delimiter="/")
+                if all(entry.path != path for entry in found.entries):
+                    raise ObjectNotFoundError(f"cannot {action} {self.url_of(path)}: no listing has it") from None
+            raise refused
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         def put() -> bool:
