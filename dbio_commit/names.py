@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from unicodedata import normalize
 
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError
 
@@ -152,6 +153,15 @@ def join(directory: str, name: str) -> str:
 def is_data_file(path: str) -> bool:
     """Whether a reader would take the path for data: no component of it is hidden."""
     return not any(map(is_hidden, path.split("/")))
+
+
+def fold(path: str) -> str:
+    """The same for all paths that some disk takes for one: by case, composed letters, dots or spaces at the end."""
+    folded = path.lower() if path.isascii() else normalize("NFC", normalize("NFD", path).casefold())
+    return _CUT_OFF.sub("", folded) if "./" in folded or " /" in folded or folded.endswith((".", " ")) else folded
+
+
+_CUT_OFF = re.compile(r"[. ]+(?=/|$)")
 
 
 def check_paths(paths: Sequence[str], *, where: str) -> None:

@@ -277,6 +277,7 @@ class Transaction:
 
     def _complete_files(self) -> list[FileInfo]:
         """The staged files with their sizes; the data is durable before a marker names it (I2)."""
+        self._store.check_spelling({names.split(path)[0] for path in self._staged})
         new = [path for path, info in self._staged.items() if info is None]
         if new:
             found = self._store.stat_many(new)

@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
-from dbio_commit.errors import CorruptMarkerError, StoreError
+from dbio_commit import Table
+from dbio_commit.errors import CommitStateUnknownError, CorruptMarkerError, StoreError
 from dbio_commit.store import Listing, Store, Unfinished, open_store, parse_location
+from tests.writers import stage
 
 NOBODY = 65534
 
@@ -94,6 +96,51 @@ def test_a_disk_that_fails_in_the_background_fails_the_file(store: Store, monkey
     file.write(bytes(9_000_000))
     with pytest.raises(StoreError, match="Input/output error"):
         file.close()
+
+
+def test_whoever_finds_an_object_there_syncs_its_directory(store: Store, root: Path, synced: list[Path]) -> None:
+    """The one who created it may not have come to that, and never will."""
+    store.put_if_absent("_committed_1", b"x")
+    synced.clear()
+    assert store.put_if_absent("_committed_1", b"y") is False
+    assert root in synced
+
+
+def broken_after(monkeypatch: pytest.MonkeyPatch, path: Path) -> list[str]:
+    """Directories cannot be synced any more once the path is there. Returns what was tried."""
+    fsync, tried = os.fsync, list[str]()
+
+    def fail(descriptor: int) -> None:
+        place = os.readlink(f"/proc/self/fd/{descriptor}")
+        if os.path.isdir(place) and path.exists():
+            tried.append(place)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    return tried
+
+
+def test_a_commit_that_may_not_survive_a_power_cut_is_not_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(root)
+    transaction = table.begin()
+    stage(table, transaction)
+    tried = broken_after(monkeypatch, root / f"_committed_{transaction.tid}")
+    with pytest.raises(CommitStateUnknownError, match="Input/output error"):
+        transaction.commit()
+    assert tried
+
+
+def test_a_commit_of_an_earlier_call_is_not_reported_before_it_survives_a_power_cut(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(root)
+    transaction = table.begin("overwrite")
+    copy = table.resume(transaction.terms)
+    transaction.commit()
+    broken_after(monkeypatch, root / f"_committed_{transaction.tid}")
+    with pytest.raises(StoreError, match="Input/output error"):
+        copy.commit()
 
 
 def test_an_object_that_could_not_be_synced_was_not_created(
@@ -269,7 +316,8 @@ def test_a_written_object_is_not_written_again(store: Store) -> None:
 def test_a_disk_without_room_is_a_store_error_and_leaves_no_temporary_file(store: Store, root: Path) -> None:
     program = f"""{AS_NOBODY.partition("if os.getuid()")[0]}
 import resource
-from dbio_commit.errors import CorruptMarkerError, StoreError
+from dbio_commit import Table
+from dbio_commit.errors import CommitStateUnknownError, CorruptMarkerError, StoreError
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 def write():
     with store.open_write("part-0") as file:
@@ -689,3 +737,72 @@ def test_a_marker_is_as_old_as_its_appearance_however_long_the_disk_takes(
     monkeypatch.setattr(os, "fsync", slow)
     store.put_if_absent("_committed_1", b"x")
     assert store.stat("_committed_1").modified.timestamp() >= written[0] / 1e9 + 0.04
+
+
+def now() -> float:
+    return datetime.now(UTC).timestamp()
+
+
+def age_s(store: Store, path: str) -> float:
+    (listed,) = [entry for entry in store.list_log() if entry.path == path]
+    assert listed == store.stat(path)
+    return now() - listed.modified.timestamp()
+
+
+def test_a_marker_is_as_old_as_its_appearance_however_long_its_writer_slept_before(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else vacuum would take what it removes for removed long ago."""
+    link = os.link
+
+    def late(source: str, target: str, **options: Any) -> None:
+        slept_since = time.time() - 3 * 86400
+        os.utime(root / source, (slept_since, slept_since))
+        link(source, target, **options)
+
+    monkeypatch.setattr(os, "link", late)
+    store.put_if_absent("_committed_1", b"x")
+    assert abs(age_s(store, "_committed_1")) < 3600
+
+
+def test_the_time_of_a_marker_never_changes_before_a_readers_eyes(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even while its writer is held up between its steps."""
+    seen: list[datetime] = []
+
+    def looking(call: Callable[..., None]) -> Callable[..., None]:
+        def wrapper(*args: Any, **options: Any) -> None:
+            time.sleep(0.02)
+            call(*args, **options)
+            seen.extend(entry.modified for entry in store.list_log())
+            time.sleep(0.02)
+
+        return wrapper
+
+    for name in ("link", "utime", "unlink", "fsync"):
+        monkeypatch.setattr(os, name, looking(getattr(os, name)))
+    store.put_if_absent("_committed_1", b"x")
+    monkeypatch.undo()
+    assert len(seen) >= 4
+    assert {*seen, store.stat("_committed_1").modified} == {seen[0]}
+
+
+def test_a_marker_of_a_writer_that_was_killed_right_after_its_link_is_as_old_as_that(store: Store, root: Path) -> None:
+    program = (
+        "import os, pickle, signal, sys\n"
+        "store, link = pickle.loads(bytes.fromhex(sys.argv[1])), os.link\n"
+        "os.link = lambda *args, **options: (link(*args, **options), os.kill(os.getpid(), signal.SIGKILL))\n"
+        "store.put_if_absent('_committed_1', b'x')"
+    )
+    child = run(program, pickle.dumps(store).hex())
+    assert child.returncode == -9, child.stderr
+    assert len(everything(root)) == 2  # the temporary name, too
+    assert abs(age_s(store, "_committed_1")) < 3600
+    before = store.stat("_committed_1")
+    (unfinished,) = store.list_unfinished()
+    assert abs(now() - unfinished.started.timestamp()) < 3600
+    time.sleep(0.02)
+    assert store.abort_unfinished([unfinished]) == {}
+    assert everything(root) == ["_committed_1"]
+    assert store.stat("_committed_1") == before
