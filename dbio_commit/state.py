@@ -150,6 +150,8 @@ class Log:
     turns: Mapping[int, Entry] = field(default_factory=dict)
     queues: Mapping[str, Entry] = field(default_factory=dict)
     """DBIO's vacuum markers."""
+    clocks: Mapping[str, Entry] = field(default_factory=dict)
+    """What vacuums asked for the time with."""
 
     @property
     def pending(self) -> list[str]:
@@ -198,6 +200,7 @@ def parse_log(entries: Iterable[Entry]) -> Log:
         checkpoints={int(number): entry for number, entry in found[Kind.CHECKPOINT].items()},
         turns={int(number): entry for number, entry in found[Kind.TURN].items()},
         queues=found[Kind.VACUUM],
+        clocks=found[Kind.CLOCK],
     )
 
 
