@@ -124,6 +124,10 @@ def vacuum_queue(id: str) -> str:
     return format_log_name(LogName(Kind.VACUUM, id))
 
 
+LAST_NUMBER = 10**15
+"""No turn or checkpoint comes so far: one every microsecond for thirty years."""
+
+
 def _numbered(kind: Kind, number: int) -> str:
     if not 0 <= number < 10**20:
         raise InvalidInputError(f"{number} is no number of a turn or checkpoint: it has 20 digits")

@@ -174,10 +174,6 @@ class Store(ABC):
     def url_of(self, path: str) -> str:
         return f"{self.url}/{path}"
 
-    def get_many(self, paths: Sequence[str]) -> list[bytes]:
-        """The objects, in order, read in parallel. Raises ObjectNotFoundError for the first that is not there."""
-        return self.in_parallel(self.get, paths)
-
     def stat_many(self, paths: Sequence[str]) -> list[Entry | None]:
         """The objects' sizes and times, in order; None for what is not there."""
 

@@ -144,18 +144,18 @@ def test_many_objects_are_read_in_order(store: Store) -> None:
     names = [f"_{number * 7919 % 100:02d}" for number in range(100)]
     for name in names:
         store.put_if_absent(name, name.encode())
-    assert store.get_many(names) == [name.encode() for name in names]
+    assert store.in_parallel(store.get, names) == [name.encode() for name in names]
     found = store.stat_many([*names[:50], "missing", *names[50:]])
     assert found[50] is None
     assert [entry.path for entry in found if entry] == names
-    assert store.get_many([]) == []
+    assert store.in_parallel(store.get, []) == []
     assert store.stat_many([]) == []
 
 
 def test_many_objects_of_which_one_is_missing_are_not_found(store: Store) -> None:
     store.put_if_absent("_1", b"")
     with pytest.raises(ObjectNotFoundError, match="_2"):
-        store.get_many(["_1", "_2", "_1"])
+        store.in_parallel(store.get, ["_1", "_2", "_1"])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -164,7 +164,7 @@ def test_names_are_taken_literally(store: Store, name: str) -> None:
     assert store.put_if_absent(created, b"created") is True
     assert store.put_if_absent(created, b"") is False
     write(store, written, b"written")
-    assert store.get_many([created, written]) == [b"created", b"written"]
+    assert store.in_parallel(store.get, [created, written]) == [b"created", b"written"]
     with store.open_read(written) as file:
         assert file.read() == b"written"
     assert [entry and entry.path for entry in store.stat_many([created, written])] == [created, written]
@@ -261,7 +261,7 @@ def test_a_whole_bucket_can_be_a_table(kind: str, request: pytest.FixtureRequest
     store.put_if_absent("_x=1/part-0", b"2")
     assert paths(store.list_log()) == ["_marker"]
     assert paths(store.list_files()) == ["_marker", "_x=1/part-0"]
-    assert store.get_many(["_marker", "_x=1/part-0"]) == [b"1", b"2"]
+    assert store.in_parallel(store.get, ["_marker", "_x=1/part-0"]) == [b"1", b"2"]
 
 
 # --- deleting -----------------------------------------------------------------------------------------------------

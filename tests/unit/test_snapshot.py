@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from dbio_commit import names
+from dbio_commit import snapshot as snapshot_module
 from dbio_commit.errors import (
     CorruptMarkerError,
     DbioError,
@@ -24,7 +25,7 @@ from dbio_commit.snapshot import Scope, Snapshot
 from dbio_commit.state import UNKNOWN_SIZE, Entry
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from tests.writers import live, stage, write_days
+from tests.writers import calls_to, live, stage, write_days
 from vacuum import VacuumOptions, vacuum_table
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -597,3 +598,36 @@ def test_a_writer_that_begins_while_another_creates_the_table_is_in_the_table_sc
     world.when("list_files", "", lambda: world.put_json("_dbio_table", {**DESCRIPTOR, "partition_columns": ["day"]}))
     terms = world.table().begin(partition_by=["day"]).terms
     assert (terms.scope, terms.partition_columns) == (Scope.TABLE, ("day",))
+
+
+# --- more than any writer writes ----------------------------------------------------------------------------------
+
+
+def test_a_marker_that_grew_after_it_was_listed_is_corrupt_and_takes_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(descriptor=True)
+    world.commit("1", [data("1")])
+    world.commit("2", [data("2")])
+    world.when("get", "_committed_2", lambda: world.put("_committed_2", bytes(MAX_BYTES + 1), modified=OLD))
+    table = Table.over(world, ManualClock(NOW))
+    with pytest.raises(CorruptMarkerError, match=f"_committed_2 has more than {MAX_BYTES} bytes"):
+        table.snapshot()
+    found = table.snapshot(ignore_corrupt_markers=True)
+    assert {file.path for file in found.files} == {data("1")}
+
+
+def test_more_markers_than_memory_are_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(descriptor=True)
+    for tid in "123":
+        world.commit(tid, [data(tid)])
+    total = sum(len(body) for path, (body, _) in world.objects.items() if "_committed_" in path)
+    table = Table.over(world, ManualClock(NOW))
+    monkeypatch.setattr(snapshot_module, "MAX_TOTAL_BYTES", total)
+    assert len(table.snapshot().files) == 3
+    monkeypatch.setattr(snapshot_module, "MAX_TOTAL_BYTES", total - 1)
+    with calls_to(world) as calls:
+        for ignore in (False, True):
+            with pytest.raises(CorruptMarkerError, match=f"3 commit markers of memory://table have {total} bytes"):
+                table.snapshot(ignore_corrupt_markers=ignore)
+    assert not [path for operation, path in calls if operation == "get" and "_committed_" in path]
