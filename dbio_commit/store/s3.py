@@ -1,5 +1,6 @@
 """Amazon S3, and what speaks its protocol with If-None-Match."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
@@ -14,10 +15,12 @@ from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError
 from dbio_commit.markers import MAX_BYTES
 from dbio_commit.names import split
 from dbio_commit.state import Entry
-from dbio_commit.store.base import FsspecStore, Listing, Unfinished, too_large
+from dbio_commit.store.base import BATCHES, CONCURRENCY, ClientFailure, FsspecStore, Listing, Unfinished, too_large
 from dbio_commit.store.location import Location
 
 _T = TypeVar("_T")
+
+_NOT_IN_XML = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")  # some of these it has; their way back is no plain one
 
 _DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401", "403"}
 _ABSENT = {"NoSuchKey", "NoSuchUpload", "404"}
@@ -174,7 +177,15 @@ class S3Store(FsspecStore):
         return failures
 
     def _delete(self, paths: Sequence[str]) -> dict[str, tuple[StoreError, bool]]:
-        """One request. Returns what was not deleted: why, and whether only because the service was busy."""
+        """Returns what was not deleted: why, and whether only because the service was busy."""
+        singly = [path for path in paths if _NOT_IN_XML.search(path)]
+        refusals = self._delete_singly(singly)
+        if len(singly) < len(paths):
+            refusals |= self._delete_together([path for path in paths if path not in singly] if singly else paths)
+        return refusals
+
+    def _delete_together(self, paths: Sequence[str]) -> dict[str, tuple[StoreError, bool]]:
+        """One request."""
         delete = {"Objects": [{"Key": self._prefix + path} for path in paths], "Quiet": True}
         try:
             answer = self.call(
@@ -183,8 +194,7 @@ class S3Store(FsspecStore):
                 lambda: self.fs.call_s3("delete_objects", Bucket=self._bucket, Delete=delete),
             )
         except StoreError as error:
-            busy = error.__cause__ is not None and _code(error.__cause__) in _BUSY
-            return dict.fromkeys(paths, (error, busy))
+            return dict.fromkeys(paths, (error, _is_busy(error)))
         refusals: dict[str, tuple[StoreError, bool]] = {}
         for refused in answer.get("Errors", ()):
             path = refused["Key"].removeprefix(self._prefix)
@@ -193,6 +203,21 @@ class S3Store(FsspecStore):
             if isinstance(failure, StoreError) and not isinstance(failure, ObjectNotFoundError):
                 refusals[path] = (failure, _code(reason) in _BUSY)
         return refusals
+
+    def _delete_singly(self, paths: Sequence[str]) -> dict[str, tuple[StoreError, bool]]:
+        """A key that XML has no way to write would fail the whole batch; a URL has one."""
+
+        def delete(path: str) -> StoreError | None:
+            try:
+                self.call("delete", path, lambda: self.fs.call_s3("delete_object", **self._object(path)))
+            except ObjectNotFoundError:
+                return None
+            except StoreError as error:
+                return error
+            return None
+
+        failures = zip(paths, self.in_parallel(delete, paths, at_once=CONCURRENCY // BATCHES), strict=True)
+        return {path: (error, _is_busy(error)) for path, error in failures if error}
 
     def abort_unfinished(self, items: Sequence[Unfinished]) -> dict[str, StoreError]:
         def abort(item: Unfinished) -> StoreError | None:
@@ -261,6 +286,10 @@ def _response(error: BaseException) -> Mapping[str, Any]:
 def _status(error: BaseException) -> int | None:
     status: int | None = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
     return status
+
+
+def _is_busy(error: StoreError) -> bool:
+    return isinstance(error.__cause__, ClientFailure) and error.__cause__.code in _BUSY
 
 
 def _code(error: BaseException) -> str:

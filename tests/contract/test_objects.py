@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dbio_commit.errors import ObjectNotFoundError
+from dbio_commit.errors import CorruptMarkerError, ObjectNotFoundError
 from dbio_commit.store import Store, open_store, parse_location
 from tests.contract.places import Place
 
@@ -185,6 +185,24 @@ def test_roots_are_taken_literally(shared: Place, suffix: str) -> None:
     assert store.get("_marker") == b"1"
     assert store.delete_many(["_marker", "part-0"]) == {}
     assert store.list_files() == []
+
+
+@pytest.mark.parametrize("path", ["_marker", "part-0"])
+def test_no_more_than_the_limit_is_read(store: Store, path: str) -> None:
+    """So that what grew after it was listed takes no memory."""
+    body = b"0123456789"
+    store.put_if_absent(path, body)
+    for limit_bytes in (10, 11, 1 << 30):
+        assert store.get(path, limit_bytes=limit_bytes) == body
+    for limit_bytes in (0, 9):
+        with pytest.raises(CorruptMarkerError, match=f"{path} has more than {limit_bytes} bytes"):
+            store.get(path, limit_bytes=limit_bytes)
+
+
+@pytest.mark.parametrize("limit_bytes", [0, 1, 1 << 30])
+def test_an_empty_object_is_within_any_limit(store: Store, limit_bytes: int) -> None:
+    store.put_if_absent("_empty", b"")
+    assert store.get("_empty", limit_bytes=limit_bytes) == b""
 
 
 # --- listing ------------------------------------------------------------------------------------------------------
