@@ -179,6 +179,17 @@ def fold(path: str) -> str:
 _CUT_OFF = re.compile(r"[. ]+(?=/|$)")
 
 
+def is_pattern(path: str) -> bool:
+    """Whether Hadoop, DuckDB and others would take it for a pattern, and read other files by it.
+
+    No name of ours: `escape` leaves none of these. A `}` without its `{` is literal everywhere.
+    """
+    return _PATTERN.search(path) is not None
+
+
+_PATTERN = re.compile(r"[*?\[\]{]")
+
+
 def check_paths(paths: Sequence[str], *, where: str) -> None:
     """`check_path` for all of them; a few scans of one long text, since a reader checks tens of thousands."""
     joined = f"/{'/'.join(paths)}/".encode(errors="replace")  # what UTF-8 cannot hold becomes a question mark

@@ -100,9 +100,20 @@ class Snapshot:
     def urls(self) -> list[str]:
         """The live files as other tools take them: plain paths on a local disk, else URLs as fsspec writes them.
 
-        DuckDB and Polars take the list as it is; pandas and pyarrow take a list of URLs with `filesystem=` only.
+        DuckDB and Polars take the list as it is; pandas and pyarrow take a list of URLs with `filesystem=` only. Raises
+        InvalidInputError for a name that some tools take for a pattern; only an untracked file can have one.
         """
+        self.refuse_patterns()
         return [f"{self.url}/{file.path}" for file in self.files]
+
+    def refuse_patterns(self) -> None:
+        """Raises InvalidInputError for a live file that is not safe to name to tools which expand patterns."""
+        for file in self.files:
+            if names.is_pattern(file.path):
+                raise InvalidInputError(
+                    f"{self.url}/{file.path} has one of * ? [ ] {{ in its name, which other tools take for a pattern: "
+                    "they might read other files; rename it, or take its path from `files` and open it yourself"
+                )
 
     def history(self) -> list[Commit]:
         """The commits, newest first, without the aborted transactions."""
@@ -289,7 +300,10 @@ def read_markers(
 
 
 def _check_visible(marker: CommitMarker, *, where: str) -> None:
-    """In the table scope, markers add only what readers take for data."""
+    """In the table scope, markers add only what readers take for data, and for one file."""
+    if names.is_pattern("\n".join(marker.added)):
+        pattern = next(filter(names.is_pattern, marker.added))
+        raise CorruptMarkerError(f"{where} adds {pattern[:200]!r}, which other tools take for a pattern. Inspect it")
     visible = cache(names.is_data_file)
     for path in marker.added:
         directory, _, name = path.rpartition("/")

@@ -315,6 +315,7 @@ def test_a_secret_that_a_client_repeats_is_not_shown(url: str, options: dict[str
 
 
 PASSWORD = "hunter22/+=é"
+ENCODED = quote(PASSWORD, safe="")
 SIGNATURE = "ab+cd/ef==gh12"
 TOKEN = f"sv=2024-11-04&se=2026-12-01T00%3A00%3A00Z&sr=c&sig={quote(SIGNATURE, safe='')}"
 
@@ -327,9 +328,13 @@ def spellings(secret: str) -> list[str]:
 @pytest.mark.parametrize(
     ("url", "options", "secret"),
     [
-        ("s3://t/x", {"endpoint_url": f"https://user:{quote(PASSWORD, safe='')}@host:9000"}, PASSWORD),
-        ("s3://t/x", {"client_kwargs": {"endpoint_url": f"https://user:{quote(PASSWORD, safe='')}@host"}}, PASSWORD),
-        ("s3://t/x", {"config_kwargs": {"proxies": {"https": f"http://u:{quote(PASSWORD, safe='')}@proxy:1"}}}, PASSWORD),
+        ("s3://t/x", {"endpoint_url": f"https://user:{ENCODED}@host:9000"}, PASSWORD),
+        ("s3://t/x", {"client_kwargs": {"endpoint_url": f"https://user:{ENCODED}@host"}}, PASSWORD),
+        (
+            "s3://t/x",
+            {"config_kwargs": {"proxies": {"https": f"http://u:{ENCODED}@proxy:1"}}},
+            PASSWORD,
+        ),
         ("s3://t/x", {"key": "AKIAAAAAAAAA", "secret": PASSWORD}, PASSWORD),
         ("az://t/x", {"account_name": "account", "sas_token": TOKEN}, SIGNATURE),
         ("az://t/x", {"account_name": "account", "sas_token": f"?{TOKEN}"}, SIGNATURE),
