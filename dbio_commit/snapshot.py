@@ -343,22 +343,47 @@ def read_schema(store: Store, clock: Clock, log: Log) -> TableSchema:
     """The table's columns as of the log in hand, with as few requests as will do.
 
     The newest commit markers nearly always tell: each records the schema, and the last turn as of which it was so.
+    While the last turn is undecided, the one before it tells: it is decided, and none has changed the schema since.
     """
     newest = sorted(log.committed.values(), key=lambda entry: (entry.modified, entry.path), reverse=True)[:_NEWEST]
-    for entry in newest:
-        with suppress(ObjectNotFoundError):  # vacuum has purged it since: the snapshot will tell
-            info = decode_commit(read_marker(store, entry), where=store.url_of(entry.path)).dbio_commit
-            if info and info.schema_turn is not None and info.schema_turn == log.last_turn:
-                return TableSchema(info.table_schema, info.schema_turn)
     if not newest and not log.checkpoints:
         return NO_SCHEMA
     last_turn = read_last_turn(store, log)
+    holder: str | None = None
+    if log.pending and last_turn:
+        holder = read_turn(store, log)
+    decided = last_turn - 1 if holder in log.pending else last_turn
+    told: list[TableSchema] = []
+    for entry in newest:
+        told += _recorded_schema(store, entry)
+        if told and told[-1].turn == decided:
+            return told[-1]
+    if decided != last_turn and (found := _schema_of_turn(store, log, decided)):
+        return found
     snapshot = read_snapshot(store, clock)
     schema = snapshot.table_schema
-    decided = {commit.tid for commit in snapshot.commits}
-    if schema.turn < last_turn and read_turn(store, log) in decided:
+    if schema.turn < last_turn and read_turn(store, log) in {commit.tid for commit in snapshot.commits}:
         return schema._replace(turn=last_turn)  # that turn ended without a change
     return schema
+
+
+def _schema_of_turn(store: Store, log: Log, turn: int) -> TableSchema | None:
+    """What the holder of a decided turn recorded; None where vacuum has purged it, or where it was aborted."""
+    if turn == 0:
+        return NO_SCHEMA
+    with suppress(ObjectNotFoundError):
+        entry = log.committed.get(decode_turn(read_marker(store, log.turns[turn]), where=names.turn(turn)).tid)
+        return next(iter(_recorded_schema(store, entry)), None) if entry else None
+    return None
+
+
+def _recorded_schema(store: Store, entry: Entry) -> list[TableSchema]:
+    """What a commit marker says of the schema; nothing where it does not, or where vacuum has purged it."""
+    with suppress(ObjectNotFoundError):
+        info = decode_commit(read_marker(store, entry), where=store.url_of(entry.path)).dbio_commit
+        if info and info.schema_turn is not None:
+            return [TableSchema(info.table_schema, info.schema_turn)]
+    return []
 
 
 _NEWEST = 3

@@ -18,6 +18,7 @@ from dbio_commit import names
 from dbio_commit.clock import Clock, Moment
 from dbio_commit.decision import abort_transaction, decide, find_purged, has_start, read_decided, read_own, take_turn
 from dbio_commit.errors import (
+    AccessDeniedError,
     CommitConflictError,
     CommitStateUnknownError,
     CorruptMarkerError,
@@ -43,6 +44,7 @@ from dbio_commit.markers import (
     encode_commit,
     pack_files,
 )
+from dbio_commit.partitions import partition_types, replaced_files
 from dbio_commit.snapshot import (
     Scope,
     Snapshot,
@@ -51,7 +53,7 @@ from dbio_commit.snapshot import (
     read_schema,
     read_snapshot,
 )
-from dbio_commit.state import NO_SCHEMA, Commit, DataFile, Log, TableSchema, is_empty, parse_directories, parse_log
+from dbio_commit.state import NO_SCHEMA, Commit, Log, TableSchema, is_empty, parse_directories, parse_log
 from dbio_commit.store import Store
 
 MAX_LIFE_S = 7 * 24 * 3600.0
@@ -105,6 +107,7 @@ class Transaction:
         self._removed: set[str] = set()
         self._replaced: list[names.Partition] = []
         self._marked: set[str] = set()  # in the directory scope: with a start marker
+        self._refused: AccessDeniedError | None = None  # the answer to its commit
         self._attempt = clock.random_bits(31)  # so that copies which are resumed elsewhere take other names
 
     @property
@@ -180,15 +183,22 @@ class Transaction:
         """Makes all staged files live, and the removed ones not, at once. `schema`: the table's columns after it.
 
         Raises CommitConflictError or TransactionAbortedError (nothing was committed, begin again),
-        CommitStateUnknownError (read back first), StoreError (still open: commit again, or abort).
+        CommitStateUnknownError (commit again: it reads back first), StoreError (still open: commit again, or abort).
         """
-        self._require_open("commit")
+        if self._state is not _State.UNKNOWN:
+            self._require_open("commit")
         began_s = self._clock.monotonic()
         try:
             files = self._complete_files()
             write = self._commit_table if self.terms.scope is Scope.TABLE else self._commit_directories
             commit = self._decided_before(files) or write(files, schema, began_s)
-        except StoreError:
+        except StoreError as error:
+            if self._state is _State.UNKNOWN:
+                raise CommitStateUnknownError(
+                    f"whether {self.tid} is committed to {self._store.url} is still not known: {error}; commit again "
+                    "once the store answers, or look for the tid with `dbio log`"
+                ) from error
+            self._refused = error if isinstance(error, AccessDeniedError) else None
             raise  # nothing is decided
         except CommitStateUnknownError:
             self._state = _State.UNKNOWN
@@ -236,17 +246,32 @@ class Transaction:
                 try:
                     self.commit()
                 except StoreError:  # or nobody could take a turn before the lease ends
-                    self._try_abort()
+                    self._give_up()
                     raise
         elif self._state is _State.OPEN:
-            self._try_abort()
+            self._give_up()
 
-    def _try_abort(self) -> None:
-        """Where there is an error to raise already, or nothing to lose: vacuum aborts what we could not."""
+    def _give_up(self) -> None:
+        """Aborts. Where the store refused the commit, and the abort too, a request of the commit may still land.
+
+        Raises CommitStateUnknownError then.
+        """
+        if not self._try_abort() and self._refused:
+            self._state = _State.UNKNOWN
+            raise CommitStateUnknownError(
+                f"the commit of {self.tid} to {self._store.url} was refused, and so was its abort; a request that is "
+                f"still under way may land: with credentials that are valid, run `dbio abort {self._store.url} "
+                f"{self.tid}` before you write the same data again. {self._refused}"
+            ) from self._refused
+
+    def _try_abort(self) -> bool:
+        """Where there is an error to raise already, or nothing to lose: vacuum aborts what we could not; False."""
         try:
             self.abort()
         except DbioError as failure:
             _log.warning("%s: could not abort %s, vacuum will: %s", self._store.url, self.tid, failure)
+            return False
+        return True
 
     def _require_open(self, action: str) -> None:
         if self._state is not _State.OPEN:
@@ -344,7 +369,7 @@ class Transaction:
                 return self._commit(self._marker([], (), self._metrics([], began_s), turn, seen), skipped=True)  # I8
             if terms.must_create and snapshot.tids:
                 raise TableExistsError(table_exists(self._store))
-            removed = self._to_remove(snapshot, files)
+            removed = self._to_remove(snapshot, files, schema)
             seen = self._schema_after(snapshot.schema, turn, schema, changes=changes_schema)
         marker = self._marker(files, removed, self._metrics(files, began_s), turn, seen)
         body = encode_commit(marker)
@@ -405,13 +430,16 @@ class Transaction:
             )
         return TableSchema(schema, turn)
 
-    def _to_remove(self, snapshot: Snapshot, files: Sequence[FileInfo]) -> list[str]:
+    def _to_remove(
+        self, snapshot: Snapshot, files: Sequence[FileInfo], schema: Mapping[str, Any] | None = None
+    ) -> list[str]:
         match self.terms.operation:
             case "overwrite":
                 return [file.path for file in snapshot.files]
             case "replace_partitions":
                 replaced = self._replaced or [file.partition for file in files]
-                return [file.path for file in replaced_files(snapshot.files, replaced)]
+                types = partition_types(schema or snapshot.schema, snapshot.partition_columns)
+                return [file.path for file in replaced_files(snapshot.files, replaced, types)]
             case "rewrite":
                 live = {file.path for file in snapshot.files}
                 if gone := self._removed - live:
@@ -452,7 +480,7 @@ class Transaction:
         """A marker in each directory, as DBIO has it: what is added first, so that a crash loses nothing."""
         needs_snapshot = self.terms.operation != "append"
         snapshot = read_snapshot(self._store, self._clock) if needs_snapshot else None
-        removed = self._to_remove(snapshot, files) if snapshot else []
+        removed = self._to_remove(snapshot, files, schema) if snapshot else []
         metrics = self._metrics(files, began_s)  # of the whole transaction, in each of its markers
         bodies: dict[str, bytes] = {}  # all of them, before the first one decides anything
         for directory, (added, gone) in _by_directory(files, removed).items():
@@ -467,7 +495,7 @@ class Transaction:
                 f"{self._store.url} was made a table (`dbio adopt`) since transaction {self.tid} began; nothing was "
                 "committed: begin again"
             )
-        if log.checkpoints:  # the descriptor may come at any moment, and what we commit is not in the checkpoint
+        if log.is_being_adopted:  # the descriptor may come at any moment, and what we commit is not in the checkpoint
             raise CommitConflictError(_being_adopted(self._store, log))
         done: list[str] = []
         for directory, body in bodies.items():
@@ -535,23 +563,6 @@ def _by_directory(files: Iterable[FileInfo], removed: Iterable[str]) -> dict[str
     return parts
 
 
-def replaced_files(live: Iterable[DataFile], replaced: Iterable[names.Partition]) -> list[DataFile]:
-    """The live files that lie in one of the partitions, each given by some or all partition columns."""
-    wanted: dict[tuple[str, ...], set[tuple[str | None, ...]]] = {}
-    for partition in replaced:
-        columns = tuple(sorted(partition))
-        wanted.setdefault(columns, set()).add(tuple(partition[column] for column in columns))
-    return [
-        file
-        for file in live
-        if any(
-            all(column in file.partition for column in columns)
-            and tuple(file.partition[column] for column in columns) in values
-            for columns, values in wanted.items()
-        )
-    ]
-
-
 # --- begin --------------------------------------------------------------------------------------------------------
 
 
@@ -585,7 +596,7 @@ def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
         return Target(scope=None)
     if parse_log(store.list_log()).descriptor is not None:  # created since the log was listed
         return look(store, clock, must_create=must_create)
-    if log.checkpoints:
+    if log.is_being_adopted:
         raise CommitConflictError(_being_adopted(store, log))
     if must_create:
         raise TableExistsError(table_exists(store))
@@ -703,7 +714,13 @@ def probe(store: Store, path: str, body: bytes, *, created: bool = True) -> None
     """
     if store.identity in _PROBED:
         return
-    if store.put_if_absent(path, body):
+    try:
+        is_created_twice = store.put_if_absent(path, body)
+    except StoreError as error:
+        raise type(error)(
+            f"cannot try out whether {store.url} refuses to create {path} twice, which stays as it is: {error}"
+        ) from error
+    if is_created_twice:
         if created:
             store.delete_many([path])
         raise UnsupportedStoreError(

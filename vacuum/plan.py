@@ -268,7 +268,7 @@ def purge(
             decisions.append(_marker(entry, Reason.ABORT_MARKER, tid))
     older = [
         _marker(entry, Reason.CHECKPOINT)
-        for number, entry in sorted(log.checkpoints.items())
+        for number, entry in sorted({**log.checkpoints, **log.refusals}.items())
         if number < checkpoint.number
     ]
     turns: list[Garbage] = []

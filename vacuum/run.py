@@ -257,7 +257,7 @@ class _Run:
         assumed = len(self._aborted) if self._dry_run else 0
         if not plan.checkpoint_is_due(snapshot, self._options, assume_aborted=assumed):
             return
-        name = names.checkpoint(snapshot.checkpoint.number + 1)
+        name = names.checkpoint(snapshot.log.checkpoint_after(snapshot.checkpoint.number))
         if self._dry_run:
             self._checkpoint = name
             return
