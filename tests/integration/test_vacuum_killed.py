@@ -132,7 +132,7 @@ class Mortal(LocalStore):
             link(*paths, **options)
             self._spend()  # both are
 
-        os.link = linking  # type: ignore[assignment]
+        os.link = linking
 
     def _spend(self) -> None:
         with self._lock:
