@@ -92,6 +92,7 @@ def adopt(store: Store, clock: Clock) -> Commit:
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is Scope.TABLE:
         raise TableExistsError(f"{store.url} is a table of ours already; there is nothing to do")
+    snapshot.refuse_patterns()
     directories = parse_directories(entries)
     _refuse_pending(store, directories)
     columns = _partition_columns(store, snapshot)

@@ -297,6 +297,7 @@ class Transaction:
 
     def _complete_files(self) -> list[FileInfo]:
         """The staged files with their sizes; the data is durable before a marker names it (I2)."""
+        self._store.check_spelling({names.split(path)[0] for path in self._staged})
         new = [path for path, info in self._staged.items() if info is None]
         if new:
             found = self._store.stat_many(new)
@@ -545,6 +546,8 @@ def _check_new(path: str, tid: str) -> str:
         names.check_path(path, where="a new file")
     except CorruptMarkerError:
         raise InvalidInputError(f"{path[:200]!r} is no path inside the table; give another name") from None
+    if names.is_pattern(path):
+        raise InvalidInputError(f"{path[:200]!r} holds one of * ? [ ] {{, a pattern to other tools; give another name")
     if not names.is_data_file(path) or names.parse_data_file(names.split(path)[1]) != tid:
         raise InvalidInputError(f"{path!r} cannot be a data file of transaction {tid}: its name must hold that tid")
     return path

@@ -199,7 +199,11 @@ class _Run:
             # Only now: what was decided otherwise in the last moment is live in this snapshot (I4, I5).
             snapshot = read_snapshot(self._store, self._clock)
         judge = Judge.of(
-            snapshot, self._horizons, untracked=self._options.untracked, assume_aborted=late if self._dry_run else ()
+            snapshot,
+            self._horizons,
+            untracked=self._options.untracked,
+            assume_aborted=late if self._dry_run else (),
+            is_same=self._store.is_same if self._store.has_directories else None,
         )
         tree: dict[str, Contents] = {}
         due: list[Garbage] = []

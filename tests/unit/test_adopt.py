@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,8 +62,9 @@ class Place(MemoryStore):
         self.clock = ManualClock()
         super().__init__(self.clock)
 
-    def get_many(self, paths: Sequence[str]) -> list[bytes]:
-        return [self.get(path) for path in paths]
+    @staticmethod
+    def in_parallel(function: Callable[[Any], Any], items: Sequence[Any], *, at_once: int = 1) -> list[Any]:
+        return [function(item) for item in items]
 
     def write(self, *paths: str) -> None:
         for path in paths:
