@@ -28,6 +28,19 @@ settings.register_profile("untimed", deadline=None, derandomize="DBIO_TEST_RANDO
 settings.load_profile("untimed")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a fixture of their module run in the same process, so that what it prepares is made once."""
+    for item in items:
+        if not item.get_closest_marker("xdist_group") and _shares_a_fixture_of_its_module(item):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def _shares_a_fixture_of_its_module(item: pytest.Item) -> bool:
+    fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    return any(found.scope == "module" for definitions in fixtures.values() for found in definitions)
+
+
 class Root(NamedTuple):
     """An empty place for one table."""
 
