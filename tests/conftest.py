@@ -30,15 +30,19 @@ settings.load_profile("untimed")
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share a fixture of their module run in the same process, so that what it prepares is made once."""
+    """Marks what a test's fixtures tell: that it needs a server, and with which others it shares one of its module.
+
+    Those run in the same process, so that what the fixture prepares is prepared once.
+    """
     for item in items:
-        if not item.get_closest_marker("xdist_group") and _shares_a_fixture_of_its_module(item):
+        if not isinstance(item, pytest.Function):
+            continue
+        fixtures = item._fixtureinfo.name2fixturedefs
+        if {"s3_server", "azure_server"} & fixtures.keys():
+            item.add_marker(pytest.mark.server)
+        scopes = {definition.scope for definitions in fixtures.values() for definition in definitions}
+        if "module" in scopes and not item.get_closest_marker("xdist_group"):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-
-
-def _shares_a_fixture_of_its_module(item: pytest.Item) -> bool:
-    fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
-    return any(found.scope == "module" for definitions in fixtures.values() for found in definitions)
 
 
 class Root(NamedTuple):
