@@ -4,6 +4,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 STORE ?= local
 RUNS ?= 1000
 SECONDS ?= 60
+# Processes that run tests; each may need 3 GB, for a Java of its own.
+WORKERS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,6 +14,8 @@ AZURITE_VERSION := 3.35.0
 AZURITE := $(VENV)/azurite/.installed-$(AZURITE_VERSION)
 S3RVER_VERSION := 3.7.1
 S3RVER := $(VENV)/s3rver/.installed-$(S3RVER_VERSION)
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n $(WORKERS) --dist loadgroup
 CEPH := radosgw ceph-mon ceph-osd
 
 # The same Java and Python for every Spark process, whatever else the machine has.
@@ -21,12 +25,14 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
 
-.PHONY: help setup demo test test-rgw simulate exhaustive fuzz lint bench wheel clean
+.PHONY: help setup demo check test test-long test-rgw simulate exhaustive fuzz lint bench wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 3 minutes the first time)"
 	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default), s3 or azure"
-	@echo "make test              lint, then all tests"
+	@echo "make check             lint, then the tests without Spark and servers (about 4 minutes)"
+	@echo "make test              lint, then all tests but those of test-long (about 15 minutes); WORKERS=2 at once"
+	@echo "make test-long         the tests that test leaves out: load, thousands of seeds, ... (about 30 minutes)"
 	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 15 minutes, 1 GB)"
 	@echo "make simulate          the protocol's simulation: RUNS=... of it, or SEED=... [SCENARIO=...] step by step"
 	@echo "make exhaustive        small cases of the protocol in all interleavings (CASE=... for one), hours"
@@ -43,16 +49,24 @@ demo: setup
 	@echo "== The demo, on $(STORE)"
 	$(BIN)/python bench/demo.py --store $(STORE)
 
+check: lint
+	@echo "== Tests of units, of golden directories, and of the stores in memory and on disk"
+	$(PYTEST) $(PARALLEL) -m "not long and not server" tests/unit tests/test_golden.py tests/contract
+
 test: lint
-	@echo "== Tests"
-	$(BIN)/python -m pytest
+	@echo "== Tests; make test-long has others"
+	$(PYTEST) $(PARALLEL) -m "not long"
+
+test-long: setup
+	@echo "== The tests that make test leaves out"
+	$(PYTEST) $(PARALLEL) -m "long"
 
 test-rgw: setup
 	@which $(CEPH) >/dev/null || \
 	    { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y --no-install-recommends $(CEPH); } || \
 	    { echo "Ceph is needed: run 'sudo apt-get install --no-install-recommends $(CEPH)', then make again"; exit 1; }
 	@echo "== Tests on Ceph RGW"
-	exec $(BIN)/python -m tests.rgw $(BIN)/python -m pytest -k "not azure and not local and not memory" \
+	exec $(BIN)/python -m tests.rgw $(PYTEST) -k "not azure and not local and not memory" \
 	    --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
 	    tests/contract tests/integration/test_processes_killed.py tests/integration/test_writers_under_load.py
 

@@ -7,15 +7,18 @@ import pytest
 from .mutations import MUTATIONS, Mutation, find
 from .run import simulate
 from .scenarios import SCENARIOS
-
-# Those of a scenario run in one process, and each of its seeds is tried once.
-by_scenario = pytest.mark.parametrize(
-    "mutation",
-    [pytest.param(it, id=it.name, marks=pytest.mark.xdist_group(f"mutations of {it.scenario}")) for it in MUTATIONS],
-)
+from .test_exhaustive import MUTATED
 
 
-@by_scenario
+def _param(mutation: Mutation) -> object:
+    """Those of a scenario share a process, which tries each of its seeds once. `make test` finds none twice."""
+    marks = [pytest.mark.xdist_group(f"mutations of {mutation.scenario}")]
+    if mutation.name in MUTATED:
+        marks.append(pytest.mark.long)
+    return pytest.param(mutation, id=mutation.name, marks=marks)
+
+
+@pytest.mark.parametrize("mutation", [_param(mutation) for mutation in MUTATIONS])
 def test_a_mutation_of_the_protocol_is_found(mutation: Mutation) -> None:
     seed, violation = find(mutation)
     assert str(violation).startswith(mutation.breaks)
