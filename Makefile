@@ -16,6 +16,11 @@ S3RVER_VERSION := 3.7.1
 S3RVER := $(VENV)/s3rver/.installed-$(S3RVER_VERSION)
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist loadgroup
+EXTRAS := s3,azure,spark,vacuum,demo,bench,dev
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --use-pep517
+SPARK ?= 4.0.5
+SPARK_VENV = $(VENV)-spark-$(SPARK)
+SPARK_TESTS = $(filter-out %/test_cli.py %/test_docker.py,$(shell grep -l spark tests/integration/test_*.py tests/unit/test_*.py))
 CEPH := radosgw ceph-mon ceph-osd
 
 # The same Java and Python for every Spark process, whatever else the machine has.
@@ -25,7 +30,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
 
-.PHONY: help setup demo check test test-long test-rgw simulate exhaustive fuzz lint bench wheel clean
+.PHONY: help setup demo check test test-long test-rgw test-spark simulate exhaustive fuzz lint bench wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 3 minutes the first time)"
@@ -34,6 +39,7 @@ help:
 	@echo "make test              lint, then all tests but those of test-long (about 15 minutes); WORKERS=2 at once"
 	@echo "make test-long         the tests that test leaves out: load, thousands of seeds, ... (about 30 minutes)"
 	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 15 minutes, 1 GB)"
+	@echo "make test-spark        the tests of Spark on another version, SPARK=$(SPARK), in an environment of its own"
 	@echo "make simulate          the protocol's simulation: RUNS=... of it, or SEED=... [SCENARIO=...] step by step"
 	@echo "make exhaustive        small cases of the protocol in all interleavings (CASE=... for one), hours"
 	@echo "make fuzz              the coverage-guided fuzzer: SECONDS=... for each parser, or for HARNESS=... alone"
@@ -70,6 +76,13 @@ test-rgw: setup
 	    --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
 	    tests/contract tests/integration/test_processes_killed.py tests/integration/test_writers_under_load.py
 
+test-spark: export PYSPARK_PYTHON := $(CURDIR)/$(SPARK_VENV)/bin/python
+test-spark: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(SPARK_VENV)/bin/python
+test-spark: setup
+	@$(MAKE) --no-print-directory $(SPARK_VENV)/.installed
+	@echo "== The tests of Spark, on Spark $(SPARK)"
+	$(SPARK_VENV)/bin/python -m pytest $(PARALLEL) -m "not long" $(SPARK_TESTS)
+
 simulate: setup
 	@echo "== Simulation of the protocol"
 	@$(BIN)/python -m tests.simulation.run $(if $(SCENARIO),--scenario $(SCENARIO)) \
@@ -99,12 +112,20 @@ wheel: setup
 
 clean:
 	@echo "== Removing $(VENV), caches and what was built"
-	rm -rf $(VENV) .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	rm -rf $(VENV) $(VENV)-spark-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
 	@echo "== Installing the versions of .ci/constraints.txt (Spark alone is 450 MB)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 -c .ci/constraints.txt -e '.[s3,azure,spark,vacuum,demo,bench,dev]'
+	$(BIN)/python $(PIP_INSTALL) -c .ci/constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+$(VENV)-spark-%/.installed: pyproject.toml .ci/constraints.txt | $(INSTALLED)
+	@echo "== Installing Spark $* into $(@D), and else the versions of .ci/constraints.txt"
+	$(BIN)/python -m venv --clear $(@D)
+	@grep -v -E '^(pyspark|py4j)==' .ci/constraints.txt >$(@D)/constraints.txt
+	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt -e '.[$(EXTRAS)]' 'pyspark[connect]==$*'
+	@ln -s ../$(VENV)/azurite $(@D)/azurite
 	@touch $@
 
 $(BIN)/pip:
