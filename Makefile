@@ -21,6 +21,14 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --use-pep517
 SPARK ?= 4.0.5
 SPARK_VENV = $(VENV)-spark-$(SPARK)
 SPARK_TESTS = $(filter-out %/test_cli.py %/test_docker.py,$(shell grep -l spark tests/integration/test_*.py tests/unit/test_*.py))
+# MinIO's last release as a Go module; it says itself which Go it needs, and Go from 1.21 on fetches that one.
+MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
+MINIO := $(VENV)/minio/.installed-$(MINIO_VERSION)
+GO ?= go
+# What is tested on an S3 server that is not ours, beside which the command before it runs.
+S3_TESTS = $(PYTEST) -k "not azure and not local and not memory" \
+    --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
+    tests/contract tests/integration/test_processes_killed.py tests/integration/test_writers_under_load.py
 CEPH := radosgw ceph-mon ceph-osd
 
 # The same Java and Python for every Spark process, whatever else the machine has.
@@ -30,7 +38,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
 
-.PHONY: help setup demo check test test-long test-rgw test-spark simulate exhaustive fuzz lint bench wheel clean
+.PHONY: help setup demo check test test-long test-rgw test-minio test-spark simulate exhaustive fuzz lint bench wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 3 minutes the first time)"
@@ -39,6 +47,7 @@ help:
 	@echo "make test              lint, then all tests but those of test-long (about 15 minutes); WORKERS=2 at once"
 	@echo "make test-long         the tests that test leaves out: load, thousands of seeds, ... (about 30 minutes)"
 	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 15 minutes, 1 GB)"
+	@echo "make test-minio        the same tests on MinIO, which is built once, with Go (about 15 minutes each)"
 	@echo "make test-spark        the tests of Spark on another version, SPARK=$(SPARK), in an environment of its own"
 	@echo "make simulate          the protocol's simulation: RUNS=... of it, or SEED=... [SCENARIO=...] step by step"
 	@echo "make exhaustive        small cases of the protocol in all interleavings (CASE=... for one), hours"
@@ -72,9 +81,11 @@ test-rgw: setup
 	    { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y --no-install-recommends $(CEPH); } || \
 	    { echo "Ceph is needed: run 'sudo apt-get install --no-install-recommends $(CEPH)', then make again"; exit 1; }
 	@echo "== Tests on Ceph RGW"
-	exec $(BIN)/python -m tests.rgw $(PYTEST) -k "not azure and not local and not memory" \
-	    --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
-	    tests/contract tests/integration/test_processes_killed.py tests/integration/test_writers_under_load.py
+	exec $(BIN)/python -m tests.rgw $(S3_TESTS)
+
+test-minio: setup $(MINIO)
+	@echo "== Tests on MinIO"
+	exec $(BIN)/python -m tests.minio $(S3_TESTS)
 
 test-spark: export PYSPARK_PYTHON := $(CURDIR)/$(SPARK_VENV)/bin/python
 test-spark: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(SPARK_VENV)/bin/python
@@ -143,6 +154,14 @@ $(AZURITE): | $(INSTALLED)
 
 $(S3RVER): | $(INSTALLED)
 	$(call npm_install,s3rver,$(S3RVER_VERSION))
+
+$(MINIO): | $(INSTALLED)
+	@echo "== Building MinIO $(MINIO_VERSION) (some minutes and 2 GB)"
+	@command -v $(GO) >/dev/null || \
+	    { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y --no-install-recommends golang-go; } || \
+	    { echo "Go 1.21 or later is needed: run 'sudo apt-get install golang-go', or give GO=/path/to/go, then make again"; exit 1; }
+	GOBIN=$(CURDIR)/$(@D) $(GO) install -trimpath github.com/minio/minio@$(MINIO_VERSION)
+	@touch $@
 
 define npm_install
 	@echo "== Installing $(1) $(2)"
