@@ -25,6 +25,7 @@ SPARK_TESTS = $(filter-out %/test_cli.py %/test_docker.py,$(shell grep -l spark 
 MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
 MINIO := $(VENV)/minio/.installed-$(MINIO_VERSION)
 GO ?= go
+S3A := $(VENV)/ivy/.installed
 # What is tested on an S3 server that is not ours, beside which the command before it runs.
 S3_TESTS = $(PYTEST) -k "not azure and not local and not memory" \
     --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
@@ -38,7 +39,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
 
-.PHONY: help setup demo check test test-long test-rgw test-minio test-spark simulate exhaustive fuzz lint bench wheel clean
+.PHONY: help setup demo check test test-long test-rgw test-minio test-s3a test-spark simulate exhaustive fuzz lint bench wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 3 minutes the first time)"
@@ -48,6 +49,7 @@ help:
 	@echo "make test-long         the tests that test leaves out: load, thousands of seeds, ... (about 30 minutes)"
 	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 15 minutes, 1 GB)"
 	@echo "make test-minio        the same tests on MinIO, which is built once, with Go (about 15 minutes each)"
+	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
 	@echo "make test-spark        the tests of Spark on another version, SPARK=$(SPARK), in an environment of its own"
 	@echo "make simulate          the protocol's simulation: RUNS=... of it, or SEED=... [SCENARIO=...] step by step"
 	@echo "make exhaustive        small cases of the protocol in all interleavings (CASE=... for one), hours"
@@ -86,6 +88,10 @@ test-rgw: setup
 test-minio: setup $(MINIO)
 	@echo "== Tests on MinIO"
 	exec $(BIN)/python -m tests.minio $(S3_TESTS)
+
+test-s3a: setup $(S3A)
+	@echo "== Tests with S3A"
+	DBIO_TEST_S3A=yes $(PYTEST) tests/integration/test_s3a.py
 
 test-spark: export PYSPARK_PYTHON := $(CURDIR)/$(SPARK_VENV)/bin/python
 test-spark: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(SPARK_VENV)/bin/python
@@ -161,6 +167,11 @@ $(MINIO): | $(INSTALLED)
 	    { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y --no-install-recommends golang-go; } || \
 	    { echo "Go 1.21 or later is needed: run 'sudo apt-get install golang-go', or give GO=/path/to/go, then make again"; exit 1; }
 	GOBIN=$(CURDIR)/$(@D) $(GO) install -trimpath github.com/minio/minio@$(MINIO_VERSION)
+	@touch $@
+
+$(S3A): .ci/constraints.txt | $(INSTALLED)
+	@echo "== Fetching hadoop-aws and its SDK with Spark's own Ivy (600 MB)"
+	$(BIN)/python -c 'from tests.integration.test_s3a import fetch; fetch()'
 	@touch $@
 
 define npm_install
