@@ -105,8 +105,8 @@ def data_read(server: S3Server) -> set[str]:
 
 
 @pytest.mark.usefixtures("keys")
-@pytest.mark.parametrize("partition_by", [None, "day"])
-def test_spark_reads_the_live_files_itself(spark: SparkSession, bucket: str, partition_by: str | None) -> None:
+@pytest.mark.parametrize("partition_by", [(), "day"])
+def test_spark_reads_the_live_files_itself(spark: SparkSession, bucket: str, partition_by: str | tuple[()]) -> None:
     url = f"s3://{bucket}/table"
     dbio.write(numbers(spark, 0, 4), url, partition_by=partition_by)
     dbio.write(numbers(spark, 10, 14), url, mode="overwrite", partition_by=partition_by)
