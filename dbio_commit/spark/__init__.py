@@ -9,11 +9,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dbio_commit.errors import TableExistsError, TableNotFoundError
+from dbio_commit.errors import AccessDeniedError, TableExistsError, TableNotFoundError
 from dbio_commit.spark.datasource import register
 from dbio_commit.spark.job import Mode, WriteOptions, begin_job, errors_of_workers, no_commit
 from dbio_commit.spark.scan import scan
-from dbio_commit.spark.session import arrow_batches, open_table
+from dbio_commit.spark.session import arrow_batches, is_connect, open_table, raise_explained
 from dbio_commit.spark.task import RESULT_SCHEMA, Compression, map_in_arrow
 from dbio_commit.state import AsOf, Commit
 from dbio_commit.table import Table
@@ -64,6 +64,8 @@ def write(
         if mode != "ignore":
             raise
         return no_commit(table, None)
+    except AccessDeniedError as error:
+        raise_explained(error, table, withheld=is_connect(spark))
 
 
 def read(
@@ -75,7 +77,10 @@ def read(
     TableNotFoundError, CorruptMarkerError, InvalidInputError, StoreError.
     """
     table = open_table(spark, path, storage_options)
-    return scan(spark, table, table.snapshot(as_of))
+    try:
+        return scan(spark, table, table.snapshot(as_of))
+    except AccessDeniedError as error:
+        raise_explained(error, table, withheld=is_connect(spark))
 
 
 def enable(spark: SparkSession) -> None:
