@@ -1,19 +1,15 @@
-"""What we make of a session's Hadoop settings, and the size of Arrow batches. No session is needed."""
+"""The size of Arrow batches, and whether Spark reaches a store. No session is needed."""
 
 from contextlib import ExitStack
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
-from dbio_commit.spark.session import arrow_batches, storage_options
-from dbio_commit.store import parse_location
+from dbio_commit.spark.session import arrow_batches
 
 BYTES, RECORDS = "spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch"
-HOST = "account.dfs.core.windows.net"
-AZURE = f"abfss://lake@{HOST}/table"
-
 
 # --- Arrow batches ------------------------------------------------------------------------------------------------
 
