@@ -17,6 +17,7 @@ from dbio_commit.spark.session import arrow_batches, is_connect, open_table, rai
 from dbio_commit.spark.task import RESULT_SCHEMA, Compression, map_in_arrow
 from dbio_commit.state import AsOf, Commit
 from dbio_commit.table import Table
+from dbio_commit.transaction import is_committed
 
 __all__ = ["enable", "read", "write"]
 
@@ -94,6 +95,6 @@ def enable(spark: SparkSession) -> None:
 
 def _has_committed(table: Table, app: tuple[str, int]) -> bool:
     try:
-        return table.snapshot().app_versions.get(app[0], -1) >= app[1]
+        return is_committed(table.snapshot(), *app)
     except TableNotFoundError:
         return False

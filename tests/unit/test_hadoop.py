@@ -224,11 +224,11 @@ REFUSED_ABFS: list[tuple[str, Settings]] = [
 ]
 
 
-def s3(settings: Settings) -> Settings:
+def s3(settings: Settings) -> dict[str, str]:
     return {f"fs.s3a.{name}": value for name, value in settings.items()}
 
 
-def azure(settings: Settings, owner: str = "") -> Settings:
+def azure(settings: Settings, owner: str = "") -> dict[str, str]:
     return {f"fs.azure.{name}{owner}": value for name, value in settings.items()}
 
 
