@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -50,15 +50,22 @@ _GROUPS = 64
 
 _log = logging.getLogger(__name__)
 
+_Kind = TypeVar("_Kind")
+
 
 def register(spark: SparkSession) -> None:
     """Registers the data source and the table functions, with the session's store settings as they are now."""
     settings = store_settings(spark)
     spark.createDataFrame([], "id int")  # makes it the active session of this thread, where Spark looks for the source
-    spark.dataSource.register(type("Dbio", (DbioDataSource,), {"settings": settings}))
+    spark.dataSource.register(with_settings(DbioDataSource, settings))
     for name, function in (("dbio_files", _Files), ("dbio_history", _History)):
-        with_settings = type(name, (function,), {"settings": settings})
-        spark.udtf.register(name, cast(UserDefinedTableFunction, udtf(with_settings, returnType=function.COLUMNS)))
+        with_columns = udtf(with_settings(function, settings), returnType=function.COLUMNS)
+        spark.udtf.register(name, cast(UserDefinedTableFunction, with_columns))
+
+
+def with_settings(kind: type[_Kind], settings: StoreSettings) -> type[_Kind]:
+    """The class as it is registered: pickled whole, settings included."""
+    return type(kind.__name__, (kind,), {"settings": settings})
 
 
 def _open_table(path: str, settings: StoreSettings, explicit: Mapping[str, Any] | None = None) -> Table:

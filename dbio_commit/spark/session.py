@@ -119,8 +119,8 @@ _STORES = "security.credential.provider.path"
 
 def _credential_stores(location: Location | None, settings: Iterable[str]) -> list[str]:
     """The settings that may name some: Hadoop's own, then S3A's, then those of the bucket, or of all buckets."""
-    if location and location.scheme == "az":
-        return [f"hadoop.{_STORES}"]
+    if location and location.scheme != "s3":
+        return [f"hadoop.{_STORES}"] if location.scheme == "az" else []
     own = f"fs.s3a.bucket.{location.container}.{_STORES}" if location else None
     buckets = (name for name in settings if name.startswith("fs.s3a.bucket.") and name.endswith(f".{_STORES}"))
     return [f"hadoop.{_STORES}", f"fs.s3a.{_STORES}", *(name for name in buckets if own in (None, name))]

@@ -6,18 +6,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.types import LongType, StructField, StructType
 
 import dbio_commit as dbio
+from dbio_commit.spark.datasource import DbioDataSource, with_settings
 from dbio_commit.spark.session import StoreSettings
+from dbio_commit.spark.task import map_in_arrow
 from dbio_commit.store.base import UPLOAD_BYTES
 from dbio_commit.transaction import Transaction
 from tests.conftest import Root
 from tests.servers import Request, S3Server
+from tests.spark_tables import SPARK_ERRORS, ids, numbers
 
 
 @pytest.fixture
@@ -172,3 +180,146 @@ def test_requests_go_through_the_sessions_proxy(s3_server: S3Server, s3_root: Ro
         assert len(write_all_kinds(s3_root, through).snapshot().files) == 2
     assert len(asked) == len(s3_server.requests()) > 5
     assert {told for _, told in asked} == {"Basic bWU6cEBzcw=="}
+
+
+# --- what is pickled ----------------------------------------------------------------------------------------------
+
+PICKLER: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]  # as Spark does
+OTHERS = {
+    "fs.s3a.bucket.other.access.key": "OtherBucketsKey",
+    "fs.s3a.bucket.other.secret.key": "OtherBucketsSecret",
+    "fs.s3a.bucket.tables.and.more.secret.key": "OtherBucketsSecret",
+    "fs.azure.account.key.account.dfs.core.windows.net": "AzureAccountKey",
+    "fs.s3a.proxy.password": "UnusedWithoutAProxy",
+}
+
+
+def test_what_is_pickled_for_a_path_holds_the_secrets_of_its_own_bucket_only(
+    s3_root: Root, settings: dict[str, str]
+) -> None:
+    own = {**settings, "fs.s3a.secret.key": "replaced", "fs.s3a.bucket.tables.secret.key": "own-secret"}
+    source = with_settings(DbioDataSource, StoreSettings({**own, **OTHERS}))
+    schema = StructType([StructField("id", LongType())])
+    planned = source(CaseInsensitiveDict({"path": s3_root.url}))
+    writer = sent(planned).writer(schema, overwrite=False)
+    sent(writer).commit([])
+    reader = sent(sent(planned)).reader(schema)
+    assert len(sent(reader).partitions()) == 1
+    sent(map_in_arrow(sent(writer)._job.spec))
+    local = source(CaseInsensitiveDict({"path": "/data/t"}))
+    assert not any(secret in PICKLER.dumps(local) for secret in (b"own-secret", b"test-key"))
+
+
+def sent(thing: Any) -> Any:
+    """As it arrives in another process; with no secret in it but its own."""
+    pickled = PICKLER.dumps(thing)
+    assert b"own-secret" in pickled
+    found = [secret for secret in {*OTHERS.values(), "replaced"} if secret.encode() in pickled]
+    assert found == [], type(thing)
+    return pickle.loads(pickled)
+
+
+# --- through a session --------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def session_with(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            spark.conf.unset(name)
+        dbio.enable(spark)
+
+
+def credential_store(spark: SparkSession, path: Path, **secrets: str) -> str:
+    """As `hadoop credential create` makes one; returns its URL."""
+    url = f"jceks://file{path}"
+    hadoop = spark.sparkContext._jvm.org.apache.hadoop  # type: ignore[union-attr]
+    for name, value in secrets.items():
+        command = ["create", name, "-value", value, "-provider", url]
+        arguments = spark.sparkContext._gateway.new_array(spark._jvm.java.lang.String, len(command))  # type: ignore
+        for i, argument in enumerate(command):
+            arguments[i] = argument
+        shell = hadoop.security.alias.CredentialShell()
+        assert hadoop.util.ToolRunner.run(hadoop.conf.Configuration(), shell, arguments) == 0
+    return url
+
+
+def write_both_ways(spark: SparkSession, url: str) -> list[int]:
+    dbio.enable(spark)
+    dbio.write(numbers(spark, 0, 2), url)
+    numbers(spark, 2, 4).write.format("dbio").mode("append").save(url)
+    assert ids(spark.read.format("dbio").load(url)) == [0, 1, 2, 3]
+    return ids(dbio.read(spark, url))
+
+
+@pytest.mark.filterwarnings("ignore:Spark cannot read:UserWarning")
+@pytest.mark.parametrize("setting", ["hadoop", "fs.s3a", "fs.s3a.bucket.tables"])
+def test_keys_come_from_hadoops_credential_stores_and_what_is_written_is_encrypted(
+    spark: SparkSession, s3_server: S3Server, s3_root: Root, tmp_path: Path, setting: str
+) -> None:
+    options = s3_server.storage_options
+    secrets = {"fs.s3a.access.key": options["key"], "fs.s3a.bucket.tables.secret.key": options["secret"]}
+    secrets |= {"fs.s3a.encryption.key": "arn:aws:kms:k"}
+    own = {
+        f"{setting}.security.credential.provider.path": credential_store(spark, tmp_path / "keys.jceks", **secrets),
+        "fs.s3a.endpoint": options["endpoint_url"],
+        "fs.s3a.path.style.access": "True",
+        "fs.s3a.secret.key": "in clear text, and wrong",
+        "fs.s3a.encryption.algorithm": "SSE-KMS",
+    }
+    with session_with(spark, own):
+        assert write_both_ways(spark, s3_root.url) == [0, 1, 2, 3]
+    puts = [it for it in s3_server.requests() if it.method == "PUT"]
+    assert len(puts) > 6
+    assert {it.headers.get("x-amz-server-side-encryption-aws-kms-key-id") for it in puts} == {"arn:aws:kms:k"}
+
+
+def test_a_credential_store_that_cannot_be_read_is_named_where_its_keys_are_needed(
+    spark: SparkSession, s3_root: Root, azure_root: Root, tmp_path: Path
+) -> None:
+    (tmp_path / "keys.jceks").write_text("no keystore")
+    setting = "fs.s3a.security.credential.provider.path"
+    with session_with(spark, {setting: f"jceks://file{tmp_path}/keys.jceks"}):
+        with pytest.raises(dbio.AccessDeniedError, match=f"credential store that {setting} names: .*keystore format"):
+            dbio.write(numbers(spark, 0, 2), s3_root.url)
+        for url, options in (s3_root, azure_root, Root(str(tmp_path / "t"), {})):
+            dbio.write(numbers(spark, 0, 2), url, storage_options=options)
+        dbio.enable(spark)  # the source is for all stores
+        frame = numbers(spark, 2, 4).write.format("dbio").mode("append")
+        frame.save(str(tmp_path / "t"))
+        with pytest.raises(SPARK_ERRORS, match=f"credential store that {setting} names"):
+            frame.save(s3_root.url)
+        encrypted = session_with(spark, {"fs.s3a.encryption.algorithm": "SSE-KMS"})  # whose key may lie there
+        with encrypted, pytest.raises(dbio.AccessDeniedError, match=setting):
+            dbio.write(numbers(spark, 0, 2), s3_root.url, storage_options=s3_root.storage_options)
+
+
+def test_an_encryption_that_cannot_be_honoured_is_refused_and_nothing_is_written(
+    spark: SparkSession, s3_server: S3Server, s3_root: Root, settings: dict[str, str]
+) -> None:
+    with session_with(spark, settings | {"fs.s3a.encryption.algorithm": "SSE-C", "fs.s3a.encryption.key": "eHh4eHh4"}):
+        dbio.enable(spark)
+        for action in (
+            lambda: dbio.write(numbers(spark, 0, 2), s3_root.url),
+            lambda: dbio.write(numbers(spark, 0, 2), s3_root.url, storage_options=s3_root.storage_options),
+            lambda: numbers(spark, 0, 2).write.format("dbio").mode("append").save(s3_root.url),
+        ):
+            with pytest.raises((*SPARK_ERRORS, dbio.InvalidInputError), match="SSE-C") as caught:
+                action()
+            assert "eHh4eHh4" not in str(caught.value)
+    assert s3_server.requests() == []
+
+
+def test_a_setting_that_is_not_honoured_is_a_warning(
+    spark: SparkSession, s3_root: Root, settings: dict[str, str]
+) -> None:
+    with session_with(
+        spark, settings | {"fs.s3a.aws.credentials.provider": "com.acme.Vault, SimpleAWSCredentialsProvider"}
+    ):
+        with pytest.warns(UserWarning, match=r"fs\.s3a\.aws\.credentials\.provider: com\.acme\.Vault") as caught:
+            dbio.write(numbers(spark, 0, 2), s3_root.url)
+        assert [it.filename for it in caught] == [__file__]
