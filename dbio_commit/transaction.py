@@ -365,7 +365,7 @@ class Transaction:
                 return self._committed_before(read_decided(self._store, self.tid, commit_id=terms.commit_id), files)
             if own := next((it for it in snapshot.commits if it.tid == self.tid and not it.marker.is_abort), None):
                 return self._committed_before(own.marker, files)  # and vacuum has purged its marker since
-            if terms.app and snapshot.app_versions.get(terms.app.id, -1) >= terms.app.version:
+            if terms.app and is_committed(snapshot, terms.app.id, terms.app.version):
                 return self._commit(self._marker([], (), self._metrics([], began_s), turn, seen), skipped=True)  # I8
             if terms.must_create and snapshot.tids:
                 raise TableExistsError(table_exists(self._store))
@@ -561,6 +561,22 @@ def _by_directory(files: Iterable[FileInfo], removed: Iterable[str]) -> dict[str
     for path in removed:
         parts.setdefault(names.split(path)[0], ([], []))[1].append(path)
     return parts
+
+
+def is_committed(snapshot: Snapshot, app_id: str, version: int) -> bool:
+    """Whether the application has committed this version, or a later one: then nothing may be written (I8).
+
+    A WARNING says by which commit: a version that somebody made up would stop a job for good, and in silence.
+    """
+    latest = snapshot.app_versions.get(app_id, -1)
+    if latest < version:
+        return False
+    apps = ((commit.tid, commit.marker.dbio_commit and commit.marker.dbio_commit.app) for commit in snapshot.commits)
+    tids = [tid for tid, app in apps if app and (app.id, app.version) == (app_id, latest)]
+    by = f"by transaction {tids[-1]}" if tids else "by a transaction of which a checkpoint knows no more than that"
+    _log.warning("%s: version %d of application %r is skipped: version %d is committed, %s; where no job of yours has "
+                 "come that far, look at `dbio log`", snapshot.url, version, app_id, latest, by)  # fmt: skip
+    return True
 
 
 # --- begin --------------------------------------------------------------------------------------------------------

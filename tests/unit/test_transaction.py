@@ -3,7 +3,9 @@
 How lost answers, turns and leases are settled is in `test_decision`; crashes, call by call, in `test_crash_points`.
 """
 
+import gzip
 import json
+import logging
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import partial
@@ -329,6 +331,31 @@ def test_of_concurrent_twins_with_one_version_one_commits_and_the_other_is_skipp
     commits = [twin.commit() for twin in reversed(twins)]
     assert [commit.skipped for commit in commits] == [False, True]
     assert contents(table) == [b"twin 1"]
+
+
+def test_a_skip_is_a_warning_that_names_both_versions_and_the_commit(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(table, app=("other", 9))
+    commit = write(table, app=("job", 7))
+    write(table, app=("job", 6))
+    (record,) = [it for it in caplog.records if it.levelno >= logging.WARNING]
+    assert f"version 6 of application 'job' is skipped: version 7 is committed, by transaction {commit.tid};" in (
+        record.getMessage()
+    )
+
+
+def test_a_skip_for_a_version_that_only_a_checkpoint_knows_is_a_warning_too(
+    table: Table, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As somebody who may write markers can forge it."""
+    write(table)
+    forged = {"version": 1, "number": 1, "created": "2026-11-20T11:20:04Z", "commits": 0, "apps": {"job": 2**63 - 1}}
+    body = json.dumps({**forged, "schemas": [], "schema_turn": 0}) + "\n"
+    store.put("_checkpoint_00000000000000000001", gzip.compress(body.encode()))
+    assert write(table, app=("job", 1)).skipped
+    assert "version 1 of application 'job' is skipped: version 9223372036854775807 is committed" in caplog.text
+    assert "checkpoint" in caplog.text
 
 
 def test_a_skipped_transaction_leaves_the_turn_free(table: Table, clock: ManualClock) -> None:
