@@ -123,6 +123,8 @@ def vacuum_json(report: VacuumReport) -> dict[str, Any]:
         "deleted": [_deletion_json(it) for it in report.deleted],
         "failed": [{"path": it.path, "message": it.message} for it in report.failed],
         "aborted": report.aborted,
+        "postponed": report.postponed,
+        "warnings": report.warnings,
         "checkpoint": report.checkpoint,
         "queued": report.queued,
         "kept": [_deletion_json(it) for it in report.kept],
