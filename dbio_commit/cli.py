@@ -162,10 +162,9 @@ def adopt(path: _Path, as_json: _Json = False) -> None:
         table = Table(path)
         commit = table.adopt()
     if as_json:
-        render.print_json({"url": table.url, "commit": render.commit_json(commit)})
+        render.print_json({"url": table.url, "commit": render.commit_json(commit), "foreign": commit.foreign})
     else:
-        hidden = f"; {len(commit.removed)} hidden ones count as removed" if commit.removed else ""
-        render.say(f"{table.url} is a table now: {render.total(commit.files)}{hidden}")
+        render.print_adoption(table.url, commit)
 
 
 @app.command()

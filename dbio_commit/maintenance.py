@@ -17,6 +17,7 @@ from dbio_commit.errors import (
     TransactionStateError,
 )
 from dbio_commit.markers import CommitInfo, CommitMarker, FileInfo, pack_files
+from dbio_commit.parquet import not_parquet
 from dbio_commit.snapshot import Scope, Snapshot, read_snapshot
 from dbio_commit.state import Commit, Decided, Directory, Entry, parse_directories, parse_log
 from dbio_commit.store import Store
@@ -96,7 +97,7 @@ def adopt(store: Store, clock: Clock) -> Commit:
     _refuse_pending(store, directories)
     columns = _partition_columns(store, snapshot)
     at = max(entry.modified for entry in entries)
-    commit = _adoption(clock, snapshot, directories, at=at)
+    commit = _adoption(clock, snapshot, _hidden(store, snapshot, directories), at=at)
     # As it was then: where somebody else adopts at the same time, nothing that came later may count as covered.
     log = parse_log(entry for entry in entries if "/" not in entry.path)
     covered = [
@@ -113,7 +114,7 @@ def adopt(store: Store, clock: Clock) -> Commit:
     _warn_of_late_writers(store, entries)
     if not created:
         raise TableExistsError(f"{store.url} was made a table by somebody else just now; look at it with `dbio check`")
-    return Commit(tid=commit.tid, timestamp=commit.modified, marker=commit.marker)
+    return Commit(tid=commit.tid, timestamp=commit.modified, marker=commit.marker, foreign=snapshot.foreign)
 
 
 def _refuse_pending(store: Store, directories: Mapping[str, Directory]) -> None:
@@ -135,16 +136,18 @@ def _partition_columns(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
     return names.check_partition_columns(columns)
 
 
-def _adoption(clock: Clock, snapshot: Snapshot, directories: Mapping[str, Directory], *, at: datetime) -> Decided:
+def _hidden(store: Store, snapshot: Snapshot, directories: Mapping[str, Directory]) -> list[str]:
+    """The Parquet files that readers do not see, by their paths."""
+    seen = {file.path for file in snapshot.files} | set(snapshot.foreign)
+    entries = (entry for directory in directories.values() for entry in directory.files.values())
+    hidden = {entry.path: entry.size for entry in entries if entry.path not in seen}
+    other = set(not_parquet(store, hidden.items()))
+    return [path for path in hidden if path not in other]
+
+
+def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], *, at: datetime) -> Decided:
     """A commit that adds all that is visible, and removes all that is hidden."""
     files = [FileInfo(path=file.path, size=file.size, partition=file.partition) for file in snapshot.files]
-    visible = {file.path for file in files}
-    hidden = [
-        entry.path
-        for directory in directories.values()
-        for entry in directory.files.values()
-        if entry.path not in visible
-    ]
     info = CommitInfo(
         operation="adopt",
         commit_id=new_uuid(clock),
@@ -186,4 +189,4 @@ def _is_late(path: str) -> bool:
     directory, name = names.split(path)
     if names.parse_log_name(name):
         return bool(directory)
-    return names.is_data_file(path) and names.parse_data_file(name) is None
+    return names.is_data_file(path) and names.counts_as_data(name) and names.parse_data_file(name) is None

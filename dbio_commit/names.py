@@ -132,6 +132,23 @@ def parse_data_file(name: str) -> str | None:
     return match[1] if match else None
 
 
+def is_parquet(name: str) -> bool:
+    """Whether a name (or path) ends as Parquet files do, whatever compression it names: ".snappy.parquet"."""
+    return name[-len(_PARQUET) :].lower() == _PARQUET
+
+
+_PARQUET = ".parquet"
+
+
+def counts_as_data(name: str) -> bool:
+    """Whether a file of this name (one component) can be of a table: its suffix is Parquet's, or it has a tid.
+
+    All others are foreign: nobody reads, removes or deletes them. Of those with a tid and another suffix, the content
+    decides (`parquet.is_parquet`).
+    """
+    return is_parquet(name) or parse_data_file(name) is not None
+
+
 def is_hidden(component: str) -> bool:
     """Whether Spark, and with it every reader, skips a file or directory of this name."""
     if not component or component.endswith("._COPYING_"):  # Hadoop's name for a copy under way

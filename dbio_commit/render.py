@@ -96,6 +96,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "corrupt": [{"path": path, "problem": problem} for path, problem in report.corrupt.items()],
         "pending": [_pending_json(transaction) for transaction in report.pending],
         "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in Garbage},
+        "foreign": [entry.path for entry in report.foreign],
         "advice": _advice(report),
     }
 
@@ -203,6 +204,12 @@ def print_transaction(report: TransactionReport, now: datetime) -> None:
     _print_part("removed", _texts("path"), commit.removed if commit else ())
 
 
+def print_adoption(url: str, commit: Commit) -> None:
+    hidden = f"; {len(commit.removed):,} hidden ones count as removed" if commit.removed else ""
+    say(f"{url} is a table now: {total(commit.files)}{hidden}")
+    _print_part("left alone, since they are no Parquet", _texts("path"), commit.foreign)
+
+
 def print_check(report: CheckReport) -> None:
     say(report.url, style="bold")
     _print_facts(_check_facts(report))
@@ -211,6 +218,7 @@ def print_check(report: CheckReport) -> None:
     _print_part("corrupt markers", _texts("what is wrong"), list(report.corrupt.values()))
     _print_part("pending", _PENDING, report.pending)
     _print_part("garbage", _GARBAGE, list(report.garbage.items()))
+    _print_part("foreign", _texts("path"), [entry.path for entry in report.foreign])
     say("")
     say(_advice(report), style="bold green" if report.ok else "bold red")
 
@@ -430,6 +438,7 @@ def _check_facts(report: CheckReport) -> Mapping[str, str]:
         "corrupt": _count(len(report.corrupt), "marker") if report.corrupt else "",
         "pending": _count(len(report.pending), "transaction"),
         "garbage": total([entry for entries in report.garbage.values() for entry in entries]),
+        "foreign": f"{total(report.foreign)}: no Parquet, and left alone" if report.foreign else "",
     }
 
 

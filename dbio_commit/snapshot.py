@@ -30,6 +30,7 @@ from dbio_commit.markers import (
     decode_descriptor,
     decode_turn,
 )
+from dbio_commit.parquet import not_parquet
 from dbio_commit.state import (
     NO_SCHEMA,
     UNKNOWN_SIZE,
@@ -45,6 +46,7 @@ from dbio_commit.state import (
     committed_by,
     current_schema,
     is_empty,
+    is_used,
     live_files,
     looks_torn,
     merge_directories,
@@ -87,6 +89,8 @@ class Snapshot:
     """The newest, of what it was read from; none in the directory scope, nor of a state in the past."""
     log: Log = field(default_factory=Log, repr=False)
     """The root's, as it was listed last; empty in the directory scope."""
+    foreign: tuple[str, ...] = field(default=(), repr=False)
+    """In the directory scope: the paths of what lies there in the open and is no Parquet; no part of the table."""
 
     @property
     def tids(self) -> tuple[str, ...]:
@@ -371,7 +375,7 @@ def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt
     check_directories(store, (entry.path for entry in entries))
     if is_empty(directories):
         raise TableNotFoundError(
-            f"there is no table at {store.url}: no descriptor, no data file and no marker; check the path"
+            f"there is no table at {store.url}: no descriptor, no Parquet file and no marker; check the path"
         )
     log = parse_log(store.list_log())
     if log.descriptor is not None:  # created meanwhile: a table's descriptor comes before its files, so this tells (I1)
@@ -388,13 +392,17 @@ def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt
         if as_of is not None:
             directory = replace(directory, uncommitted=directory.uncommitted | (own.keys() - counted))
         files += visible_files(directory, {tid: marker for tid, marker in own.items() if tid in counted})
+    other = set(not_parquet(store, ((file.path, file.size) for file in files)))
+    files = [file for file in files if file.path not in other]
     used = {names.split(file.path)[0] for file in files}
+    written = used or {path for path, directory in directories.items() if is_used(directory)}
     return Snapshot(
         url=store.url,
         scope=Scope.DIRECTORY,
         files=tuple(files),
-        partition_columns=names.common_partition_columns(used or directories) or (),
+        partition_columns=names.common_partition_columns(written) or (),
         commits=tuple(commits),
+        foreign=tuple(sorted({*other, *(entry.path for it in directories.values() for entry in it.foreign)})),
     )
 
 

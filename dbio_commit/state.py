@@ -81,6 +81,10 @@ class Commit:
     """True for the result of a write that found its (application id, version) committed already."""
     forgotten: Forgotten = field(default=Forgotten(), repr=False)
     """What `added` and `removed` lack, because vacuum has deleted it since."""
+    foreign: Sequence[str] = field(default=(), repr=False)
+    """In the result of an adoption, or of an overwrite in the directory scope: what is no Parquet, and was left alone.
+
+    Paths relative to the root."""
 
     @property
     def operation(self) -> str:
@@ -339,6 +343,8 @@ class Directory:
     log: Log
     uncommitted: frozenset[str]
     """The tids whose files are hidden as long as no commit marker lists them."""
+    foreign: tuple[Entry, ...] = ()
+    """What lies there in the open and is no data by its name: nobody's but its owner's."""
 
 
 def parse_directories(entries: Iterable[Entry]) -> dict[str, Directory]:
@@ -355,13 +361,21 @@ def parse_directories(entries: Iterable[Entry]) -> dict[str, Directory]:
 def _parse_directory(path: str, entries: list[Entry]) -> Directory:
     by_name = ((names.split(entry.path)[1], entry) for entry in entries)
     log = parse_log(entries)
-    files = {name: entry for name, entry in by_name if not names.is_hidden(name)}
-    return Directory(path, files, log, uncommitted=frozenset(log.started))
+    shown = {name: entry for name, entry in by_name if not names.is_hidden(name)}
+    files = {name: entry for name, entry in shown.items() if names.counts_as_data(name)}
+    foreign = tuple(entry for name, entry in shown.items() if name not in files)
+    return Directory(path, files, log, uncommitted=frozenset(log.started), foreign=foreign)
 
 
 def is_empty(directories: Mapping[str, Directory]) -> bool:
     """Whether there is neither a data file nor a marker anywhere: the root of a table may be created here."""
-    return not any(d.files or d.log.started or d.log.committed or d.log.descriptor for d in directories.values())
+    return not any(map(is_used, directories.values()))
+
+
+def is_used(directory: Directory) -> bool:
+    """Whether it holds a data file or a marker."""
+    log = directory.log
+    return bool(directory.files or log.started or log.committed or log.descriptor)
 
 
 def looks_torn(directory: Directory, markers: Mapping[str, CommitMarker], *, now: datetime) -> bool:
@@ -457,11 +471,16 @@ def classify(
     removed = {path for marker in markers.values() for path in marker.removed}
     garbage: dict[Garbage, list[Entry]] = {}
     for entry in entries:
-        if entry.path in live or not names.is_data_file(entry.path):
+        if entry.path in live or is_foreign(entry.path) or not names.is_data_file(entry.path):
             continue
         reason = _reason(entry.path, removed, log, markers)
         garbage.setdefault(reason, []).append(entry)
     return garbage
+
+
+def is_foreign(path: str) -> bool:
+    """Whether what lies there in the open is no data by its name: nobody's but its owner's."""
+    return names.is_data_file(path) and not names.counts_as_data(names.split(path)[1])
 
 
 def _reason(path: str, removed: Collection[str], log: Log, markers: Mapping[str, CommitMarker]) -> Garbage:

@@ -51,7 +51,17 @@ from dbio_commit.snapshot import (
     read_schema,
     read_snapshot,
 )
-from dbio_commit.state import NO_SCHEMA, Commit, DataFile, Log, TableSchema, is_empty, parse_directories, parse_log
+from dbio_commit.state import (
+    NO_SCHEMA,
+    Commit,
+    DataFile,
+    Log,
+    TableSchema,
+    is_empty,
+    is_foreign,
+    parse_directories,
+    parse_log,
+)
 from dbio_commit.store import Store
 
 MAX_LIFE_S = 7 * 24 * 3600.0
@@ -489,7 +499,10 @@ class Transaction:
                 ) from error
             done.append(directory)
         self._check_late()
-        return self._commit(self._marker(files, removed, metrics))
+        foreign = snapshot.foreign if snapshot else ()
+        if foreign:
+            _log.warning("%s: %s", self._store.url, left_alone(foreign))
+        return replace(self._commit(self._marker(files, removed, metrics)), foreign=foreign)
 
     def _mark(self, directory: str) -> None:
         if self.terms.scope is Scope.DIRECTORY and directory not in self._marked:
@@ -522,6 +535,11 @@ def _check_new(path: str, tid: str) -> str:
     if not names.is_data_file(path) or names.parse_data_file(names.split(path)[1]) != tid:
         raise InvalidInputError(f"{path!r} cannot be a data file of transaction {tid}: its name must hold that tid")
     return path
+
+
+def left_alone(foreign: Sequence[str]) -> str:
+    """What is said of files that are no Parquet: they are no part of a table."""
+    return f"{len(foreign)} files are no Parquet, first {foreign[0]!r:.200}; they are left alone, and nobody reads them"
 
 
 def _by_directory(files: Iterable[FileInfo], removed: Iterable[str]) -> dict[str, tuple[list[FileInfo], list[str]]]:
@@ -576,6 +594,8 @@ def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
     entries = store.list_files()
     check_directories(store, (entry.path for entry in entries))
     if is_empty(parse_directories(entries)):
+        if foreign := [entry.path for entry in entries if is_foreign(entry.path)]:
+            _log.warning("%s: %s", store.url, left_alone(foreign))
         if log.checkpoints:
             raise InvalidInputError(
                 f"{store.url} holds nothing but the checkpoint of an adoption that did not come to its end; it would "

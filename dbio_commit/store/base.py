@@ -159,6 +159,12 @@ class Store(ABC):
     def url_of(self, path: str) -> str:
         return f"{self.url}/{path}"
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Some bytes of the object, and no more than these travel. Raises ObjectNotFoundError."""
+        with self.open_read(path) as stream:
+            stream.seek(start)
+            return stream.read(length)
+
     def get_many(self, paths: Sequence[str]) -> list[bytes]:
         """The objects, in order, read in parallel. Raises ObjectNotFoundError for the first that is not there."""
         return self.in_parallel(self.get, paths)
@@ -249,6 +255,10 @@ class FsspecStore(Store):
 
     def open_read(self, path: str) -> BinaryIO:
         return self.call("read", path, lambda: cast(BinaryIO, self.fs.open(self.location(path), "rb")))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        where, end = self.location(path), start + length
+        return self.call("read", path, lambda: cast(bytes, self.fs.cat_file(where, start=start, end=end)))
 
     def open_write(self, path: str) -> BinaryIO:
         def create() -> BinaryIO:

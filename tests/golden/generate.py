@@ -1101,6 +1101,17 @@ def interrupted_adoption() -> Iterable[Case]:
     yield t
 
 
+def foreign_files() -> Iterable[Case]:
+    t = Case("foreign-files", "Only Parquet counts: by its suffix, or by its content where there is a tid.")
+    mine, other = t.data(A), t.data(B)
+    t.commit(A, [mine])
+    shouted, unnamed = t.file("COPIED.PARQUET"), t.file(f"part-00000-tid-{C}-job-0-0-c000")
+    for name in ("README.txt", "export.csv", "secret.key", f"part-00000-tid-{C}-job-0-0-c000.csv"):
+        t.put(name, b"a,b and more")
+    t.sees(mine, other, shouted, unnamed)
+    yield t
+
+
 DIRECTORY_SCOPE = [
     no_markers,
     commits,
@@ -1115,6 +1126,7 @@ DIRECTORY_SCOPE = [
     no_table,
     directory_scope_at_once,
     interrupted_adoption,
+    foreign_files,
 ]
 TABLE_SCOPE = [
     appends,
