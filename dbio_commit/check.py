@@ -20,6 +20,7 @@ from dbio_commit.snapshot import (
     read_checkpoint,
     read_descriptor,
     read_markers,
+    refuse_dropped,
     until_quiet,
 )
 from dbio_commit.state import (
@@ -155,6 +156,7 @@ def _directories(
     The log of a table is read after its files were listed, so that no commit in between makes them look like garbage.
     """
     log = parse_log(store.list_log())
+    refuse_dropped(store, log)
     if log.descriptor is not None:
         log, checkpoint = agreed_log(store, log, clock)
         columns = tuple(read_descriptor(store, log).partition_columns)
@@ -295,6 +297,7 @@ def _of_checkpoint(store: Store, commit: Decided) -> TransactionReport:
 def _logs(store: Store) -> tuple[Scope, dict[str, Log], Checkpoint]:
     """The logs that decide, by the directory that they decide about."""
     log = parse_log(store.list_log())
+    refuse_dropped(store, log)
     if log.descriptor is not None:
         read_descriptor(store, log)  # refuses what a later version wrote
         return Scope.TABLE, {"": log}, read_checkpoint(store, log)

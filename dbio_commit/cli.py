@@ -1,4 +1,4 @@
-"""The command line: `dbio files | log | show | check | vacuum | checkpoint | adopt | abort`. Decides nothing itself.
+"""The command line: `dbio files`, `dbio log` and so on, one command for each function below. Decides nothing itself.
 
 What is printed, and how, is `render`'s. Credentials come from the environment: on a command line everybody on the
 machine could read them.
@@ -181,6 +181,38 @@ def abort(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
         render.say(f"{tid} was aborted already")
     else:
         render.say(f"aborted {tid}; what it wrote is garbage now: {render.total(before.files)}")
+
+
+@app.command()
+def drop(
+    path: _Path,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Also where there are commits: all rows go.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Remove a table that has no commits, such as a first write that failed leaves; or all of a table.
+
+    Takes a minute or more, so that no writer is left. What no transaction wrote stays. Run again, it goes on.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        if not yes:
+            _confirm(f"Remove the table {table.url}{', with all of its rows' if everything else ''}?")
+        with render.status("removing it; that takes a minute, so that no writer is left"):
+            report = table.drop(everything=everything)
+    if as_json:
+        render.print_json(render.drop_json(report))
+    else:
+        render.print_drop(report)
+
+
+def _confirm(question: str) -> None:
+    """Raises InvalidInputError where there is nobody to ask, Abort where the answer is no."""
+    if not sys.stdin.isatty():
+        raise InvalidInputError("nothing was removed: there is no terminal to ask on; pass --yes")
+    typer.confirm(render.visible(question), abort=True, err=True)
 
 
 @contextmanager

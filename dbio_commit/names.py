@@ -13,6 +13,8 @@ from enum import StrEnum
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError
 
 DESCRIPTOR = "_dbio_table"
+DROPPED = "_dropped"
+"""The tombstone: while it is there, there is no table, whatever else is."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 # --- tids ---------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dbio_commit.check import CheckReport, PendingTransaction, TransactionReport, TransactionState, WrongSize
+from dbio_commit.drop import DropReport
 from dbio_commit.markers import Bounds, FileInfo
 from dbio_commit.names import HIVE_NULL, Partition, escape
 from dbio_commit.snapshot import Snapshot
@@ -115,6 +116,15 @@ def vacuum_json(report: VacuumReport) -> dict[str, Any]:
         "checkpoint": report.checkpoint,
         "queued": report.queued,
         "kept": [_deletion_json(it) for it in report.kept],
+    }
+
+
+def drop_json(report: DropReport) -> dict[str, Any]:
+    return {
+        "url": report.url,
+        "deleted": {"objects": report.deleted, "size": report.size},
+        "aborted": report.aborted,
+        "left": report.left,
     }
 
 
@@ -223,6 +233,12 @@ def print_check(report: CheckReport) -> None:
     say(_advice(report), style="bold green" if report.ok else "bold red")
 
 
+def print_drop(report: DropReport) -> None:
+    say(f"removed {report.url}: {_count(report.deleted, 'object')}, {decimal(report.size)}")
+    _print_part("aborted", _texts("tid"), report.aborted)
+    _print_part("left, since no transaction wrote it", _texts("path"), report.left)
+
+
 def print_vacuum(report: VacuumReport) -> None:
     if _in_pipe():
         _print_lines(_DELETION, report.deleted)
@@ -277,6 +293,17 @@ def progress() -> Iterator[Progress]:
             bars.update(tasks[phase], completed=done, total=total)
 
         yield show
+
+
+@contextmanager
+def status(text: str) -> Iterator[None]:
+    """Something that moves, for people who wait at a terminal."""
+    console = Console(stderr=True)
+    if console.is_terminal and not _in_pipe():
+        with console.status(text):
+            yield
+    else:
+        yield
 
 
 def total(found: Sequence[DataFile | FileInfo | Entry]) -> str:

@@ -129,8 +129,10 @@ class Snapshot:
         return app_versions((commit.marker for commit in self.commits), before=self.checkpoint.apps)
 
 
-def read_snapshot(store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corrupt_markers: bool = False) -> Snapshot:
-    """The table's state now, or as of a time or tid.
+def read_snapshot(
+    store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corrupt_markers: bool = False, even_dropped: bool = False
+) -> Snapshot:
+    """The table's state now, or as of a time or tid; `even_dropped` is for whoever drops it.
 
     Raises TableNotFoundError where there is nothing, CorruptMarkerError (unless told to ignore corrupt markers, whose
     transactions then count as pending), UnsupportedTableError, InvalidInputError for an impossible `as_of`.
@@ -138,11 +140,22 @@ def read_snapshot(store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corr
 
     def read() -> Snapshot:
         log = parse_log(store.list_log())
+        if not even_dropped:
+            refuse_dropped(store, log)
         if log.descriptor is None:
             return _read_directories(store, clock, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
         return _read_table(store, clock, log, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
 
     return until_quiet(store, read)
+
+
+def refuse_dropped(store: Store, log: Log) -> None:
+    """Raises TableNotFoundError where there is a tombstone: what is left of the table is no table."""
+    if log.dropped is not None:
+        raise TableNotFoundError(
+            f"the table at {store.url} was dropped, and what is left of it is still to be deleted; end that with "
+            "`dbio drop`, by whoever may delete there"
+        )
 
 
 def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
@@ -378,6 +391,7 @@ def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt
             f"there is no table at {store.url}: no descriptor, no Parquet file and no marker; check the path"
         )
     log = parse_log(store.list_log())
+    refuse_dropped(store, log)
     if log.descriptor is not None:  # created meanwhile: a table's descriptor comes before its files, so this tells (I1)
         return _read_table(store, clock, log, as_of=as_of, ignore_corrupt=ignore_corrupt)
     committed = [entry for directory in directories.values() for entry in directory.log.committed.values()]

@@ -154,6 +154,8 @@ class Log:
     turns: Mapping[int, Entry] = field(default_factory=dict)
     queues: Mapping[str, Entry] = field(default_factory=dict)
     """DBIO's vacuum markers."""
+    dropped: Entry | None = None
+    """The tombstone of a table that is being removed."""
 
     @property
     def pending(self) -> list[str]:
@@ -188,11 +190,14 @@ class Log:
 def parse_log(entries: Iterable[Entry]) -> Log:
     """The log in a listing of one directory; whatever is not a marker is passed over."""
     descriptor: Entry | None = None
+    dropped: Entry | None = None
     found: dict[Kind, dict[str, Entry]] = {kind: {} for kind in Kind}
     for entry in entries:
         name = names.split(entry.path)[1]
         if name == names.DESCRIPTOR:
             descriptor = entry
+        elif name == names.DROPPED:
+            dropped = entry
         elif (parsed := names.parse_log_name(name)) and (entry.size or parsed.kind is not Kind.COMMITTED):
             found[parsed.kind][parsed.id] = entry
     return Log(
@@ -202,6 +207,7 @@ def parse_log(entries: Iterable[Entry]) -> Log:
         checkpoints={int(number): entry for number, entry in found[Kind.CHECKPOINT].items()},
         turns={int(number): entry for number, entry in found[Kind.TURN].items()},
         queues=found[Kind.VACUUM],
+        dropped=dropped,
     )
 
 

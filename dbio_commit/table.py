@@ -10,6 +10,7 @@ from dbio_commit import names
 from dbio_commit.check import CheckReport, TransactionReport, check_table, inspect_transaction
 from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.decision import abort_pending
+from dbio_commit.drop import DropReport, drop
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.maintenance import adopt, checkpoint_now
 from dbio_commit.markers import Operation
@@ -112,6 +113,16 @@ class Table:
         """
         self.refuse_partition()
         return adopt(self.store, self.clock)
+
+    def drop(self, everything: bool = False) -> DropReport:
+        """Removes a table that has no commits, such as a first write that failed leaves; or `everything`.
+
+        It is gone for everybody at once; then its files and markers are deleted, which takes a minute or more, so that
+        no writer is left. What no transaction wrote stays. A drop that failed half-way is ended by another. Raises
+        InvalidInputError where it has commits or is no table of ours, TableNotFoundError, StoreError.
+        """
+        self.refuse_partition()
+        return drop(self.store, self.clock, everything=everything)
 
     def inspect(self, tid: str) -> TransactionReport:
         """What is known of one transaction, whatever its state. Raises InvalidInputError where it has no marker."""

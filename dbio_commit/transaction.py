@@ -50,6 +50,7 @@ from dbio_commit.snapshot import (
     read_descriptor,
     read_schema,
     read_snapshot,
+    refuse_dropped,
 )
 from dbio_commit.state import (
     NO_SCHEMA,
@@ -99,6 +100,8 @@ class Terms:
     """By the machine's monotonic clock."""
     schema: TableSchema
     """The table's columns when it began."""
+    creates: bool = False
+    """Whether it created the table."""
 
 
 class Transaction:
@@ -235,6 +238,10 @@ class Transaction:
             self._abort_directories()
         self._state = _State.ABORTED
         _log.info("%s: aborted %s", self._store.url, self.tid)
+        if self.terms.creates:
+            columns = f"partitioned by {list(self.terms.partition_columns)}, " if self.terms.partition_columns else ""
+            _log.warning("%s is a table now, %swithout any rows: the write that created it was aborted. Write again, "
+                         "or remove it with `dbio drop`", self._store.url, columns)  # fmt: skip
 
     def __enter__(self) -> Self:
         return self
@@ -581,16 +588,25 @@ class Target:
     partition_columns: tuple[str, ...] | None = None
     """None where nothing says what they are."""
     schema: TableSchema = NO_SCHEMA
+    looked_s: float = 0.0
+    """By the machine's monotonic clock: it was so then, or later."""
+
+
+LOOK_S = 50.0
+"""How long a transaction trusts what it saw of the table before it claimed its tid."""
 
 
 def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
     """What is at the root now; writes nothing. Raises TableExistsError where `must_create` and there are commits."""
+    looked_s = clock.monotonic()
     log = parse_log(store.list_log())
+    refuse_dropped(store, log)
     if log.descriptor is not None:
         if must_create and (log.committed or log.checkpoints) and read_snapshot(store, clock).tids:
             raise TableExistsError(table_exists(store))
         columns = tuple(read_descriptor(store, log).partition_columns)
-        return Target(scope=Scope.TABLE, partition_columns=columns, schema=read_schema(store, clock, log))
+        schema = read_schema(store, clock, log)
+        return Target(scope=Scope.TABLE, partition_columns=columns, schema=schema, looked_s=looked_s)
     entries = store.list_files()
     check_directories(store, (entry.path for entry in entries))
     if is_empty(parse_directories(entries)):
@@ -601,7 +617,7 @@ def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
                 f"{store.url} holds nothing but the checkpoint of an adoption that did not come to its end; it would "
                 f"count in a new table: remove {names.checkpoint(log.last_checkpoint)}, then write again"
             )
-        return Target(scope=None)
+        return Target(scope=None, looked_s=looked_s)
     if parse_log(store.list_log()).descriptor is not None:  # created since the log was listed
         return look(store, clock, must_create=must_create)
     if log.checkpoints:
@@ -639,6 +655,7 @@ def begin(
     application = _check_app(app)
     target = target or look(store, clock, must_create=must_create)
     columns = choose_partition_columns(target, partition_by, where=store.url)
+    creates, looked_s = target.scope is None, target.looked_s
     if target.scope is None:
         target = _create(store, clock, columns)
         if target.partition_columns != columns:  # somebody else was faster; our tasks may be planned already
@@ -652,6 +669,8 @@ def begin(
             "committed; write to a table of its own"
         )
     tid = _claim_tid(store, clock) if target.scope is Scope.TABLE else new_tid(clock)
+    if target.scope is Scope.TABLE and clock.monotonic() - looked_s > LOOK_S:
+        _refuse_changed(store, tid, columns)
     terms = Terms(
         tid=tid,
         operation=operation,
@@ -663,8 +682,21 @@ def begin(
         job=new_uuid(clock),
         began_s=clock.monotonic(),
         schema=target.schema,
+        creates=creates,
     )
     return Transaction(store, clock, terms)
+
+
+def _refuse_changed(store: Store, tid: str, columns: tuple[str, ...]) -> None:
+    """Raises CommitConflictError where the table that we looked at was dropped before our start marker came."""
+    log = parse_log(store.list_log())
+    there = log.dropped is None and log.descriptor is not None
+    if there and tuple(read_descriptor(store, log).partition_columns) == columns:
+        return
+    store.delete_many([names.started(tid)])
+    raise CommitConflictError(
+        f"{store.url} was dropped since this write looked at it; nothing was written: begin again"
+    )
 
 
 def choose_partition_columns(target: Target, partition_by: Sequence[str], *, where: str) -> tuple[str, ...]:
@@ -677,9 +709,10 @@ def choose_partition_columns(target: Target, partition_by: Sequence[str], *, whe
     if own is None:
         return asked
     if asked and [column.lower() for column in asked] != [column.lower() for column in own]:
+        remove = ", or remove the table with `dbio drop`" if target.scope is Scope.TABLE else ""
         raise SchemaMismatchError(
             f"{where} is partitioned by {list(own)}, not by {list(asked)}; "
-            "leave partition_by out, or write to another path"
+            f"leave partition_by out, or write to another path{remove}"
         )
     return own
 

@@ -205,12 +205,14 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     commit = markers.decode_commit(bodies["commit"], where="the document")
     abort = markers.decode_commit(bodies["abort"], where="the document")
     turn = markers.decode_turn(bodies["turn"], where="the document")
+    tombstone = markers.decode_tombstone(bodies["tombstone"], where="the document")
     assert commit.dbio_commit
     assert commit.dbio_commit.files
-    for example in (descriptor, commit, commit.dbio_commit, commit.dbio_commit.files, turn):
+    for example in (descriptor, commit, commit.dbio_commit, commit.dbio_commit.files, turn, tombstone):
         assert example.model_fields_set == set(type(example).model_fields), "a key is not shown"
     assert abort.is_abort
-    for name, body in {"descriptor": descriptor, "commit": commit, "abort": abort, "turn": turn}.items():
+    decoded = {"descriptor": descriptor, "commit": commit, "abort": abort, "turn": turn, "tombstone": tombstone}
+    for name, body in decoded.items():
         assert json.loads(markers.encode(body)) == json.loads(bodies[name])
 
 

@@ -1112,6 +1112,17 @@ def foreign_files() -> Iterable[Case]:
     yield t
 
 
+def dropped() -> Iterable[Case]:
+    t = OurTable("dropped", "A tombstone: there is no table, whatever is left of it.", by=["day"])
+    old = t.data(P, "day=1")
+    t.commit(P, [old])
+    t.put("_dropped", {"version": 1, "everything": True, "created": ADOPTED})
+    t.refused("TableNotFoundError")
+    t.refused("TableNotFoundError", as_of=P)
+    t.refused("TableNotFoundError", without_descriptor=True)
+    yield t
+
+
 DIRECTORY_SCOPE = [
     no_markers,
     commits,
@@ -1145,6 +1156,7 @@ TABLE_SCOPE = [
     condensed,
     adopted,
     broken_checkpoints,
+    dropped,
 ]
 
 

@@ -22,6 +22,7 @@ from typer.testing import CliRunner, Result
 
 from dbio_commit import Bounds, FileInfo, Table, Transaction, TransactionAbortedError, names
 from dbio_commit.cli import app
+from dbio_commit.clock import Clock
 from dbio_commit.render import _age, _time
 
 GOLDEN = sorted(path for path in (Path(__file__).parents[1] / "golden").iterdir() if path.is_dir())
@@ -45,8 +46,8 @@ def process(*args: object, env: Mapping[str, str] | None = None) -> subprocess.C
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | (env or {}))
 
 
-def in_terminal(columns: int, *args: object) -> tuple[int, list[str]]:
-    """The exit code, and the lines as a terminal of that width shows them, without colours."""
+def in_terminal(columns: int, *args: object, answer: str = "") -> tuple[int, list[str]]:
+    """The exit code, and the lines as a terminal of that width shows them, without colours; `answer` is typed in."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
@@ -58,6 +59,7 @@ def in_terminal(columns: int, *args: object) -> tuple[int, list[str]]:
         env=env | {"TERM": "xterm", "NO_COLOR": "1"},
     )
     os.close(theirs)
+    os.write(ours, answer.encode())
     output = b""
     while chunk := _read(ours):
         output += chunk
@@ -756,3 +758,63 @@ def test_ages_are_in_the_largest_unit_that_says_enough(age: timedelta, text: str
 def test_a_time_that_is_shown_is_never_before_what_happened_at_it(at: datetime, text: str) -> None:
     assert _time(at) == text
     assert datetime.fromisoformat(text) >= at
+
+
+# --- drop ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Clock, "sleep", lambda self, duration_s: None)
+
+
+def test_a_table_without_commits_is_removed(table: Table, no_waits: None) -> None:
+    table.begin(partition_by=["day"]).abort()
+    result = dbio("drop", table.url, "--yes")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"removed {table.url}: 3 objects, ")
+    assert list(Path(table.url).iterdir()) == []
+
+
+def test_drop_without_everything_leaves_commits_and_says_how_to_remove_them(table: Table, no_waits: None) -> None:
+    append(table, {"1": 1})
+    result = dbio("drop", table.url, "--yes")
+    assert result.exit_code == 2
+    assert "dbio drop --everything" in result.stderr
+    assert len(table.snapshot().files) == 1
+
+
+def test_drop_tells_programs_what_it_did(table: Table, no_waits: None) -> None:
+    append(table, {"1": 1})
+    pending = table.begin()
+    (Path(table.url) / "day=1" / f"mine{ESCAPE}").write_bytes(b"x")
+    document = dbio_json("drop", table.url, "--everything", "--yes")
+    assert document["aborted"] == [pending.tid]
+    assert document["left"] == [f"day=1/mine{ESCAPE}"]
+    assert document["deleted"]["objects"] >= 5
+
+
+def test_drop_names_what_is_left_without_steering_the_terminal(table: Table, no_waits: None) -> None:
+    append(table, {"1": 1})
+    (Path(table.url) / "day=1" / f"mine{ESCAPE}").write_bytes(b"x")
+    shown = dbio("drop", table.url, "--everything", "--yes").stdout
+    assert r"day=1/mine\x1b" in shown
+    assert ESCAPE not in shown
+
+
+def test_drop_asks_and_takes_no_for_an_answer(table: Table) -> None:
+    append(table, {"1": 1})
+    result = dbio("drop", table.url, "--everything")
+    assert result.exit_code == 2
+    assert "--yes" in result.stderr
+    code, shown = in_terminal(200, "drop", table.url, "--everything", answer="n\n")
+    assert code == 1
+    assert any(f"Remove the table {table.url}, with all of its rows? [y/N]" in line for line in shown)
+    assert len(table.snapshot().files) == 1
+
+
+def test_drop_refuses_a_plain_directory(plain: Path, no_waits: None) -> None:
+    result = dbio("drop", plain, "--everything", "--yes")
+    assert result.exit_code == 2
+    assert "plain directory" in result.stderr
+    assert (plain / "old.parquet").exists()
