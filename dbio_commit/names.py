@@ -57,6 +57,7 @@ class Kind(StrEnum):
     VACUUM = "_committed_vacuum"  # DBIO's queue of markers to delete
     TURN = "_serial_"
     CHECKPOINT = "_checkpoint_"
+    CLOCK = "_clock_"  # created and deleted by a vacuum, to ask for the store's time
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,13 @@ def parse_log_name(name: str) -> LogName | None:
     return None
 
 
-_GRAMMARS = {Kind.STARTED: _TID, Kind.COMMITTED: _TID, Kind.TURN: _NUMBER, Kind.CHECKPOINT: _NUMBER}
+_GRAMMARS = {
+    Kind.STARTED: _TID,
+    Kind.COMMITTED: _TID,
+    Kind.TURN: _NUMBER,
+    Kind.CHECKPOINT: _NUMBER,
+    Kind.CLOCK: _TID,
+}
 
 
 def _log_name(kind: Kind, name: str, grammar: re.Pattern[str]) -> LogName | None:
@@ -100,6 +107,10 @@ def started(tid: str) -> str:
 
 def committed(tid: str) -> str:
     return format_log_name(LogName(Kind.COMMITTED, tid))
+
+
+def clock(tid: str) -> str:
+    return format_log_name(LogName(Kind.CLOCK, tid))
 
 
 def turn(number: int) -> str:

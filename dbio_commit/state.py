@@ -156,6 +156,8 @@ class Log:
     """DBIO's vacuum markers."""
     dropped: Entry | None = None
     """The tombstone of a table that is being removed."""
+    clocks: Mapping[str, Entry] = field(default_factory=dict)
+    """What vacuums asked for the time with."""
 
     @property
     def pending(self) -> list[str]:
@@ -208,6 +210,7 @@ def parse_log(entries: Iterable[Entry]) -> Log:
         turns={int(number): entry for number, entry in found[Kind.TURN].items()},
         queues=found[Kind.VACUUM],
         dropped=dropped,
+        clocks=found[Kind.CLOCK],
     )
 
 

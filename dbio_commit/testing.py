@@ -28,6 +28,9 @@ class ManualClock(Clock):
     def now(self) -> datetime:
         return self._now
 
+    def boot(self) -> str:
+        return "manual"
+
     def monotonic(self) -> float:
         return self._monotonic
 

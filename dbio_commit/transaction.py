@@ -15,8 +15,8 @@ from typing import Any, Self
 from uuid import UUID
 
 from dbio_commit import names
-from dbio_commit.clock import Clock
-from dbio_commit.decision import abort_transaction, decide, find_purged, read_decided, read_own, take_turn
+from dbio_commit.clock import Clock, Moment
+from dbio_commit.decision import abort_transaction, decide, find_purged, has_start, read_decided, read_own, take_turn
 from dbio_commit.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -96,8 +96,7 @@ class Terms:
     commit_id: str
     job: str
     """Random, in the name of each data file, as DBIO has it."""
-    began_s: float
-    """By the machine's monotonic clock."""
+    began: Moment
     schema: TableSchema
     """The table's columns when it began."""
     creates: bool = False
@@ -201,7 +200,7 @@ class Transaction:
         try:
             files = self._complete_files()
             write = self._commit_table if self.terms.scope is Scope.TABLE else self._commit_directories
-            commit = self._committed_in_time(files) or write(files, schema, began_s)
+            commit = self._decided_before(files) or write(files, schema, began_s)
         except StoreError:
             raise  # nothing is decided
         except CommitStateUnknownError:
@@ -272,24 +271,20 @@ class Transaction:
                 f"cannot {action}: transaction {self.tid} of {self._store.url} is {self._state.value}; begin a new one"
             )
 
+    @property
+    def _age_s(self) -> float:
+        return self._clock.seconds_since(self.terms.began)
+
+    @property
+    def _is_young(self) -> bool:
+        """Whether vacuum cannot have purged any of its markers."""
+        return self._clock.is_within(self.terms.began, _YOUNG_S)
+
     def _check_life(self) -> None:
-        age_s = self._clock.monotonic() - self.terms.began_s
-        if age_s < 0:
-            raise TransactionAbortedError(
-                f"transaction {self.tid} of {self._store.url} began before this machine was started, or on another: "
-                "how long ago is not known, and vacuum may have deleted its files; begin again"
-            )
-        if age_s > MAX_LIFE_S:
+        if (age_s := self._age_s) > MAX_LIFE_S:
             raise TransactionAbortedError(
                 f"transaction {self.tid} of {self._store.url} began {age_s / 86400:.1f} days ago, and none may commit "
                 f"after {MAX_LIFE_S / 86400:.0f} days, because vacuum may have deleted its files; begin again"
-            )
-
-    def _check_late(self) -> None:
-        if self._clock.monotonic() - self.terms.began_s > MAX_LIFE_S:
-            raise CommitStateUnknownError(
-                f"the commit of {self.tid} to {self._store.url} took so long that vacuum may have deleted its files; "
-                "run `dbio check` on the table before anything else"
             )
 
     def _complete_files(self) -> list[FileInfo]:
@@ -371,24 +366,23 @@ class Transaction:
         body = encode_commit(marker)
         self._check_life()
         before = decide(self._store, names.committed(self.tid), body, commit_id=terms.commit_id)
-        self._check_late()
-        if self._clock.monotonic() - terms.began_s > _YOUNG_S:
+        if not self._is_young:
             before = find_purged(self._store, self.tid, before) or before
         return self._commit(marker) if before is None else self._committed_before(before, files)
 
-    def _committed_in_time(self, files: Sequence[FileInfo]) -> Commit | None:
+    def _decided_before(self, files: Sequence[FileInfo]) -> Commit | None:
         """What another copy of it has committed, where this one comes too late; None while it may commit."""
-        try:
+        if self.terms.scope is Scope.DIRECTORY:
             self._check_life()
-        except TransactionAbortedError as late:
-            if self.terms.scope is Scope.DIRECTORY:
-                raise
-            try:
-                found = read_decided(self._store, self.tid, commit_id=self.terms.commit_id)
-            except TransactionAbortedError:
-                raise late from None
-            return self._committed_before(found, files)
-        return None
+            return None
+        if self._age_s <= MAX_LIFE_S and (self._is_young or has_start(self._store, self.tid)):
+            return None
+        try:
+            found = read_decided(self._store, self.tid, commit_id=self.terms.commit_id)
+        except TransactionAbortedError:
+            self._check_life()
+            raise
+        return self._committed_before(found, files)
 
     def _committed_before(self, found: CommitMarker, files: Sequence[FileInfo]) -> Commit:
         """By an earlier call of commit, or by another copy of this transaction that staged the same files.
@@ -505,7 +499,11 @@ class Transaction:
                     "each directory only. See `dbio show` for what is committed"
                 ) from error
             done.append(directory)
-        self._check_late()
+        if self._age_s > MAX_LIFE_S:
+            raise CommitStateUnknownError(
+                f"the commit of {self.tid} to {self._store.url} took so long that vacuum may have deleted its files; "
+                "run `dbio check` on the table before anything else"
+            )
         foreign = snapshot.foreign if snapshot else ()
         if foreign:
             _log.warning("%s: %s", self._store.url, left_alone(foreign))
@@ -588,8 +586,8 @@ class Target:
     partition_columns: tuple[str, ...] | None = None
     """None where nothing says what they are."""
     schema: TableSchema = NO_SCHEMA
-    looked_s: float = 0.0
-    """By the machine's monotonic clock: it was so then, or later."""
+    looked: Moment | None = None
+    """It was so then, or later."""
 
 
 LOOK_S = 50.0
@@ -598,7 +596,7 @@ LOOK_S = 50.0
 
 def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
     """What is at the root now; writes nothing. Raises TableExistsError where `must_create` and there are commits."""
-    looked_s = clock.monotonic()
+    looked = clock.moment()
     log = parse_log(store.list_log())
     refuse_dropped(store, log)
     if log.descriptor is not None:
@@ -606,7 +604,7 @@ def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
             raise TableExistsError(table_exists(store))
         columns = tuple(read_descriptor(store, log).partition_columns)
         schema = read_schema(store, clock, log)
-        return Target(scope=Scope.TABLE, partition_columns=columns, schema=schema, looked_s=looked_s)
+        return Target(scope=Scope.TABLE, partition_columns=columns, schema=schema, looked=looked)
     entries = store.list_files()
     check_directories(store, (entry.path for entry in entries))
     if is_empty(parse_directories(entries)):
@@ -617,7 +615,7 @@ def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
                 f"{store.url} holds nothing but the checkpoint of an adoption that did not come to its end; it would "
                 f"count in a new table: remove {names.checkpoint(log.last_checkpoint)}, then write again"
             )
-        return Target(scope=None, looked_s=looked_s)
+        return Target(scope=None, looked=looked)
     if parse_log(store.list_log()).descriptor is not None:  # created since the log was listed
         return look(store, clock, must_create=must_create)
     if log.checkpoints:
@@ -655,7 +653,7 @@ def begin(
     application = _check_app(app)
     target = target or look(store, clock, must_create=must_create)
     columns = choose_partition_columns(target, partition_by, where=store.url)
-    creates, looked_s = target.scope is None, target.looked_s
+    creates, looked = target.scope is None, target.looked
     if target.scope is None:
         target = _create(store, clock, columns)
         if target.partition_columns != columns:  # somebody else was faster; our tasks may be planned already
@@ -669,7 +667,7 @@ def begin(
             "committed; write to a table of its own"
         )
     tid = _claim_tid(store, clock) if target.scope is Scope.TABLE else new_tid(clock)
-    if target.scope is Scope.TABLE and clock.monotonic() - looked_s > LOOK_S:
+    if target.scope is Scope.TABLE and not (looked and clock.is_within(looked, LOOK_S)):
         _refuse_changed(store, tid, columns)
     terms = Terms(
         tid=tid,
@@ -680,7 +678,7 @@ def begin(
         must_create=must_create,
         commit_id=new_uuid(clock),
         job=new_uuid(clock),
-        began_s=clock.monotonic(),
+        began=clock.moment(),
         schema=target.schema,
         creates=creates,
     )

@@ -24,16 +24,19 @@ ABORTS_KEPT = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class Horizons:
-    """What is older than these may go. By the clock as it was read before anything was listed."""
+    """What is older than these may go. By the time as it was before anything was listed."""
 
     now: datetime
     data: datetime
     metadata: datetime
+    """In the directory scope, as DBIO has it."""
+    purge: datetime
+    """In the table scope: never later, since readers and writers rest on it."""
 
     @classmethod
     def at(cls, now: datetime, options: VacuumOptions) -> "Horizons":
-        data = now - timedelta(hours=options.retention_hours)
-        return cls(now, data, max(now - METADATA_RETENTION, data))
+        data, metadata = now - timedelta(hours=options.retention_hours), now - METADATA_RETENTION
+        return cls(now=now, data=data, metadata=max(metadata, data), purge=metadata)
 
 
 class Garbage(NamedTuple):
@@ -212,8 +215,8 @@ def gone_files(snapshot: Snapshot, left: Collection[str]) -> set[str]:
 
 
 def checkpoint_to_purge_by(log: Log, horizons: Horizons) -> int:
-    """The highest checkpoint that is older than the metadata horizon; 0 for none."""
-    return max((number for number, entry in log.checkpoints.items() if entry.modified < horizons.metadata), default=0)
+    """The highest checkpoint that is older than the purge horizon; 0 for none."""
+    return max((number for number, entry in log.checkpoints.items() if entry.modified < horizons.purge), default=0)
 
 
 def purge(
@@ -243,11 +246,16 @@ def purge(
         if number < checkpoint.number
     ]
     turns: list[Garbage] = []
-    if log.turns and log.turns[log.last_turn].modified < horizons.metadata:
+    if log.turns and log.turns[log.last_turn].modified < horizons.purge:
         turns = [_marker(entry, Reason.TURN) for number, entry in sorted(log.turns.items()) if number < log.last_turn]
     # Of the time before the directory was adopted; the directory scope's vacuum would have needed them.
-    queues = [_marker(entry, Reason.QUEUED) for entry in log.queues.values() if entry.modified < horizons.metadata]
+    queues = [_marker(entry, Reason.QUEUED) for entry in log.queues.values() if entry.modified < horizons.purge]
     return [starts, decisions, older + turns + queues]
+
+
+def lost_clocks(log: Log, horizons: Horizons) -> list[Garbage]:
+    """What vacuums that were killed had asked for the time with."""
+    return [_marker(entry, Reason.CLOCK) for entry in log.clocks.values() if entry.modified < horizons.purge]
 
 
 def _needed_markers(commits: Sequence[Decided], left: Iterable[Garbage]) -> set[str]:

@@ -160,8 +160,19 @@ def delete_the_files_before_the_abort() -> Iterator[None]:
 
 @mutation("late", "I3", "I5")
 def let_transactions_live_for_ever() -> Iterator[None]:
-    """No bound on the life of a transaction; abort markers stay for 30 days."""
-    with patch.object(transaction, "MAX_LIFE_S", float("inf")):
+    """No bound on the life of a transaction, and no look at its start marker; abort markers stay for 30 days."""
+    with patch.object(transaction, "MAX_LIFE_S", float("inf")), _every_transaction_is_young():
+        yield
+
+
+def _every_transaction_is_young() -> AbstractContextManager[object]:
+    return patch.object(Transaction, "_is_young", True)
+
+
+@mutation("late", "I3", "I5")
+def look_for_no_start_marker() -> Iterator[None]:
+    """A transaction is as old as its monotonic clock says, which stands still while its machine is paused."""
+    with _every_transaction_is_young():
         yield
 
 

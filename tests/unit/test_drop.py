@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -292,7 +293,10 @@ def test_nobody_begins_in_a_table_that_is_being_dropped(world: World) -> None:
 def test_whoever_looked_before_and_begins_meanwhile_is_waited_for(world: World) -> None:
     write(world.table)
     began = world.clock.monotonic()
-    target = replace(look(world.store, world.clock), looked_s=began + SETTLE_S - LOOK_S + 1)
+    target = look(world.store, world.clock)
+    later = timedelta(seconds=SETTLE_S - LOOK_S + 1)  # than it really was: the clock jumps over the whole wait
+    looked = replace(world.clock.moment(), monotonic_s=began + later.total_seconds(), wall=world.clock.now() + later)
+    target = replace(target, looked=looked)
 
     def begin_late() -> None:
         transaction = begin(world.store, world.clock, target=target)
@@ -382,3 +386,20 @@ def test_writers_that_never_stop_are_named(world: World) -> None:
     world.store.after = begin_again
     with pytest.raises(CommitConflictError, match="stop the writers"):
         world.table.drop(everything=True)
+
+
+@pytest.mark.parametrize("made_anew", [False, True])
+def test_a_writer_that_commits_when_all_is_gone_gets_an_error_and_leaves_nothing(world: World, made_anew: bool) -> None:
+    write(world.table)
+    transaction = world.table.begin()
+    stage(world.table, transaction, b"late")
+    world.table.drop(everything=True)
+    if made_anew:
+        write(world.table, bodies=[b"new"])
+    before = world.paths
+    path = transaction.new_file().removeprefix(f"{world.table.url}/")
+    for staged in [path, *transaction._staged]:
+        world.store.put(staged, b"late")  # it has written them since
+    with pytest.raises(TransactionAbortedError):
+        transaction.commit()
+    assert world.paths == before
