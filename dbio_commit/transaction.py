@@ -231,7 +231,7 @@ class Transaction:
                 f"transaction {self.tid} of {self._store.url} is committed; it cannot be aborted"
             )
         if self.terms.scope is Scope.TABLE:
-            abort_transaction(self._store, self._clock, self.tid)
+            self._abort_table()
             self._delete(self._staged)
         else:
             self._abort_directories()
@@ -461,6 +461,15 @@ class Transaction:
                 files=pack_files(files),
             ),
         )
+
+    def _abort_table(self) -> None:
+        """Leaves no marker where there is nothing to decide any more: the table may be gone (`drop`), or another."""
+        if self._is_young or has_start(self._store, self.tid):
+            abort_transaction(self._store, self._clock, self.tid)
+            return
+        with suppress(TransactionAbortedError):
+            read_decided(self._store, self.tid, commit_id=self.terms.commit_id)
+            raise TransactionStateError(f"transaction {self.tid} of {self._store.url} was committed long ago")
 
     # --- directory scope ------------------------------------------------------------------------------------------
 
