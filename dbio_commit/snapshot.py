@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dbio_commit import names
 from dbio_commit.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint
@@ -19,6 +20,7 @@ from dbio_commit.errors import (
     ObjectNotFoundError,
     StoreError,
     TableNotFoundError,
+    UnsupportedStoreError,
     UnsupportedTableError,
 )
 from dbio_commit.markers import (
@@ -57,6 +59,14 @@ from dbio_commit.state import (
 )
 from dbio_commit.store import Store
 
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
+    import pyarrow
+
+    from dbio_commit.frames import Filter
+
 _T = TypeVar("_T")
 
 _ATTEMPTS = 100
@@ -75,6 +85,16 @@ class Scope(StrEnum):
     """In each directory, for that directory, as DBIO has it."""
 
 
+class Source:
+    """Where the files of a snapshot are. It is not pickled: a store holds credentials."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self.store = store
+
+    def __reduce__(self) -> tuple[type["Source"], tuple[()]]:
+        return Source, ()
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The live files of a table at one instant, and what decided them."""
@@ -91,6 +111,7 @@ class Snapshot:
     """The root's, as it was listed last; empty in the directory scope."""
     foreign: tuple[str, ...] = field(default=(), repr=False)
     """In the directory scope: the paths of what lies there in the open and is no Parquet; no part of the table."""
+    source: Source = field(default_factory=Source, repr=False, compare=False)
 
     @property
     def tids(self) -> tuple[str, ...]:
@@ -103,6 +124,43 @@ class Snapshot:
         DuckDB and Polars take the list as it is; pandas and pyarrow take a list of URLs with `filesystem=` only.
         """
         return [f"{self.url}/{file.path}" for file in self.files]
+
+    def to_arrow(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pyarrow.Table":
+        """The rows, as an Arrow table: with partition columns, and the types that the table records.
+
+        `columns` are those to read, in this order; all by default. `filter` is a list of (column, operator, value),
+        all of which must hold, or a list of such lists, of which one must; operators are =, ==, !=, <, <=, >, >=, in
+        and not in, and None is null. Files of other partitions are not read. Columns are matched by name without
+        regard to case; where a file lacks one, it is null. Raises InvalidInputError, UnsupportedStoreError without
+        pyarrow, ObjectNotFoundError where vacuum has deleted a file since.
+        """
+        from dbio_commit import frames
+
+        if self.source.store is None:
+            raise InvalidInputError(f"this snapshot of {self.url} comes from another process; take one here")
+        return frames.to_arrow(self, self.source.store, columns=columns, filter=filter)
+
+    def to_pandas(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pandas.DataFrame":
+        """As `to_arrow`, as a pandas DataFrame."""
+        _require("pandas", what="to_pandas")
+        return self.to_arrow(columns, filter).to_pandas()
+
+    def to_polars(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "polars.DataFrame":
+        """As `to_arrow`, as a Polars DataFrame."""
+        library = _require("polars", what="to_polars")
+        frame: polars.DataFrame = library.from_arrow(self.to_arrow(columns, filter))
+        return frame
+
+    def to_duckdb(
+        self,
+        connection: "duckdb.DuckDBPyConnection | None" = None,
+        columns: Sequence[str] | None = None,
+        filter: "Filter | None" = None,
+    ) -> "duckdb.DuckDBPyRelation":
+        """As `to_arrow`, as a relation of the DuckDB connection, or of DuckDB's default one."""
+        library = _require("duckdb", what="to_duckdb")
+        relation: duckdb.DuckDBPyRelation = (connection or library).from_arrow(self.to_arrow(columns, filter))
+        return relation
 
     def history(self) -> list[Commit]:
         """The commits, newest first, without the aborted transactions."""
@@ -129,6 +187,14 @@ class Snapshot:
         return app_versions((commit.marker for commit in self.commits), before=self.checkpoint.apps)
 
 
+def _require(package: str, *, what: str) -> Any:
+    """The package, imported. Raises UnsupportedStoreError where it is not installed."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise UnsupportedStoreError(f"{what} needs the package {package}; run `pip install {package}`") from error
+
+
 def read_snapshot(
     store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corrupt_markers: bool = False, even_dropped: bool = False
 ) -> Snapshot:
@@ -146,7 +212,7 @@ def read_snapshot(
             return _read_directories(store, clock, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
         return _read_table(store, clock, log, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
 
-    return until_quiet(store, read)
+    return replace(until_quiet(store, read), source=Source(store))
 
 
 def refuse_dropped(store: Store, log: Log) -> None:
