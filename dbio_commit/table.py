@@ -12,6 +12,7 @@ from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.decision import abort_pending
 from dbio_commit.drop import DropReport, drop
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
+from dbio_commit.footers import Inspector, inspect_files
 from dbio_commit.maintenance import adopt, checkpoint_now
 from dbio_commit.markers import Operation
 from dbio_commit.snapshot import Snapshot, read_snapshot, until_quiet
@@ -31,12 +32,17 @@ class Table:
         self.storage_options: Mapping[str, Any] = dict(storage_options or {})
         self.store: Store = open_store(self.location, self.storage_options)
         self.clock: Clock = SYSTEM_CLOCK
+        self.inspector: Inspector | None = inspect_files
 
     @classmethod
-    def over(cls, store: Store, clock: Clock = SYSTEM_CLOCK) -> Self:
-        """A table on a store of the caller's making; for tests, with `dbio_commit.testing`."""
+    def over(cls, store: Store, clock: Clock = SYSTEM_CLOCK, *, inspector: Inspector | None = None) -> Self:
+        """A table on a store of the caller's making; for tests, with `dbio_commit.testing`.
+
+        `inspector` looks at files of `Transaction.new_file` when they are committed; by default any bytes will do.
+        """
         table = cls.__new__(cls)
         table.location, table.storage_options, table.store, table.clock = None, {}, store, clock
+        table.inspector = inspector
         return table
 
     @property
@@ -78,12 +84,18 @@ class Table:
             )
         self.refuse_partition()
         return begin(
-            self.store, self.clock, operation=operation, partition_by=partition_by, app=app, must_create=must_create
+            self.store,
+            self.clock,
+            operation=operation,
+            partition_by=partition_by,
+            app=app,
+            must_create=must_create,
+            inspector=self.inspector,
         )
 
     def resume(self, terms: Terms) -> Transaction:
         """A transaction that began in another process of this machine, to stage, commit or abort it here."""
-        return Transaction(self.store, self.clock, terms)
+        return Transaction(self.store, self.clock, terms, inspector=self.inspector)
 
     def abort(self, tid: str) -> None:
         """Decides a pending transaction against its writer. Raises TransactionStateError where it is committed."""

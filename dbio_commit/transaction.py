@@ -31,6 +31,8 @@ from dbio_commit.errors import (
     TransactionStateError,
     UnsupportedStoreError,
 )
+from dbio_commit.fitting import fit
+from dbio_commit.footers import Footer, Inspector
 from dbio_commit.markers import (
     App,
     CommitInfo,
@@ -109,8 +111,11 @@ class Transaction:
     As a context manager it commits when the block ends, and aborts when the block raises.
     """
 
-    def __init__(self, store: Store, clock: Clock, terms: Terms) -> None:
+    def __init__(self, store: Store, clock: Clock, terms: Terms, *, inspector: Inspector | None = None) -> None:
         self.terms = terms
+        self.inspector = inspector
+        """Looks at files that were taken by `new_file`, when they are committed; None takes them as they are."""
+        self._footers: dict[str, Footer] = {}
         self._store = store
         self._clock = clock
         self._state = _State.OPEN
@@ -199,6 +204,7 @@ class Transaction:
         began_s = self._clock.monotonic()
         try:
             files = self._complete_files()
+            schema = self._fitted(schema)
             write = self._commit_table if self.terms.scope is Scope.TABLE else self._commit_directories
             commit = self._decided_before(files) or write(files, schema, began_s)
         except StoreError:
@@ -299,11 +305,32 @@ class Transaction:
                     f"first {self._store.url_of(missing[0])}; write each one before commit"
                 )
             self._store.make_durable(new)
-            for entry in found:
-                if entry is not None:
-                    partition = names.parse_partition(names.split(entry.path)[0])
-                    self._staged[entry.path] = FileInfo(path=entry.path, size=entry.size, partition=partition)
+            written = [entry for entry in found if entry is not None]
+            if self.inspector:
+                self._footers |= {footer.path: footer for footer in self.inspector(self._store, written)}
+            for entry in written:
+                footer = self._footers.get(entry.path, Footer(path=entry.path))
+                self._staged[entry.path] = FileInfo(
+                    path=entry.path,
+                    size=entry.size,
+                    rows=footer.rows,
+                    partition=names.parse_partition(names.split(entry.path)[0]),
+                    statistics=footer.statistics,
+                )
         return [info for info in self._staged.values() if info is not None]
+
+    def _fitted(self, schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The table's columns after the commit, where files that we looked at have a say in it."""
+        footers = [footer for footer in self._footers.values() if footer.columns is not None]
+        if self.terms.scope is Scope.DIRECTORY or not footers:
+            return schema
+        columns, where = self.terms.partition_columns, self._store.url
+        if schema is None and self.terms.operation == "overwrite":
+            with suppress(SchemaMismatchError):
+                return fit(footers, self.terms.schema.json, partition_columns=columns, where=where)
+            return fit(footers, None, partition_columns=columns, where=where)  # an overwrite may set its own
+        known = self.terms.schema.json if schema is None else schema
+        return fit(footers, known, partition_columns=columns, where=where)
 
     def _raise_if_decided(self, directory: str) -> None:
         """Files that are missing were deleted, rather than never written, where somebody aborted us before."""
@@ -652,6 +679,7 @@ def begin(
     app: tuple[str, int] | None = None,
     must_create: bool = False,
     target: Target | None = None,
+    inspector: Inspector | None = None,
 ) -> Transaction:
     """Creates the table where there is none, and claims a tid.
 
@@ -691,7 +719,7 @@ def begin(
         schema=target.schema,
         creates=creates,
     )
-    return Transaction(store, clock, terms)
+    return Transaction(store, clock, terms, inspector=inspector)
 
 
 def _refuse_changed(store: Store, tid: str, columns: tuple[str, ...]) -> None:
