@@ -7,6 +7,7 @@ from enum import StrEnum
 from functools import cache
 
 from dbio_commit import names
+from dbio_commit.applications import Application, list_applications
 from dbio_commit.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.clock import Clock
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError, TableNotFoundError
@@ -85,6 +86,8 @@ class CheckReport:
     garbage: Mapping[Garbage, Sequence[Entry]]
     foreign: Sequence[Entry]
     """What lies there in the open and is no Parquet: no part of the table, and nobody touches it."""
+    applications: Sequence[Application] = ()
+    """That have committed, by id."""
 
     @property
     def ok(self) -> bool:
@@ -145,7 +148,20 @@ def _check(store: Store, clock: Clock) -> CheckReport:
         pending=_pending(logs, entries, clock.now()),
         garbage=garbage,
         foreign=[entry for entry in entries if entry.path in foreign and entry.path not in live],
+        applications=_applications(logs, checkpoint, markers, clock.now()) if scope is Scope.TABLE else [],
     )
+
+
+def _applications(
+    logs: Iterable[Log], checkpoint: Checkpoint, markers: Mapping[str, CommitMarker], now: datetime
+) -> list[Application]:
+    told = [
+        Decided(entry.modified, tid, markers[entry.path])
+        for log in logs
+        for tid, entry in log.uncovered(checkpoint.covered).items()
+        if entry.path in markers
+    ]
+    return list_applications([*checkpoint.commits, *told], remembered=checkpoint.apps, now=now)
 
 
 def _directories(

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from dbio_commit import render
+from dbio_commit import __version__, render
 from dbio_commit.check import TransactionState
 from dbio_commit.errors import DbioError, InvalidInputError, RetentionError
 from dbio_commit.table import Table
@@ -25,7 +25,6 @@ app = typer.Typer(
     epilog="Credentials come from the environment: AWS_PROFILE, AWS_ENDPOINT_URL, AZURE_STORAGE_CONNECTION_STRING and "
     "what else the stores' own clients know. Exit codes: 0 fine, 1 something is wrong, 2 usage.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -36,6 +35,20 @@ _Tid = Annotated[
     str, typer.Argument(metavar="TID", show_default=False, help="The transaction, as log or check shows it.")
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for errors too.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dbio-commit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and exit.")
+    ] = False,
+) -> None: ...
 
 
 def main() -> None:
@@ -65,6 +78,21 @@ def files(
         render.print_json(render.snapshot_json(snapshot))
     else:
         render.print_files(snapshot)
+
+
+@app.command()
+def schema(path: _Path, as_json: _Json = False) -> None:
+    """List the columns: those that writers recorded, else those of the newest file.
+
+    In a pipe: name, type, and "partition" for a partition column, separated by tabs.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        columns, snapshot = table.schema(), table.snapshot()
+    if as_json:
+        render.print_json(render.schema_json(columns, snapshot))
+    else:
+        render.print_schema(columns, snapshot)
 
 
 @app.command()

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from dbio_commit import names
-from dbio_commit.checkpoint import Checkpoint, condense, encode_checkpoint
+from dbio_commit.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint
 from dbio_commit.clock import Clock
 from dbio_commit.errors import (
     CommitConflictError,
@@ -22,10 +22,6 @@ from dbio_commit.snapshot import Scope, Snapshot, read_snapshot
 from dbio_commit.state import Commit, Decided, Directory, Entry, parse_directories, parse_log
 from dbio_commit.store import Store
 from dbio_commit.transaction import create_descriptor, new_tid, new_uuid, probe, prove_store
-
-HISTORY = timedelta(days=30)
-"""How long a checkpoint remembers a transaction of which no file is left. A late writer must find it decided."""
-
 
 _TICK = timedelta(microseconds=1)  # what was committed before an adoption is older than it, also in the same second
 

@@ -113,6 +113,11 @@ class Snapshot:
     """In the directory scope: the paths of what lies there in the open and is no Parquet; no part of the table."""
     source: Source = field(default_factory=Source, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        size = sum(max(file.size, 0) for file in self.files)
+        by = f", partitioned by {', '.join(self.partition_columns)}" if self.partition_columns else ""
+        return f"<Snapshot of {self.url}: {len(self.files):,} files, {size:,} bytes, {len(self.tids):,} commits{by}>"
+
     @property
     def tids(self) -> tuple[str, ...]:
         """The committed transactions, in the order of their commits."""

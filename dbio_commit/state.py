@@ -86,6 +86,12 @@ class Commit:
 
     Paths relative to the root."""
 
+    def __repr__(self) -> str:
+        rows = self.metrics.get("numOutputRows")
+        told = f"{self.added_files:,} files added" + (f" with {rows:,} rows" if rows is not None else "")
+        what = "skipped" if self.skipped else f"{told}, {self.removed_files:,} removed"
+        return f"<Commit {self.tid or 'of nothing'}: {self.operation}, {self.timestamp:%Y-%m-%d %H:%M:%S%z}, {what}>"
+
     @property
     def operation(self) -> str:
         """One of "append", "overwrite", "replace_partitions", "rewrite", "adopt" or "abort".
@@ -262,7 +268,7 @@ def app_versions(markers: Iterable[CommitMarker], *, before: Mapping[str, int] |
 
 
 AsOf = datetime | str | None
-"""A time (aware, or ISO 8601 text with a zone), or the tid of a commit; None is now."""
+"""A time (aware, or ISO 8601 text with a zone), or the tid of a commit as text; None is now."""
 
 
 def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: datetime | None = None) -> list[Decided]:
@@ -293,10 +299,12 @@ def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: dateti
 def _time(as_of: datetime | str) -> datetime:
     try:
         time = datetime.fromisoformat(as_of) if isinstance(as_of, str) else as_of
+        if not isinstance(time, datetime):  # nor is a date one moment
+            raise ValueError("no time")
     except ValueError:
         raise InvalidInputError(
-            f"as_of={as_of!r} is neither the tid of a commit of this table nor a time in ISO 8601; "
-            "`dbio log` lists both"
+            f"as_of={as_of!r:.200} is neither the tid of a commit of this table nor a time in ISO 8601; "
+            "both as text, or the time as a datetime with a zone; `dbio log` lists them"
         ) from None
     if time.tzinfo is None:
         raise InvalidInputError(f"as_of={time.isoformat()} has no time zone; add one, such as +00:00")

@@ -45,6 +45,9 @@ class Table:
         table.inspector = inspector
         return table
 
+    def __repr__(self) -> str:
+        return f"Table({self.url!r})"  # without storage_options: they hold secrets
+
     @property
     def url(self) -> str:
         """The root: a plain path on a local disk, else scheme://container/prefix."""
@@ -62,6 +65,18 @@ class Table:
     def history(self) -> list[Commit]:
         """The commits, newest first. Raises as `snapshot` does."""
         return self.snapshot().history()
+
+    def schema(self) -> Mapping[str, Any]:
+        """The columns now, as Spark's JSON: those that writers recorded, else those of the newest file.
+
+        Raises InvalidInputError where there is neither, UnsupportedStoreError where pyarrow is needed and missing.
+        """
+        snapshot = self.snapshot()
+        if snapshot.schema is not None:
+            return snapshot.schema
+        from dbio_commit.frames import table_columns
+
+        return table_columns(snapshot, self.store)
 
     def begin(
         self,

@@ -125,6 +125,13 @@ class Transaction:
         self._marked: set[str] = set()  # in the directory scope: with a start marker
         self._attempt = clock.random_bits(31)  # so that copies which are resumed elsewhere take other names
 
+    def __repr__(self) -> str:
+        terms = self.terms
+        return (
+            f"<Transaction {terms.tid}: {terms.operation} on {self._store.url}, {self._state.value}, "
+            f"{len(self._staged)} files staged>"
+        )
+
     @property
     def tid(self) -> str:
         return self.terms.tid
@@ -760,9 +767,15 @@ def _check_app(app: tuple[str, int] | None) -> App | None:
     if app is None:
         return None
     try:
-        return App(id=app[0], version=app[1])
-    except (ValueError, TypeError, IndexError):
-        raise InvalidInputError(f"app={app!r} is not (application id, version): a text and a number from 0") from None
+        if isinstance(app, str):
+            raise ValueError("a text alone")
+        id, version = app
+        return App(id=id, version=version)
+    except (ValueError, TypeError):
+        raise InvalidInputError(
+            f"app={app!r:.200} is not (application id, version): give a text and a whole number from 0, which counts "
+            "up, such as app=('nightly', 20261120)"
+        ) from None
 
 
 def new_tid(clock: Clock) -> str:

@@ -227,5 +227,5 @@ def test_the_command_line_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "dbio_commit.cli", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=os.environ)
     named = set(re.findall(r"^\$ dbio ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
-    assert named == {"files", "log", "show", "check", "vacuum", "adopt", "abort"}
+    assert named == {"files", "log", "schema", "show", "check", "vacuum", "adopt", "abort"}
     assert all(name in shown.stdout for name in named)

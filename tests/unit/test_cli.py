@@ -17,9 +17,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
+import dbio_commit
 from dbio_commit import Bounds, FileInfo, Table, Transaction, TransactionAbortedError, names
 from dbio_commit.cli import app
 from dbio_commit.clock import Clock
@@ -68,6 +71,11 @@ def in_terminal(columns: int, *args: object, answer: str = "") -> tuple[int, lis
     for style in ("1", "2", "1;2", "0"):  # bold and dim are no colours
         text = text.replace(f"{ESCAPE}[{style}m", "")
     return child.wait(), text.splitlines()
+
+
+def lines(text: str) -> list[list[str]]:
+    """What a pipe gets, in its fields."""
+    return [line.split("\t") for line in text.splitlines()]
 
 
 def _read(descriptor: int) -> bytes:
@@ -818,3 +826,62 @@ def test_drop_refuses_a_plain_directory(plain: Path, no_waits: None) -> None:
     assert result.exit_code == 2
     assert "plain directory" in result.stderr
     assert (plain / "old.parquet").exists()
+
+
+# --- version, columns, narrow terminals, wrong URLs ---------------------------------------------------------------
+
+
+def test_version_is_printed() -> None:
+    assert dbio("--version").stdout == f"dbio-commit {dbio_commit.__version__}\n"
+
+
+def test_schema_lists_columns_types_and_partition_columns(table: Table) -> None:
+    fields = {"id": "long", "tags": {"type": "array", "elementType": "string"}, f"x{ESCAPE}": "date", "day": "string"}
+    described = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields.items()]
+    table.begin(partition_by=["day"]).commit(schema={"type": "struct", "fields": described})
+    assert lines(dbio("schema", table.url).stdout) == [
+        ["id", "long", ""], ["tags", "array<string>", ""], [r"x\x1b", "date", ""], ["day", "string", "partition"],
+    ]  # fmt: skip
+    document = dbio_json("schema", table.url)
+    assert document["schema"]["fields"] == described
+    assert (document["recorded"], document["partition_columns"]) == (True, ["day"])
+    shown = " ".join(in_terminal(80, "schema", table.url)[1])
+    assert "day" in shown
+    assert "partition" in shown
+
+
+def test_schema_of_a_plain_directory_is_that_of_its_newest_file(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    assert lines(dbio("schema", tmp_path).stdout) == [["id", "long", ""]]
+    assert dbio_json("schema", tmp_path)["recorded"] is False
+
+
+def test_a_narrow_terminal_names_the_columns_that_it_has_no_room_for(table: Table) -> None:
+    append(table, {"1": 10})
+    narrow = " ".join(in_terminal(60, "log", table.url)[1])
+    assert "(too narrow for time, age, size: widen the terminal, or use --json)" in " ".join(narrow.split())
+    assert "too narrow" not in " ".join(in_terminal(200, "log", table.url)[1])
+
+
+@pytest.mark.parametrize("command", ["files", "log", "check", "schema", "vacuum"])
+def test_an_unknown_scheme_is_wrong_usage(command: str) -> None:
+    result = dbio(command, "gs://bucket/table")
+    assert result.exit_code == 2
+    assert "no store is known for gs: URLs" in result.stderr
+
+
+def test_a_directory_without_parquet_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "passwd").write_bytes(b"root")
+    (tmp_path / "README.txt").write_bytes(b"read me")
+    result = dbio("files", tmp_path)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "there is no table at" in result.stderr
+
+
+def test_check_and_adopt_name_what_is_no_parquet(plain: Path) -> None:
+    (plain / f"notes{ESCAPE}.txt").write_bytes(b"read me")
+    assert dbio_json("check", plain)["foreign"] == [f"notes{ESCAPE}.txt"]
+    assert r"notes\x1b.txt" in dbio("check", plain).stdout
+    shown = dbio("adopt", plain).stdout
+    assert "left alone, since they are no Parquet" in shown
+    assert r"notes\x1b.txt" in shown
