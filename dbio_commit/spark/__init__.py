@@ -10,10 +10,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from dbio_commit.errors import TableExistsError, TableNotFoundError
+from dbio_commit.spark.batches import arrow_batches, weighted
 from dbio_commit.spark.datasource import register
 from dbio_commit.spark.job import Mode, WriteOptions, begin_job, errors_of_workers, no_commit
 from dbio_commit.spark.scan import scan
-from dbio_commit.spark.session import arrow_batches, open_table
+from dbio_commit.spark.session import open_table
 from dbio_commit.spark.task import RESULT_SCHEMA, Compression, map_in_arrow
 from dbio_commit.state import AsOf, Commit
 from dbio_commit.table import Table
@@ -57,8 +58,7 @@ def write(
         job = begin_job(table, df.schema, mode=mode, partition_by=partition_by, app=app, options=options)
         with job.transaction() as transaction:
             with arrow_batches(spark, df.schema), errors_of_workers():
-                numbered = df.toDF(*map(str, range(len(df.columns))))  # mapInArrow cannot resolve a name such as "a.b"
-                rows = numbered.mapInArrow(map_in_arrow(job.spec), RESULT_SCHEMA).collect()
+                rows = weighted(df).mapInArrow(map_in_arrow(job.spec), RESULT_SCHEMA).collect()
             return job.commit(transaction, (row.file for row in rows))
     except TableExistsError:
         if mode != "ignore":

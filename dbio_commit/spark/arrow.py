@@ -4,7 +4,7 @@ Where the data comes from, when it is written and to which files, is in `task`.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -16,6 +16,7 @@ import pyarrow.types as types
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.markers import Bounds, Scalar
+from dbio_commit.spark.widen import fit
 
 Key = tuple[str | None, ...]
 """The values of a row's partition columns, as in the directory's name but unescaped; None is SQL null."""
@@ -54,12 +55,35 @@ def _plain_type(kind: Any) -> Any:
     return kind
 
 
+# --- batches ------------------------------------------------------------------------------------------------------
+
+FILLER = "filler"
+"""The column that is true in rows which are there to make a batch full, and hold no data; see `batches`."""
+
+
+def without_fillers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that hold data; nothing is copied where all do."""
+    index = batch.schema.get_field_index(FILLER)
+    if index < 0 or not pc.any(batch.column(index)).as_py():
+        return batch
+    return batch.filter(pc.invert(batch.column(index)))
+
+
+def project(
+    batch: pa.RecordBatch, columns: Sequence[tuple[int | None, str]], casts: Mapping[str, pa.DataType]
+) -> pa.RecordBatch:
+    """The columns at these positions, under these names, or null; nothing is copied, but for what is cast."""
+    arrays = [_column(batch, position, casts.get(name)) for position, name in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=[name for _, name in columns])
+
+
+def _column(batch: pa.RecordBatch, position: int | None, kind: Any) -> Any:
+    if position is None:
+        return pa.nulls(batch.num_rows, kind)
+    return batch.column(position) if kind is None else fit(batch.column(position), kind)
+
+
 # --- partitions ---------------------------------------------------------------------------------------------------
-
-
-def project(batch: pa.RecordBatch, columns: Sequence[tuple[int, str]]) -> pa.RecordBatch:
-    """The columns at these positions, under these names; nothing is copied."""
-    return pa.RecordBatch.from_arrays([batch.column(i) for i, _ in columns], names=[name for _, name in columns])
 
 
 def group(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Key, pa.Table]]:

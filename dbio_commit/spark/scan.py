@@ -18,12 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.snapshot import Scope, Snapshot
-from dbio_commit.spark import arrow
+from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.conform import conform
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.session import native_root, parallelism
@@ -128,7 +127,7 @@ class ReadSpec:
 def read_files(spec: ReadSpec, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
     """The rows of the files, with the table's columns: in its order, absent ones null, partition columns filled in."""
     store = Table(spec.path, spec.storage_options).store
-    target = arrow.plain_schema(to_arrow_schema(spec.schema, timezone="UTC"))
+    target = schemas.arrow_schema(spec.schema)
     columns = {name.lower() for name in target.names} - {name.lower() for name in spec.partition_columns}
     for file in files:
         small = file.size <= _WHOLE_BYTES

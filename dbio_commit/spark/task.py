@@ -67,8 +67,10 @@ class TaskSpec:
     tid: str
     job: str
     """A random UUID, as in the names of the files."""
-    columns: tuple[tuple[int, str], ...]
-    """For each column of the table: its position in the batches, and its name in the table."""
+    columns: tuple[tuple[int | None, str], ...]
+    """For each column of the table: its position in the batches, None where it is null, and its name in the table."""
+    casts: Mapping[str, pa.DataType] = field(default_factory=dict)
+    """The types of those columns that the batches lack or have with a narrower type."""
     partition_columns: tuple[str, ...] = ()
     compression: Compression = "snappy"
     max_records_per_file: int = 0
@@ -85,7 +87,7 @@ def write_task(
     Rows of a partition keep their order. On any error, the files of this attempt are deleted.
     """
     output = _Output(spec, task=task, attempt=attempt, files=files)
-    plain = (arrow.plain_batch(arrow.project(batch, spec.columns)) for batch in batches)
+    plain = (arrow.plain_batch(arrow.project(batch, spec.columns, spec.casts)) for batch in batches)
     runs = _by_partition(plain, spec.partition_columns) if spec.partition_columns else _whole(plain)
     try:
         for run in runs:
@@ -111,7 +113,8 @@ def map_in_arrow(spec: TaskSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterato
     """`run_task` as DataFrame.mapInArrow calls it; the result is of RESULT_SCHEMA."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch([pa.array(map(encode_file_info, run_task(spec, batches)), pa.string())], names=["file"])
+        infos = run_task(spec, map(arrow.without_fillers, batches))
+        yield pa.record_batch([pa.array(map(encode_file_info, infos), pa.string())], names=["file"])
 
     return write
 
