@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dbio_commit.errors import TableExistsError, TableNotFoundError
+from dbio_commit.errors import InvalidInputError, TableExistsError, TableNotFoundError
 from dbio_commit.spark.batches import arrow_batches, weighted
 from dbio_commit.spark.datasource import register
 from dbio_commit.spark.job import Mode, WriteOptions, begin_job, errors_of_workers, no_commit
@@ -41,12 +41,16 @@ def write(
     `mode`: "append"; "overwrite" replaces all files; "overwrite_partitions" those of the partitions that the data
     falls into; "error" refuses a table that has commits, "ignore" leaves it as it is. `partition_by` is needed only
     when the table is created. `app`, an (application id, version), is committed at most once: the result of a second
-    write says `skipped`. `merge_schema` lets new columns in.
+    write says `skipped`.
+
+    Without `merge_schema`, the data must have the table's columns, or narrower ones, which are cast; with it, it may
+    also bring new columns and fields and wider types, and lack old ones, which are null in it.
 
     Raises InvalidInputError and SchemaMismatchError before anything is written, TableExistsError,
     CommitConflictError and TransactionAbortedError (nothing was committed: write again), CommitStateUnknownError
     (look for the tid first), StoreError.
     """
+    _check_frame(df)
     options = WriteOptions(
         compression=compression, max_records_per_file=max_records_per_file, merge_schema=merge_schema
     )
@@ -74,6 +78,8 @@ def read(
     The DataFrame is pinned to that snapshot: later commits do not show, however often it is used. Raises
     TableNotFoundError, CorruptMarkerError, InvalidInputError, StoreError.
     """
+    if isinstance(spark, str | os.PathLike):
+        raise InvalidInputError("dbio.read takes the Spark session first: dbio.read(spark, path)")
     table = open_table(spark, path, storage_options)
     return scan(spark, table, table.snapshot(as_of))
 
@@ -85,6 +91,21 @@ def enable(spark: SparkSession) -> None:
     session that is active in a thread: call it in each thread that uses this one, and for each `newSession()`.
     """
     register(spark)
+
+
+def _check_frame(df: object) -> None:
+    """Raises InvalidInputError for what is no DataFrame of Spark's, or not of a batch."""
+    if not isinstance(df, DataFrame):
+        kind = f"{type(df).__module__.partition('.')[0]}.{type(df).__name__}"
+        raise InvalidInputError(
+            f"dbio.write takes a Spark DataFrame, not a {kind}; make one of it with spark.createDataFrame(…), or write "
+            "without Spark in a transaction of dbio.Table(path).begin()"
+        )
+    if df.isStreaming:
+        raise InvalidInputError(
+            "dbio.write takes a batch, and this DataFrame is a stream; write each of its batches: "
+            'stream.writeStream.foreachBatch(lambda df, id: dbio.write(df, path, app=("name of the query", id)))'
+        )
 
 
 def _has_committed(table: Table, app: tuple[str, int]) -> bool:

@@ -16,7 +16,7 @@ import pyarrow.types as types
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.markers import Bounds, Scalar
-from dbio_commit.spark.widen import fit
+from dbio_commit.widen import fit
 
 Key = tuple[str | None, ...]
 """The values of a row's partition columns, as in the directory's name but unescaped; None is SQL null."""
@@ -166,6 +166,7 @@ def _timestamp(value: datetime) -> str:
 # --- encoding -----------------------------------------------------------------------------------------------------
 
 SAMPLE_ROWS = 8192
+SAMPLE_BYTES = 8 * 1024 * 1024
 DISTINCT_RATIO = 0.7
 """Of a sample of 8192 values, as many are distinct in a column of about 10,000 values. Up to there a dictionary is
 smaller and no slower than plain values; for the columns beyond, hashing every value costs more than all the rest."""
@@ -173,12 +174,20 @@ smaller and no slower than plain values; for the columns beyond, hashing every v
 
 def dictionary_columns(table: pa.Table) -> list[str]:
     """The leaf columns, by their Parquet paths, that repeat their values so much that a dictionary pays."""
-    step = max(
-        -(-table.num_rows // SAMPLE_ROWS), 1
-    )  # a sample of neighbours would take sorted values for repeated ones
+    rows = min(SAMPLE_ROWS, max(SAMPLE_BYTES * table.num_rows // max(table.nbytes, 1), 1))
+    step = max(-(-table.num_rows // rows), 1)  # a sample of neighbours would take sorted values for repeated ones
     sample = table.take(pa.array(range(0, table.num_rows, step), pa.int64())).combine_chunks()
     chunks = [(name, chunk) for name in sample.schema.names for chunk in sample.column(name).chunks]
     return [path for name, chunk in chunks for path, values in _leaves(name, chunk) if _repeats(values)]
+
+
+def values_at_once(table: pa.Table) -> int:
+    """How many values of a column to encode before its page is looked at: it grows, and stays in memory, by as much."""
+    widest = max((column.nbytes for column in table.columns), default=0)
+    return max(1, min(1024, _PAGE_BYTES * table.num_rows // max(widest, 1)))
+
+
+_PAGE_BYTES = 1024 * 1024
 
 
 def _leaves(path: str, values: Any) -> Iterator[tuple[str, Any]]:

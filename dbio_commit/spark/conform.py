@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.names import Partition
-from dbio_commit.spark.widen import fit
+from dbio_commit.widen import fit
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema, *, partition: Partition, where: str) -> pa.RecordBatch:

@@ -146,6 +146,8 @@ def begin_job(
     )
     schemas.check_writable(layout.schema, columns)
     _check_timestamps(layout.schema, columns, target, table.url)
+    limits = _limits(table)
+    names.check_length(dict.fromkeys(layout.partition_columns, "0"), limits)  # before anything is there
     transaction = begin(
         table.store,
         table.clock,
@@ -164,6 +166,7 @@ def begin_job(
             columns=layout.columns,
             casts={name: schemas.arrow_type(layout.schema[name].dataType) for name in layout.casts},
             partition_columns=layout.partition_columns,
+            limits=limits,
             compression=options.compression,
             max_records_per_file=options.max_records_per_file,
             spark_metadata={
@@ -174,6 +177,18 @@ def begin_job(
         sink=sink,
         schema=_recorded(layout.schema, target) if transaction.terms.scope is Scope.TABLE else None,
     )
+
+
+_LONGEST_FILE_NAME = 160
+"""Of a data file, in bytes; guessed high."""
+
+
+def _limits(table: Table) -> names.PathLimits:
+    """How long partitions may be: by the limits of Linux's file systems, and of keys in S3 and Azure."""
+    is_disk = table.location is not None and table.location.scheme == "file"
+    name, path = (255, 4095) if is_disk else (1024, 1024)
+    root = table.location.prefix if table.location else ""
+    return names.PathLimits(component=name, path=path - len(f"{root}/".encode()) - _LONGEST_FILE_NAME)
 
 
 def _current(table: Table, target: Target) -> StructType | None:

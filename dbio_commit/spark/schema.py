@@ -13,7 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import types as t
 
 from dbio_commit.errors import InvalidInputError, SchemaMismatchError
-from dbio_commit.spark.widen import widens
+from dbio_commit.widen import widens
 
 _ATOMIC: tuple[type[t.DataType], ...] = (
     t.BooleanType,
