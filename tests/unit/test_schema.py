@@ -41,6 +41,9 @@ class Point(t.UserDefinedType):
         return t.StringType()
 
 
+NEW_TYPES: dict[str, tuple[Any, ...]] = {"TimeType": (), "GeometryType": (4326,), "GeographyType": (4326,)}
+"""Which Spark 4.0 has not."""
+
 UNWRITABLE: list[t.DataType] = [
     t.NullType(),
     t.CalendarIntervalType(),
@@ -50,9 +53,7 @@ UNWRITABLE: list[t.DataType] = [
     t.StringType("UTF8_LCASE"),
     t.StructType([]),
     Point(),
-    t.TimeType(),
-    t.GeometryType(4326),
-    t.GeographyType(4326),
+    *(getattr(t, name)(*args) for name, args in NEW_TYPES.items() if hasattr(t, name)),
 ]
 
 
