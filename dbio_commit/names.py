@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
+from unicodedata import normalize
 
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError
 
@@ -56,6 +57,7 @@ class Kind(StrEnum):
     VACUUM = "_committed_vacuum"  # DBIO's queue of markers to delete
     TURN = "_serial_"
     CHECKPOINT = "_checkpoint_"
+    CLOCK = "_clock_"  # created and deleted by a vacuum, to ask for the store's time
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,13 @@ def parse_log_name(name: str) -> LogName | None:
     return None
 
 
-_GRAMMARS = {Kind.STARTED: _TID, Kind.COMMITTED: _TID, Kind.TURN: _NUMBER, Kind.CHECKPOINT: _NUMBER}
+_GRAMMARS = {
+    Kind.STARTED: _TID,
+    Kind.COMMITTED: _TID,
+    Kind.TURN: _NUMBER,
+    Kind.CHECKPOINT: _NUMBER,
+    Kind.CLOCK: _TID,
+}
 
 
 def _log_name(kind: Kind, name: str, grammar: re.Pattern[str]) -> LogName | None:
@@ -101,6 +109,10 @@ def committed(tid: str) -> str:
     return format_log_name(LogName(Kind.COMMITTED, tid))
 
 
+def clock(tid: str) -> str:
+    return format_log_name(LogName(Kind.CLOCK, tid))
+
+
 def turn(number: int) -> str:
     return _numbered(Kind.TURN, number)
 
@@ -111,6 +123,10 @@ def checkpoint(number: int) -> str:
 
 def vacuum_queue(id: str) -> str:
     return format_log_name(LogName(Kind.VACUUM, id))
+
+
+LAST_NUMBER = 10**15
+"""No turn or checkpoint comes so far: one every microsecond for thirty years."""
 
 
 def _numbered(kind: Kind, number: int) -> str:
@@ -153,6 +169,26 @@ def join(directory: str, name: str) -> str:
 def is_data_file(path: str) -> bool:
     """Whether a reader would take the path for data: no component of it is hidden."""
     return not any(map(is_hidden, path.split("/")))
+
+
+def fold(path: str) -> str:
+    """The same for all paths that some disk takes for one: by case, composed letters, dots or spaces at the end."""
+    folded = path.lower() if path.isascii() else normalize("NFC", normalize("NFD", path).casefold())
+    return _CUT_OFF.sub("", folded) if "./" in folded or " /" in folded or folded.endswith((".", " ")) else folded
+
+
+_CUT_OFF = re.compile(r"[. ]+(?=/|$)")
+
+
+def is_pattern(path: str) -> bool:
+    """Whether Hadoop, DuckDB and others would take it for a pattern, and read other files by it.
+
+    No name of ours: `escape` leaves none of these. A `}` without its `{` is literal everywhere.
+    """
+    return _PATTERN.search(path) is not None
+
+
+_PATTERN = re.compile(r"[*?\[\]{]")
 
 
 def check_paths(paths: Sequence[str], *, where: str) -> None:

@@ -69,6 +69,7 @@ class Reason(StrEnum):
     QUEUED = "marker that an earlier vacuum queued"
     CHECKPOINT = "older than the newest checkpoint"
     TURN = "turn before the last one"
+    CLOCK = "left by a vacuum that asked for the time"
     UPLOAD = "upload that nobody finished"
     DIRECTORY = "emptied directory"
 

@@ -7,13 +7,19 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit import names
 from dbio_commit.clock import Clock
 from dbio_commit.decision import abort_timed_out
-from dbio_commit.errors import DbioError, ObjectNotFoundError, StoreError, TableNotFoundError, TransactionStateError
+from dbio_commit.errors import (
+    DbioError,
+    ObjectNotFoundError,
+    StoreError,
+    TableNotFoundError,
+    TransactionStateError,
+)
 from dbio_commit.maintenance import write_checkpoint
 from dbio_commit.markers import CommitMarker, encode
 from dbio_commit.snapshot import (
@@ -27,7 +33,7 @@ from dbio_commit.snapshot import (
 )
 from dbio_commit.state import Entry, is_empty, parse_directories, parse_log
 from dbio_commit.store import Store
-from dbio_commit.store.base import Unfinished
+from dbio_commit.store.base import Listing, Unfinished
 from dbio_commit.table import Table
 from dbio_commit.transaction import new_tid, prove_store
 from vacuum import dbio, plan
@@ -39,6 +45,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def vacuum(
@@ -114,7 +122,6 @@ class _Run:
     ) -> None:
         self._store, self._clock, self._options, self._dry_run = store, clock, options, dry_run
         self._workers = Workers(store, control, spark)
-        # Before anything is listed: a file that is younger than this listing must not look old.
         self._horizons = Horizons.at(clock.now(), options)
         self._scope = Scope.TABLE
         self._deleted: list[Deletion] = []
@@ -126,11 +133,37 @@ class _Run:
         self.stopped = False
 
     def all(self) -> None:
-        if parse_log(self._store.list_log()).descriptor is not None:
+        # Before anything is listed: a file that is younger than this listing must not look old.
+        if not self._dry_run:
+            self._horizons = Horizons.at(self._now(), self._options)
+        log = parse_log(self._store.list_log())
+        self._delete(plan.lost_clocks(log, self._horizons))
+        if log.descriptor is not None:
             self._vacuum_table()
         else:
             self._scope = Scope.DIRECTORY
             self._vacuum_directories()
+
+    def _now(self) -> datetime:
+        """The time by our clock or the store's, whichever is earlier: a clock that is ahead would make all look old."""
+        if self._store.list_directory() == Listing([], []):
+            return self._clock.now()  # there is nothing here, and nothing is to be left here
+        try:
+            return min(self._clock.now(), until_quiet(self._store, self._ask_for_the_time))
+        except StoreError as error:
+            self._failed["time of the store"] = str(error)
+            # It was that late at least; most of the garbage will have to wait.
+            return max((entry.modified for entry in self._store.list_log()), default=_LONG_AGO)
+
+    def _ask_for_the_time(self) -> datetime:
+        """Raises ObjectNotFoundError where we slept, and another vacuum has tidied up."""
+        path = names.clock(new_tid(self._clock))
+        self._store.put_if_absent(path, b"")
+        try:
+            return self._store.stat(path).modified
+        finally:
+            for failure in self._store.delete_many([path]).values():
+                self._failed[path] = str(failure)
 
     @property
     def has_changed(self) -> bool:
@@ -166,7 +199,11 @@ class _Run:
             # Only now: what was decided otherwise in the last moment is live in this snapshot (I4, I5).
             snapshot = read_snapshot(self._store, self._clock)
         judge = Judge.of(
-            snapshot, self._horizons, untracked=self._options.untracked, assume_aborted=late if self._dry_run else ()
+            snapshot,
+            self._horizons,
+            untracked=self._options.untracked,
+            assume_aborted=late if self._dry_run else (),
+            is_same=self._store.is_same if self._store.has_directories else None,
         )
         tree: dict[str, Contents] = {}
         due: list[Garbage] = []
@@ -220,7 +257,7 @@ class _Run:
         assumed = len(self._aborted) if self._dry_run else 0
         if not plan.checkpoint_is_due(snapshot, self._options, assume_aborted=assumed):
             return
-        name = names.checkpoint(snapshot.checkpoint.number + 1)
+        name = names.checkpoint(snapshot.log.checkpoint_after(snapshot.checkpoint.number))
         if self._dry_run:
             self._checkpoint = name
             return

@@ -9,15 +9,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dbio_commit.errors import InvalidInputError, TableExistsError, TableNotFoundError
+from dbio_commit.errors import AccessDeniedError, InvalidInputError, TableExistsError, TableNotFoundError
 from dbio_commit.spark.batches import arrow_batches, weighted
 from dbio_commit.spark.datasource import register
 from dbio_commit.spark.job import Mode, WriteOptions, begin_job, errors_of_workers, no_commit
 from dbio_commit.spark.scan import scan
-from dbio_commit.spark.session import open_table
+from dbio_commit.spark.session import is_connect, open_table, raise_explained
 from dbio_commit.spark.task import RESULT_SCHEMA, Compression, map_in_arrow
 from dbio_commit.state import AsOf, Commit
 from dbio_commit.table import Table
+from dbio_commit.transaction import is_committed
 
 __all__ = ["enable", "read", "write"]
 
@@ -68,6 +69,8 @@ def write(
         if mode != "ignore":
             raise
         return no_commit(table, None)
+    except AccessDeniedError as error:
+        raise_explained(error, table, withheld=is_connect(spark))
 
 
 def read(
@@ -81,7 +84,10 @@ def read(
     if isinstance(spark, str | os.PathLike):
         raise InvalidInputError("dbio.read takes the Spark session first: dbio.read(spark, path)")
     table = open_table(spark, path, storage_options)
-    return scan(spark, table, table.snapshot(as_of))
+    try:
+        return scan(spark, table, table.snapshot(as_of))
+    except AccessDeniedError as error:
+        raise_explained(error, table, withheld=is_connect(spark))
 
 
 def enable(spark: SparkSession) -> None:
@@ -110,6 +116,6 @@ def _check_frame(df: object) -> None:
 
 def _has_committed(table: Table, app: tuple[str, int]) -> bool:
     try:
-        return table.snapshot().app_versions.get(app[0], -1) >= app[1]
+        return is_committed(table.snapshot(), *app)
     except TableNotFoundError:
         return False

@@ -88,6 +88,7 @@ def _names_columns(root: str, schema: StructType | None) -> bool:
 
 def _read_by_path(reader: DataFrameReader, root: str, snapshot: Snapshot) -> DataFrame:
     """Looks at every file once, which takes a request or more for each; but it can be told where the root ends."""
+    snapshot.refuse_patterns()  # which Spark would expand
     return reader.option("basePath", root).parquet(*(f"{root}/{file.path}" for file in snapshot.files))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import pandas
@@ -74,13 +74,13 @@ def test_other_tools_must_be_told_the_partition_columns(tmp_path: Path, partitio
     urls = table.snapshot().urls()
     columns: dict[str, list[Any]] = {"country": ["fr", "it"], "id": [1, 2]}
     if not partition_by:
-        assert pandas.read_parquet(urls, partitioning=None).to_dict("list") == columns
+        assert pandas.read_parquet(cast(Any, urls), partitioning=None).to_dict("list") == columns
         assert pyarrow.dataset.dataset(urls).to_table().to_pydict() == columns
         assert duckdb.read_parquet(urls, hive_partitioning=False).fetchall() == [("fr", 1), ("it", 2)]
         return
     days = pyarrow.dataset.partitioning(pyarrow.schema([("day", pyarrow.string())]), flavor="hive")
     columns |= {"day": ["1", "1"]}
-    assert pandas.read_parquet(urls, partitioning=days).to_dict("list") == columns
+    assert pandas.read_parquet(cast(Any, urls), partitioning=days).to_dict("list") == columns
     assert pyarrow.dataset.dataset(urls, partitioning=days).to_table().to_pydict() == columns
     assert pyarrow.dataset.dataset(urls, partitioning="hive").to_table()["country"].to_pylist() == ["de", "de"]
     assert duckdb.read_parquet(urls, hive_partitioning=True).fetchall() == [("de", 1, 1), ("de", 2, 1)]
