@@ -8,7 +8,7 @@ import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import chain
 from typing import Annotated, Any, Final, Literal
@@ -34,6 +34,9 @@ from dbio_commit.markers import (
     values_of,
 )
 from dbio_commit.state import NO_SCHEMA, Decided, Forgotten, TableSchema
+
+HISTORY = timedelta(days=30)
+"""How long a checkpoint remembers a transaction of which no file is left. A late writer must find it decided."""
 
 MAX_UNPACKED_BYTES = 1024**3
 """No writer packs more into one checkpoint, nor more than `max_unpacked` says."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from dbio_commit import names
-from dbio_commit.checkpoint import Checkpoint, condense, encode_checkpoint
+from dbio_commit.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint
 from dbio_commit.clock import Clock
 from dbio_commit.errors import (
     CommitConflictError,
@@ -17,14 +17,11 @@ from dbio_commit.errors import (
     TransactionStateError,
 )
 from dbio_commit.markers import CommitInfo, CommitMarker, FileInfo, pack_files
+from dbio_commit.parquet import not_parquet
 from dbio_commit.snapshot import Scope, Snapshot, read_snapshot
 from dbio_commit.state import REFUSAL, Commit, Decided, Directory, Entry, parse_directories, parse_log
 from dbio_commit.store import Store
 from dbio_commit.transaction import create_descriptor, new_tid, new_uuid, probe, prove_store
-
-HISTORY = timedelta(days=30)
-"""How long a checkpoint remembers a transaction of which no file is left. A late writer must find it decided."""
-
 
 _TICK = timedelta(microseconds=1)  # what was committed before an adoption is older than it, also in the same second
 
@@ -97,7 +94,7 @@ def adopt(store: Store, clock: Clock) -> Commit:
     _refuse_pending(store, directories)
     columns = _partition_columns(store, snapshot)
     at = max(entry.modified for entry in entries)
-    commit = _adoption(clock, snapshot, directories, at=at)
+    commit = _adoption(clock, snapshot, _hidden(store, snapshot, directories), at=at)
     # As it was then: where somebody else adopts at the same time, nothing that came later may count as covered.
     log = parse_log(entry for entry in entries if "/" not in entry.path)
     covered = [
@@ -116,7 +113,7 @@ def adopt(store: Store, clock: Clock) -> Commit:
     _warn_of_late_writers(store, entries)
     if not created:
         raise TableExistsError(f"{store.url} was made a table by somebody else just now; look at it with `dbio check`")
-    return Commit(tid=commit.tid, timestamp=commit.modified, marker=commit.marker)
+    return Commit(tid=commit.tid, timestamp=commit.modified, marker=commit.marker, foreign=snapshot.foreign)
 
 
 def _refuse_pending(store: Store, directories: Mapping[str, Directory]) -> None:
@@ -138,16 +135,18 @@ def _partition_columns(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
     return names.check_partition_columns(columns)
 
 
-def _adoption(clock: Clock, snapshot: Snapshot, directories: Mapping[str, Directory], *, at: datetime) -> Decided:
+def _hidden(store: Store, snapshot: Snapshot, directories: Mapping[str, Directory]) -> list[str]:
+    """The Parquet files that readers do not see, by their paths."""
+    seen = {file.path for file in snapshot.files} | set(snapshot.foreign)
+    entries = (entry for directory in directories.values() for entry in directory.files.values())
+    hidden = {entry.path: entry.size for entry in entries if entry.path not in seen}
+    other = set(not_parquet(store, hidden.items()))
+    return [path for path in hidden if path not in other]
+
+
+def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], *, at: datetime) -> Decided:
     """A commit that adds all that is visible, and removes all that is hidden."""
     files = [FileInfo(path=file.path, size=file.size, partition=file.partition) for file in snapshot.files]
-    visible = {file.path for file in files}
-    hidden = [
-        entry.path
-        for directory in directories.values()
-        for entry in directory.files.values()
-        if entry.path not in visible
-    ]
     info = CommitInfo(
         operation="adopt",
         commit_id=new_uuid(clock),
@@ -192,4 +191,4 @@ def _is_late(path: str) -> bool:
     directory, name = names.split(path)
     if names.parse_log_name(name):
         return bool(directory)
-    return names.is_data_file(path) and names.parse_data_file(name) is None
+    return names.is_data_file(path) and names.counts_as_data(name) and names.parse_data_file(name) is None

@@ -15,6 +15,8 @@ from unicodedata import normalize
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError
 
 DESCRIPTOR = "_dbio_table"
+DROPPED = "_dropped"
+"""The tombstone: while it is there, there is no table, whatever else is."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 # --- tids ---------------------------------------------------------------------------------------------------------
@@ -147,6 +149,23 @@ def parse_data_file(name: str) -> str | None:
     """The tid in the name of a data file (one component); None for a file that no transaction wrote."""
     match = _DATA.fullmatch(name)
     return match[1] if match else None
+
+
+def is_parquet(name: str) -> bool:
+    """Whether a name (or path) ends as Parquet files do, whatever compression it names: ".snappy.parquet"."""
+    return name[-len(_PARQUET) :].lower() == _PARQUET
+
+
+_PARQUET = ".parquet"
+
+
+def counts_as_data(name: str) -> bool:
+    """Whether a file of this name (one component) can be of a table: its suffix is Parquet's, or it has a tid.
+
+    All others are foreign: nobody reads, removes or deletes them. Of those with a tid and another suffix, the content
+    decides (`parquet.is_parquet`).
+    """
+    return is_parquet(name) or parse_data_file(name) is not None
 
 
 def is_hidden(component: str) -> bool:

@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dbio_commit import names
 from dbio_commit.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint
@@ -19,6 +20,7 @@ from dbio_commit.errors import (
     ObjectNotFoundError,
     StoreError,
     TableNotFoundError,
+    UnsupportedStoreError,
     UnsupportedTableError,
 )
 from dbio_commit.markers import (
@@ -30,6 +32,7 @@ from dbio_commit.markers import (
     decode_descriptor,
     decode_turn,
 )
+from dbio_commit.parquet import not_parquet
 from dbio_commit.state import (
     NO_SCHEMA,
     UNKNOWN_SIZE,
@@ -45,6 +48,7 @@ from dbio_commit.state import (
     committed_by,
     current_schema,
     is_empty,
+    is_used,
     live_files,
     looks_torn,
     merge_directories,
@@ -54,6 +58,14 @@ from dbio_commit.state import (
     visible_files,
 )
 from dbio_commit.store import Store
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
+    import pyarrow
+
+    from dbio_commit.frames import Filter
 
 _T = TypeVar("_T")
 
@@ -77,6 +89,16 @@ class Scope(StrEnum):
     """In each directory, for that directory, as DBIO has it."""
 
 
+class Source:
+    """Where the files of a snapshot are. It is not pickled: a store holds credentials."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self.store = store
+
+    def __reduce__(self) -> tuple[type["Source"], tuple[()]]:
+        return Source, ()
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """The live files of a table at one instant, and what decided them."""
@@ -91,6 +113,14 @@ class Snapshot:
     """The newest, of what it was read from; none in the directory scope, nor of a state in the past."""
     log: Log = field(default_factory=Log, repr=False)
     """The root's, as it was listed last; empty in the directory scope."""
+    foreign: tuple[str, ...] = field(default=(), repr=False)
+    """In the directory scope: the paths of what lies there in the open and is no Parquet; no part of the table."""
+    source: Source = field(default_factory=Source, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        size = sum(max(file.size, 0) for file in self.files)
+        by = f", partitioned by {', '.join(self.partition_columns)}" if self.partition_columns else ""
+        return f"<Snapshot of {self.url}: {len(self.files):,} files, {size:,} bytes, {len(self.tids):,} commits{by}>"
 
     @property
     def tids(self) -> tuple[str, ...]:
@@ -114,6 +144,43 @@ class Snapshot:
                     f"{self.url}/{file.path} has one of * ? [ ] {{ in its name, which other tools take for a pattern: "
                     "they might read other files; rename it, or take its path from `files` and open it yourself"
                 )
+
+    def to_arrow(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pyarrow.Table":
+        """The rows, as an Arrow table: with partition columns, and the types that the table records.
+
+        `columns` are those to read, in this order; all by default. `filter` is a list of (column, operator, value),
+        all of which must hold, or a list of such lists, of which one must; operators are =, ==, !=, <, <=, >, >=, in
+        and not in, and None is null. Files of other partitions are not read. Columns are matched by name without
+        regard to case; where a file lacks one, it is null. Raises InvalidInputError, UnsupportedStoreError without
+        pyarrow, ObjectNotFoundError where vacuum has deleted a file since.
+        """
+        from dbio_commit import frames
+
+        if self.source.store is None:
+            raise InvalidInputError(f"this snapshot of {self.url} comes from another process; take one here")
+        return frames.to_arrow(self, self.source.store, columns=columns, filter=filter)
+
+    def to_pandas(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pandas.DataFrame":
+        """As `to_arrow`, as a pandas DataFrame."""
+        _require("pandas", what="to_pandas")
+        return self.to_arrow(columns, filter).to_pandas()
+
+    def to_polars(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "polars.DataFrame":
+        """As `to_arrow`, as a Polars DataFrame."""
+        library = _require("polars", what="to_polars")
+        frame: polars.DataFrame = library.from_arrow(self.to_arrow(columns, filter))
+        return frame
+
+    def to_duckdb(
+        self,
+        connection: "duckdb.DuckDBPyConnection | None" = None,
+        columns: Sequence[str] | None = None,
+        filter: "Filter | None" = None,
+    ) -> "duckdb.DuckDBPyRelation":
+        """As `to_arrow`, as a relation of the DuckDB connection, or of DuckDB's default one."""
+        library = _require("duckdb", what="to_duckdb")
+        relation: duckdb.DuckDBPyRelation = (connection or library).from_arrow(self.to_arrow(columns, filter))
+        return relation
 
     def history(self) -> list[Commit]:
         """The commits, newest first, without the aborted transactions."""
@@ -140,8 +207,18 @@ class Snapshot:
         return app_versions((commit.marker for commit in self.commits), before=self.checkpoint.apps)
 
 
-def read_snapshot(store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corrupt_markers: bool = False) -> Snapshot:
-    """The table's state now, or as of a time or tid.
+def _require(package: str, *, what: str) -> Any:
+    """The package, imported. Raises UnsupportedStoreError where it is not installed."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise UnsupportedStoreError(f"{what} needs the package {package}; run `pip install {package}`") from error
+
+
+def read_snapshot(
+    store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corrupt_markers: bool = False, even_dropped: bool = False
+) -> Snapshot:
+    """The table's state now, or as of a time or tid; `even_dropped` is for whoever drops it.
 
     Raises TableNotFoundError where there is nothing, CorruptMarkerError (unless told to ignore corrupt markers, whose
     transactions then count as pending), UnsupportedTableError, InvalidInputError for an impossible `as_of`.
@@ -149,11 +226,22 @@ def read_snapshot(store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corr
 
     def read() -> Snapshot:
         log = parse_log(store.list_log())
+        if not even_dropped:
+            refuse_dropped(store, log)
         if log.descriptor is None:
             return _read_directories(store, clock, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
         return _read_table(store, clock, log, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
 
-    return until_quiet(store, read)
+    return replace(until_quiet(store, read), source=Source(store))
+
+
+def refuse_dropped(store: Store, log: Log) -> None:
+    """Raises TableNotFoundError where there is a tombstone: what is left of the table is no table."""
+    if log.dropped is not None:
+        raise TableNotFoundError(
+            f"the table at {store.url} was dropped, and what is left of it is still to be deleted; end that with "
+            "`dbio drop`, by whoever may delete there"
+        )
 
 
 def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
@@ -415,9 +503,10 @@ def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt
     check_directories(store, (entry.path for entry in entries))
     if is_empty(directories):
         raise TableNotFoundError(
-            f"there is no table at {store.url}: no descriptor, no data file and no marker; check the path"
+            f"there is no table at {store.url}: no descriptor, no Parquet file and no marker; check the path"
         )
     log = parse_log(store.list_log())
+    refuse_dropped(store, log)
     if log.descriptor is not None:  # created meanwhile: a table's descriptor comes before its files, so this tells (I1)
         return _read_table(store, clock, log, as_of=as_of, ignore_corrupt=ignore_corrupt)
     committed = [entry for directory in directories.values() for entry in directory.log.committed.values()]
@@ -432,13 +521,17 @@ def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt
         if as_of is not None:
             directory = replace(directory, uncommitted=directory.uncommitted | (own.keys() - counted))
         files += visible_files(directory, {tid: marker for tid, marker in own.items() if tid in counted})
+    other = set(not_parquet(store, ((file.path, file.size) for file in files)))
+    files = [file for file in files if file.path not in other]
     used = {names.split(file.path)[0] for file in files}
+    written = used or {path for path, directory in directories.items() if is_used(directory)}
     return Snapshot(
         url=store.url,
         scope=Scope.DIRECTORY,
         files=tuple(files),
-        partition_columns=names.common_partition_columns(used or directories) or (),
+        partition_columns=names.common_partition_columns(written) or (),
         commits=tuple(commits),
+        foreign=tuple(sorted({*other, *(entry.path for it in directories.values() for entry in it.foreign)})),
     )
 
 

@@ -82,6 +82,16 @@ class Commit:
     """True for the result of a write that found its (application id, version) committed already."""
     forgotten: Forgotten = field(default=Forgotten(), repr=False)
     """What `added` and `removed` lack, because vacuum has deleted it since."""
+    foreign: Sequence[str] = field(default=(), repr=False)
+    """In the result of an adoption, or of an overwrite in the directory scope: what is no Parquet, and was left alone.
+
+    Paths relative to the root."""
+
+    def __repr__(self) -> str:
+        rows = self.metrics.get("numOutputRows")
+        told = f"{self.added_files:,} files added" + (f" with {rows:,} rows" if rows is not None else "")
+        what = "skipped" if self.skipped else f"{told}, {self.removed_files:,} removed"
+        return f"<Commit {self.tid or 'of nothing'}: {self.operation}, {self.timestamp:%Y-%m-%d %H:%M:%S%z}, {what}>"
 
     @property
     def operation(self) -> str:
@@ -151,6 +161,8 @@ class Log:
     turns: Mapping[int, Entry] = field(default_factory=dict)
     queues: Mapping[str, Entry] = field(default_factory=dict)
     """DBIO's vacuum markers."""
+    dropped: Entry | None = None
+    """The tombstone of a table that is being removed."""
     clocks: Mapping[str, Entry] = field(default_factory=dict)
     """What vacuums asked for the time with."""
     refusals: Mapping[int, Entry] = field(default_factory=dict)
@@ -202,11 +214,14 @@ REFUSAL = b"refused\n"
 def parse_log(entries: Iterable[Entry]) -> Log:
     """The log in a listing of one directory; whatever is not a marker is passed over."""
     descriptor: Entry | None = None
+    dropped: Entry | None = None
     found: dict[Kind, dict[str, Entry]] = {kind: {} for kind in Kind}
     for entry in entries:
         name = names.split(entry.path)[1]
         if name == names.DESCRIPTOR:
             descriptor = entry
+        elif name == names.DROPPED:
+            dropped = entry
         elif (parsed := names.parse_log_name(name)) and (entry.size or parsed.kind is not Kind.COMMITTED):
             found[parsed.kind][parsed.id] = entry
     numbered = {int(number): entry for number, entry in found[Kind.CHECKPOINT].items()}
@@ -218,6 +233,7 @@ def parse_log(entries: Iterable[Entry]) -> Log:
         refusals={number: entry for number, entry in numbered.items() if entry.size == len(REFUSAL)},
         turns={int(number): entry for number, entry in found[Kind.TURN].items()},
         queues=found[Kind.VACUUM],
+        dropped=dropped,
         clocks=found[Kind.CLOCK],
     )
 
@@ -270,7 +286,7 @@ def app_versions(markers: Iterable[CommitMarker], *, before: Mapping[str, int] |
 
 
 AsOf = datetime | str | None
-"""A time (aware, or ISO 8601 text with a zone), or the tid of a commit; None is now."""
+"""A time (aware, or ISO 8601 text with a zone), or the tid of a commit as text; None is now."""
 
 
 def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: datetime | None = None) -> list[Decided]:
@@ -302,10 +318,12 @@ def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: dateti
 def _time(as_of: datetime | str) -> datetime:
     try:
         time = datetime.fromisoformat(as_of) if isinstance(as_of, str) else as_of
+        if not isinstance(time, datetime):  # nor is a date one moment
+            raise ValueError("no time")
     except ValueError:
         raise InvalidInputError(
-            f"as_of={as_of!r} is neither the tid of a commit of this table nor a time in ISO 8601; "
-            "`dbio log` lists both"
+            f"as_of={as_of!r:.200} is neither the tid of a commit of this table nor a time in ISO 8601; "
+            "both as text, or the time as a datetime with a zone; `dbio log` lists them"
         ) from None
     if time.tzinfo is None:
         raise InvalidInputError(f"as_of={time.isoformat()} has no time zone; add one, such as +00:00")
@@ -382,6 +400,8 @@ class Directory:
     log: Log
     uncommitted: frozenset[str]
     """The tids whose files are hidden as long as no commit marker lists them."""
+    foreign: tuple[Entry, ...] = ()
+    """What lies there in the open and is no data by its name: nobody's but its owner's."""
 
 
 def parse_directories(entries: Iterable[Entry]) -> dict[str, Directory]:
@@ -398,13 +418,21 @@ def parse_directories(entries: Iterable[Entry]) -> dict[str, Directory]:
 def _parse_directory(path: str, entries: list[Entry]) -> Directory:
     by_name = ((names.split(entry.path)[1], entry) for entry in entries)
     log = parse_log(entries)
-    files = {name: entry for name, entry in by_name if not names.is_hidden(name)}
-    return Directory(path, files, log, uncommitted=frozenset(log.started))
+    shown = {name: entry for name, entry in by_name if not names.is_hidden(name)}
+    files = {name: entry for name, entry in shown.items() if names.counts_as_data(name)}
+    foreign = tuple(entry for name, entry in shown.items() if name not in files)
+    return Directory(path, files, log, uncommitted=frozenset(log.started), foreign=foreign)
 
 
 def is_empty(directories: Mapping[str, Directory]) -> bool:
     """Whether there is neither a data file nor a marker anywhere: the root of a table may be created here."""
-    return not any(d.files or d.log.started or d.log.committed or d.log.descriptor for d in directories.values())
+    return not any(map(is_used, directories.values()))
+
+
+def is_used(directory: Directory) -> bool:
+    """Whether it holds a data file or a marker."""
+    log = directory.log
+    return bool(directory.files or log.started or log.committed or log.descriptor)
 
 
 def looks_torn(directory: Directory, markers: Mapping[str, CommitMarker], *, now: datetime) -> bool:
@@ -500,11 +528,16 @@ def classify(
     removed = {path for marker in markers.values() for path in marker.removed}
     garbage: dict[Garbage, list[Entry]] = {}
     for entry in entries:
-        if entry.path in live or not names.is_data_file(entry.path):
+        if entry.path in live or is_foreign(entry.path) or not names.is_data_file(entry.path):
             continue
         reason = _reason(entry.path, removed, log, markers)
         garbage.setdefault(reason, []).append(entry)
     return garbage
+
+
+def is_foreign(path: str) -> bool:
+    """Whether what lies there in the open is no data by its name: nobody's but its owner's."""
+    return names.is_data_file(path) and not names.counts_as_data(names.split(path)[1])
 
 
 def _reason(path: str, removed: Collection[str], log: Log, markers: Mapping[str, CommitMarker]) -> Garbage:

@@ -32,6 +32,8 @@ from dbio_commit.errors import (
     TransactionStateError,
     UnsupportedStoreError,
 )
+from dbio_commit.fitting import fit
+from dbio_commit.footers import Footer, Inspector
 from dbio_commit.markers import (
     App,
     CommitInfo,
@@ -52,8 +54,18 @@ from dbio_commit.snapshot import (
     read_descriptor,
     read_schema,
     read_snapshot,
+    refuse_dropped,
 )
-from dbio_commit.state import NO_SCHEMA, Commit, Log, TableSchema, is_empty, parse_directories, parse_log
+from dbio_commit.state import (
+    NO_SCHEMA,
+    Commit,
+    Log,
+    TableSchema,
+    is_empty,
+    is_foreign,
+    parse_directories,
+    parse_log,
+)
 from dbio_commit.store import Store
 
 MAX_LIFE_S = 7 * 24 * 3600.0
@@ -90,6 +102,8 @@ class Terms:
     began: Moment
     schema: TableSchema
     """The table's columns when it began."""
+    creates: bool = False
+    """Whether it created the table."""
 
 
 class Transaction:
@@ -98,8 +112,11 @@ class Transaction:
     As a context manager it commits when the block ends, and aborts when the block raises.
     """
 
-    def __init__(self, store: Store, clock: Clock, terms: Terms) -> None:
+    def __init__(self, store: Store, clock: Clock, terms: Terms, *, inspector: Inspector | None = None) -> None:
         self.terms = terms
+        self.inspector = inspector
+        """Looks at files that were taken by `new_file`, when they are committed; None takes them as they are."""
+        self._footers: dict[str, Footer] = {}
         self._store = store
         self._clock = clock
         self._state = _State.OPEN
@@ -109,6 +126,13 @@ class Transaction:
         self._marked: set[str] = set()  # in the directory scope: with a start marker
         self._refused: AccessDeniedError | None = None  # the answer to its commit
         self._attempt = clock.random_bits(31)  # so that copies which are resumed elsewhere take other names
+
+    def __repr__(self) -> str:
+        terms = self.terms
+        return (
+            f"<Transaction {terms.tid}: {terms.operation} on {self._store.url}, {self._state.value}, "
+            f"{len(self._staged)} files staged>"
+        )
 
     @property
     def tid(self) -> str:
@@ -190,6 +214,7 @@ class Transaction:
         began_s = self._clock.monotonic()
         try:
             files = self._complete_files()
+            schema = self._fitted(schema)
             write = self._commit_table if self.terms.scope is Scope.TABLE else self._commit_directories
             commit = self._decided_before(files) or write(files, schema, began_s)
         except StoreError as error:
@@ -228,12 +253,16 @@ class Transaction:
                 f"transaction {self.tid} of {self._store.url} is committed; it cannot be aborted"
             )
         if self.terms.scope is Scope.TABLE:
-            abort_transaction(self._store, self._clock, self.tid)
+            self._abort_table()
             self._delete(self._staged)
         else:
             self._abort_directories()
         self._state = _State.ABORTED
         _log.info("%s: aborted %s", self._store.url, self.tid)
+        if self.terms.creates:
+            columns = f"partitioned by {list(self.terms.partition_columns)}, " if self.terms.partition_columns else ""
+            _log.warning("%s is a table now, %swithout any rows: the write that created it was aborted. Write again, "
+                         "or remove it with `dbio drop`", self._store.url, columns)  # fmt: skip
 
     def __enter__(self) -> Self:
         return self
@@ -308,11 +337,32 @@ class Transaction:
                     f"first {self._store.url_of(missing[0])}; write each one before commit"
                 )
             self._store.make_durable(new)
-            for entry in found:
-                if entry is not None:
-                    partition = names.parse_partition(names.split(entry.path)[0])
-                    self._staged[entry.path] = FileInfo(path=entry.path, size=entry.size, partition=partition)
+            written = [entry for entry in found if entry is not None]
+            if self.inspector:
+                self._footers |= {footer.path: footer for footer in self.inspector(self._store, written)}
+            for entry in written:
+                footer = self._footers.get(entry.path, Footer(path=entry.path))
+                self._staged[entry.path] = FileInfo(
+                    path=entry.path,
+                    size=entry.size,
+                    rows=footer.rows,
+                    partition=names.parse_partition(names.split(entry.path)[0]),
+                    statistics=footer.statistics,
+                )
         return [info for info in self._staged.values() if info is not None]
+
+    def _fitted(self, schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The table's columns after the commit, where files that we looked at have a say in it."""
+        footers = [footer for footer in self._footers.values() if footer.columns is not None]
+        if self.terms.scope is Scope.DIRECTORY or not footers:
+            return schema
+        columns, where = self.terms.partition_columns, self._store.url
+        if schema is None and self.terms.operation == "overwrite":
+            with suppress(SchemaMismatchError):
+                return fit(footers, self.terms.schema.json, partition_columns=columns, where=where)
+            return fit(footers, None, partition_columns=columns, where=where)  # an overwrite may set its own
+        known = self.terms.schema.json if schema is None else schema
+        return fit(footers, known, partition_columns=columns, where=where)
 
     def _raise_if_decided(self, directory: str) -> None:
         """Files that are missing were deleted, rather than never written, where somebody aborted us before."""
@@ -474,6 +524,15 @@ class Transaction:
             ),
         )
 
+    def _abort_table(self) -> None:
+        """Leaves no marker where there is nothing to decide any more: the table may be gone (`drop`), or another."""
+        if self._is_young or has_start(self._store, self.tid):
+            abort_transaction(self._store, self._clock, self.tid)
+            return
+        with suppress(TransactionAbortedError):
+            read_decided(self._store, self.tid, commit_id=self.terms.commit_id)
+            raise TransactionStateError(f"transaction {self.tid} of {self._store.url} was committed long ago")
+
     # --- directory scope ------------------------------------------------------------------------------------------
 
     def _commit_directories(self, files: list[FileInfo], schema: Mapping[str, Any] | None, began_s: float) -> Commit:
@@ -516,7 +575,10 @@ class Transaction:
                 f"the commit of {self.tid} to {self._store.url} took so long that vacuum may have deleted its files; "
                 "run `dbio check` on the table before anything else"
             )
-        return self._commit(self._marker(files, removed, metrics))
+        foreign = snapshot.foreign if snapshot else ()
+        if foreign:
+            _log.warning("%s: %s", self._store.url, left_alone(foreign))
+        return replace(self._commit(self._marker(files, removed, metrics)), foreign=foreign)
 
     def _mark(self, directory: str) -> None:
         if self.terms.scope is Scope.DIRECTORY and directory not in self._marked:
@@ -551,6 +613,11 @@ def _check_new(path: str, tid: str) -> str:
     if not names.is_data_file(path) or names.parse_data_file(names.split(path)[1]) != tid:
         raise InvalidInputError(f"{path!r} cannot be a data file of transaction {tid}: its name must hold that tid")
     return path
+
+
+def left_alone(foreign: Sequence[str]) -> str:
+    """What is said of files that are no Parquet: they are no part of a table."""
+    return f"{len(foreign)} files are no Parquet, first {foreign[0]!r:.200}; they are left alone, and nobody reads them"
 
 
 def _by_directory(files: Iterable[FileInfo], removed: Iterable[str]) -> dict[str, tuple[list[FileInfo], list[str]]]:
@@ -591,25 +658,36 @@ class Target:
     partition_columns: tuple[str, ...] | None = None
     """None where nothing says what they are."""
     schema: TableSchema = NO_SCHEMA
+    looked: Moment | None = None
+    """It was so then, or later."""
+
+
+LOOK_S = 50.0
+"""How long a transaction trusts what it saw of the table before it claimed its tid."""
 
 
 def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
     """What is at the root now; writes nothing. Raises TableExistsError where `must_create` and there are commits."""
+    looked = clock.moment()
     log = parse_log(store.list_log())
+    refuse_dropped(store, log)
     if log.descriptor is not None:
         if must_create and (log.committed or log.checkpoints) and read_snapshot(store, clock).tids:
             raise TableExistsError(table_exists(store))
         columns = tuple(read_descriptor(store, log).partition_columns)
-        return Target(scope=Scope.TABLE, partition_columns=columns, schema=read_schema(store, clock, log))
+        schema = read_schema(store, clock, log)
+        return Target(scope=Scope.TABLE, partition_columns=columns, schema=schema, looked=looked)
     entries = store.list_files()
     check_directories(store, (entry.path for entry in entries))
     if is_empty(parse_directories(entries)):
+        if foreign := [entry.path for entry in entries if is_foreign(entry.path)]:
+            _log.warning("%s: %s", store.url, left_alone(foreign))
         if log.checkpoints:
             raise InvalidInputError(
                 f"{store.url} holds nothing but the checkpoint of an adoption that did not come to its end; it would "
                 f"count in a new table: remove {names.checkpoint(log.last_checkpoint)}, then write again"
             )
-        return Target(scope=None)
+        return Target(scope=None, looked=looked)
     if parse_log(store.list_log()).descriptor is not None:  # created since the log was listed
         return look(store, clock, must_create=must_create)
     if log.is_being_adopted:
@@ -637,6 +715,7 @@ def begin(
     app: tuple[str, int] | None = None,
     must_create: bool = False,
     target: Target | None = None,
+    inspector: Inspector | None = None,
 ) -> Transaction:
     """Creates the table where there is none, and claims a tid.
 
@@ -647,6 +726,7 @@ def begin(
     application = _check_app(app)
     target = target or look(store, clock, must_create=must_create)
     columns = choose_partition_columns(target, partition_by, where=store.url)
+    creates, looked = target.scope is None, target.looked
     if target.scope is None:
         target = _create(store, clock, columns)
         if target.partition_columns != columns:  # somebody else was faster; our tasks may be planned already
@@ -660,6 +740,8 @@ def begin(
             "committed; write to a table of its own"
         )
     tid = _claim_tid(store, clock) if target.scope is Scope.TABLE else new_tid(clock)
+    if target.scope is Scope.TABLE and not (looked and clock.is_within(looked, LOOK_S)):
+        _refuse_changed(store, tid, columns)
     terms = Terms(
         tid=tid,
         operation=operation,
@@ -671,8 +753,21 @@ def begin(
         job=new_uuid(clock),
         began=clock.moment(),
         schema=target.schema,
+        creates=creates,
     )
-    return Transaction(store, clock, terms)
+    return Transaction(store, clock, terms, inspector=inspector)
+
+
+def _refuse_changed(store: Store, tid: str, columns: tuple[str, ...]) -> None:
+    """Raises CommitConflictError where the table that we looked at was dropped before our start marker came."""
+    log = parse_log(store.list_log())
+    there = log.dropped is None and log.descriptor is not None
+    if there and tuple(read_descriptor(store, log).partition_columns) == columns:
+        return
+    store.delete_many([names.started(tid)])
+    raise CommitConflictError(
+        f"{store.url} was dropped since this write looked at it; nothing was written: begin again"
+    )
 
 
 def choose_partition_columns(target: Target, partition_by: Sequence[str], *, where: str) -> tuple[str, ...]:
@@ -685,9 +780,10 @@ def choose_partition_columns(target: Target, partition_by: Sequence[str], *, whe
     if own is None:
         return asked
     if asked and [column.lower() for column in asked] != [column.lower() for column in own]:
+        remove = ", or remove the table with `dbio drop`" if target.scope is Scope.TABLE else ""
         raise SchemaMismatchError(
             f"{where} is partitioned by {list(own)}, not by {list(asked)}; "
-            "leave partition_by out, or write to another path"
+            f"leave partition_by out, or write to another path{remove}"
         )
     return own
 
@@ -700,9 +796,15 @@ def _check_app(app: tuple[str, int] | None) -> App | None:
     if app is None:
         return None
     try:
-        return App(id=app[0], version=app[1])
-    except (ValueError, TypeError, IndexError):
-        raise InvalidInputError(f"app={app!r} is not (application id, version): a text and a number from 0") from None
+        if isinstance(app, str):
+            raise ValueError("a text alone")
+        id, version = app
+        return App(id=id, version=version)
+    except (ValueError, TypeError):
+        raise InvalidInputError(
+            f"app={app!r:.200} is not (application id, version): give a text and a whole number from 0, which counts "
+            "up, such as app=('nightly', 20261120)"
+        ) from None
 
 
 def new_tid(clock: Clock) -> str:

@@ -176,6 +176,12 @@ class Store(ABC):
     def url_of(self, path: str) -> str:
         return f"{self.url}/{path}"
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Some bytes of the object, and no more than these travel. Raises ObjectNotFoundError."""
+        with self.open_read(path) as stream:
+            stream.seek(start)
+            return stream.read(length)
+
     def stat_many(self, paths: Sequence[str]) -> list[Entry | None]:
         """The objects' sizes and times, in order; None for what is not there."""
 
@@ -266,6 +272,10 @@ class FsspecStore(Store):
 
     def open_read(self, path: str) -> BinaryIO:
         return self.call("read", path, lambda: cast(BinaryIO, self.fs.open(self.location(path), "rb")))
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        where, end = self.location(path), start + length
+        return self.call("read", path, lambda: cast(bytes, self.fs.cat_file(where, start=start, end=end)))
 
     def open_write(self, path: str) -> BinaryIO:
         def create() -> BinaryIO:

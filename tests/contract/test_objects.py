@@ -300,3 +300,10 @@ def test_deleting_a_name_deletes_nothing_that_begins_with_it(store: Store) -> No
         store.put_if_absent(path, b"")
     assert store.delete_many(["a", "c*"]) == {}
     assert paths(store.list_files()) == ["a-1/x", "ab", "b/x", "c1"]
+
+
+def test_a_part_of_an_object_can_be_read(store: Store) -> None:
+    write(store, "part-0", b"PAR1 rows PAR2")
+    assert [store.get_range("part-0", start, 4) for start in (0, 10, 5)] == [b"PAR1", b"PAR2", b"rows"]
+    with pytest.raises(ObjectNotFoundError):
+        store.get_range("part-1", 0, 4)

@@ -143,7 +143,7 @@ def burn_before_system_calls(fuse: Fuse, root: str) -> None:
 
 
 def burn_after_requests(fuse: Fuse) -> None:
-    from aiobotocore.client import AioBaseClient  # type: ignore[import-untyped]
+    from aiobotocore.client import AioBaseClient
 
     call = AioBaseClient._make_api_call
 

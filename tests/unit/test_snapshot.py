@@ -290,10 +290,10 @@ def test_markers_that_vacuum_purges_between_two_listings_still_decide() -> None:
 
 def test_a_directory_that_goes_between_two_listings_shows_nothing() -> None:
     world = Torn(descriptor=False)
-    world.data(f"day=1/{data('1')}", "day=2/untracked", at=NOW)
+    world.data(f"day=1/{data('1')}", "day=2/untracked.parquet", at=NOW)
     world.remember()
     world.delete(f"day=1/{data('1')}")
-    assert world.seen() == {"day=2/untracked"}
+    assert world.seen() == {"day=2/untracked.parquet"}
 
 
 def test_only_young_directories_are_listed_again() -> None:
@@ -352,9 +352,9 @@ def test_an_unknown_tid_and_a_time_without_zone_are_refused(descriptor: bool, as
 
 def test_as_of_leaves_alone_what_no_transaction_wrote_and_what_is_still_pending() -> None:
     world = three_commits(descriptor=False)
-    world.data("untracked", data("purged"), data("4"))
+    world.data("untracked.parquet", data("purged"), data("4"))
     world.put("_started_4", modified=OLD)
-    assert world.seen(as_of="1") == {data("1"), "untracked", data("purged")}
+    assert world.seen(as_of="1") == {data("1"), "untracked.parquet", data("purged")}
 
 
 def test_as_of_counts_a_transaction_over_several_directories_from_its_last_marker_on() -> None:
@@ -415,13 +415,13 @@ def test_sizes_that_no_marker_tells_are_looked_up_and_a_missing_file_is_still_na
 
 def test_a_directory_snapshot_has_sizes_and_partitions_of_the_listing() -> None:
     world = World(descriptor=False)
-    world.data(f"day=1/{data('1')}", "day=__HIVE_DEFAULT_PARTITION__/a%2Fb")
+    world.data(f"day=1/{data('1')}", "day=__HIVE_DEFAULT_PARTITION__/a%2Fb.parquet")
     snapshot = world.snapshot()
     assert snapshot.scope is Scope.DIRECTORY
     assert snapshot.partition_columns == ("day",)
     assert [(f.path, f.size, f.tid, f.partition) for f in snapshot.files] == [
         (f"day=1/{data('1')}", 5, "1", {"day": "1"}),
-        ("day=__HIVE_DEFAULT_PARTITION__/a%2Fb", 5, None, {"day": None}),
+        ("day=__HIVE_DEFAULT_PARTITION__/a%2Fb.parquet", 5, None, {"day": None}),
     ]
 
 

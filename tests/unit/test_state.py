@@ -314,7 +314,9 @@ def test_what_no_reader_sees_leaves_a_path_empty(path: str) -> None:
     assert is_empty({})
 
 
-@pytest.mark.parametrize("path", ["a", "day=1/a", "_started_1", "_committed_1", "day=1/_started_1", "_dbio_table"])
+@pytest.mark.parametrize(
+    "path", ["a.parquet", "day=1/a.parquet", data("1"), "_started_1", "_committed_1", "day=1/_started_1", "_dbio_table"]
+)
 def test_a_file_or_marker_anywhere_makes_a_path_one_that_is_not_empty(path: str) -> None:
     assert not is_empty(parse_directories(listed(path)))
 
@@ -330,7 +332,7 @@ def test_a_young_listing_is_torn_where_a_file_has_no_marker_or_an_added_file_is_
 
 
 def test_a_listing_is_whole_where_every_file_has_a_marker_and_every_marker_its_files() -> None:
-    whole = directory(data("1"), data("2"), "untracked", "_started_1", "_committed_2", modified=NOW)
+    whole = directory(data("1"), data("2"), "untracked.parquet", "_started_1", "_committed_2", modified=NOW)
     assert not looks_torn(whole, {"2": marker([data("2")])}, now=NOW)
     removed = {"2": marker([data("2")]), "3": marker([data("3")]), "4": marker([], [data("3")])}
     assert not looks_torn(whole, removed, now=NOW)  # what a later commit removed may well be gone
@@ -365,7 +367,8 @@ def test_a_zombies_file_that_turns_up_does_not_hide_the_files_of_its_purged_tran
 
 
 def test_a_pending_transactions_file_stays_hidden_though_its_start_marker_goes_meanwhile() -> None:
-    assert seen(settle(directory(data("1"), "_started_1"), directory(data("1"), "untracked")), {}) == {"untracked"}
+    listed_again = directory(data("1"), "untracked.parquet")
+    assert seen(settle(directory(data("1"), "_started_1"), listed_again), {}) == {"untracked.parquet"}
 
 
 def test_a_directory_that_has_gone_shows_nothing() -> None:
