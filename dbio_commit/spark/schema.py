@@ -4,6 +4,7 @@ Parquet itself is in `arrow` and `task`. A table's schema is recorded with every
 partition columns last, as Spark gives it back when it reads.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import types as t
 
+from dbio_commit import columns
 from dbio_commit.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.widen import widens
 
@@ -285,40 +287,13 @@ def plain(kind: t.DataType) -> t.DataType:
             return kind
 
 
-_ARROW: Mapping[type[t.DataType], pa.DataType] = {
-    t.BooleanType: pa.bool_(),
-    t.ByteType: pa.int8(),
-    t.ShortType: pa.int16(),
-    t.IntegerType: pa.int32(),
-    t.LongType: pa.int64(),
-    t.FloatType: pa.float32(),
-    t.DoubleType: pa.float64(),
-    t.StringType: pa.string(),
-    t.BinaryType: pa.binary(),
-    t.DateType: pa.date32(),
-    t.TimestampType: pa.timestamp("us", "UTC"),
-    t.TimestampNTZType: pa.timestamp("us"),
-}
-
-
 def arrow_schema(schema: t.StructType) -> pa.Schema:
     """The columns in Arrow's terms, all nullable, instants in UTC. Raises InvalidInputError for types without one."""
-    return pa.schema([pa.field(field.name, arrow_type(field.dataType)) for field in schema.fields])
+    return columns.arrow_schema(json.loads(schema.json()), where="the columns that were asked for")
 
 
 def arrow_type(kind: t.DataType) -> pa.DataType:
-    match kind:
-        case t.StructType():
-            return pa.struct([pa.field(field.name, arrow_type(field.dataType)) for field in kind.fields])
-        case t.ArrayType():
-            return pa.list_(pa.field("element", arrow_type(kind.elementType)))
-        case t.MapType():
-            return pa.map_(arrow_type(kind.keyType), arrow_type(kind.valueType))
-        case t.DecimalType():
-            return pa.decimal128(kind.precision, kind.scale)
-    found = _ARROW.get(type(kind))
-    if found is None:
-        raise InvalidInputError(f"{kind.simpleString()} cannot be read through Python; read a type of Parquet's own")
+    found: pa.DataType = arrow_schema(t.StructType([t.StructField("value", kind)])).field(0).type
     return found
 
 

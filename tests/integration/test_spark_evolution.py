@@ -87,10 +87,8 @@ def test_files_of_narrower_types_are_read_as_the_wider_one_flat_and_nested(
     for read in reads(spark, path):
         assert read.dtypes == expected.dtypes == spark.createDataFrame([], SHAPES.format(wide)).dtypes
         assert rows(read) == rows(expected)
-        for column, value, found in (("c", low, 1), ("c", high, 2), ("s.a", low, 1), ("s.a", high, 2)):
-            assert read.where(f"{column} = CAST('{value}' AS {wide})").count() == found
-        assert read.where(f"c > CAST('{low}' AS {wide})").count() == 2
-        assert read.where(f"c < CAST('{high}' AS {wide})").count() == 1
+        for column, value, found in (("c =", high, 2), ("c >", low, 2), ("s.a =", low, 1)):
+            assert read.where(f"{column} CAST('{value}' AS {wide})").count() == found
     schemas = [pq.read_schema(url) for url in dbio.Table(path).snapshot().urls()]
     assert len({str(schema.field("c").type) for schema in schemas if schema.field("c").type != schemas[0]}) == 2
     bounds = [(file.statistics or {})["c"] for commit in dbio.Table(path).history() for file in commit.files]
