@@ -202,7 +202,8 @@ class DbioWriter(DataSourceArrowWriter):
         return _Written([encode_file_info(info) for info in run_task(self._job.spec, iterator)])
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._job.commit(self._job.transaction(), _files(messages))
+        with self._job.transaction() as transaction:
+            self._job.commit(transaction, _files(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         self._job.abort(self._job.transaction(), _files(messages))

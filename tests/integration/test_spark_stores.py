@@ -159,7 +159,6 @@ def job(s3_server: S3Server, azure_server: AzureServer) -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=250,
     )
     assert process.returncode == 0, process.stderr[-3000:]
     found: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
