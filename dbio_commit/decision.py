@@ -4,6 +4,7 @@ What is committed is put together in `transaction`. Rules: PROTOCOL.md 3.1 (I3, 
 """
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from dbio_commit.errors import (
     AccessDeniedError,
     CommitStateUnknownError,
     CorruptMarkerError,
+    DbioError,
     InvalidInputError,
     ObjectNotFoundError,
     StoreError,
@@ -66,6 +68,7 @@ def read_own(store: Store, path: str, *, commit_id: str) -> CommitMarker:
     """The commit marker that is there, if it is ours. Raises TransactionAbortedError where somebody else's is."""
     found = decode_commit(store.get(path), where=store.url_of(path))
     if found.dbio_commit and found.dbio_commit.commit_id == commit_id:
+        store.make_durable([path])  # the call that created it may have failed before that
         return found
     marker = names.parse_log_name(path)
     if found.is_abort and marker and (covered := _covered_commit(store, marker.id)):
@@ -171,14 +174,18 @@ def abort_transaction(store: Store, clock: Clock, tid: str, *, directory: str | 
 
 def _covered_commit(store: Store, tid: str, clock: Clock = SYSTEM_CLOCK) -> CommitMarker | None:
     """What the transaction committed, where a checkpoint says so: then no marker decides anything any more."""
+    return _covered_commits(store, clock).get(tid)
 
-    def read() -> CommitMarker | None:
+
+def _covered_commits(store: Store, clock: Clock) -> dict[str, CommitMarker]:
+    """The same of all transactions, by tid."""
+
+    def read() -> dict[str, CommitMarker]:
         log = parse_log(store.list_log())
         if log.descriptor is None:
-            return None
+            return {}
         _, checkpoint = agreed_log(store, log, clock)
-        found = (commit.marker for commit in checkpoint.commits if commit.tid == tid)
-        return next((marker for marker in found if not marker.is_abort), None)
+        return {commit.tid: commit.marker for commit in checkpoint.commits if not commit.marker.is_abort}
 
     return until_quiet(store, read)
 
@@ -217,20 +224,64 @@ def _decided_long_ago(store: Store, tid: str) -> TransactionStateError:
     return TransactionStateError(f"transaction {tid} of {store.url} was decided long ago; it cannot be aborted")
 
 
-def abort_timed_out(store: Store, clock: Clock, tid: str) -> None:
-    """As `abort_transaction`, for vacuum: a commit marker without content, left by a disk that failed, is in the way.
+def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, DbioError | None]:
+    """As `abort_transaction`, for vacuum: many transactions of a table at once. Why each is not aborted; None: it is.
 
-    It counts as absent, and nobody who created it is at work any more. Raises the same.
+    All abort markers are put before the one look at the log that tells whether any of them decides nothing.
     """
+    at = clock.now()
+    bodies = [
+        encode(abort_marker(commit_id=str(UUID(int=clock.random_bits(128), version=4)), timestamp=at)) for _ in tids
+    ]
+    failures = store.in_parallel(lambda put: _put_abort(store, *put), [*zip(tids, bodies, strict=True)])
+    outcomes = dict(zip(tids, failures, strict=True))
+    aborted = [tid for tid, failure in outcomes.items() if failure is None]
+    if not aborted:
+        return outcomes
     try:
-        abort_transaction(store, clock, tid)
-    except CorruptMarkerError:
-        path = names.committed(tid)
+        covered = _covered_commits(store, clock)
+    except DbioError as error:
+        return outcomes | dict.fromkeys(aborted, error)
+    for tid in aborted:
+        if tid in covered:
+            _withdraw(store, names.committed(tid))
+            outcomes[tid] = _decided_long_ago(store, tid)
+    return outcomes
+
+
+def _put_abort(store: Store, tid: str, body: bytes) -> DbioError | None:
+    """What kept the abort marker from being there, if anything did.
+
+    A commit marker without content, left by a disk that failed, counts as absent, and nobody who created it is at work
+    any more: it makes room.
+    """
+    path = names.committed(tid)
+    corrupt: CorruptMarkerError | None = None
+    for _ in range(_PUT_ATTEMPTS):
+        try:
+            if store.put_if_absent(path, body) or decode_commit(store.get(path), where=store.url_of(path)).is_abort:
+                return None
+            return TransactionStateError(f"transaction {tid} of {store.url} is committed; it cannot be aborted")
+        except ObjectNotFoundError:
+            continue
+        except CorruptMarkerError as error:
+            if corrupt is not None:
+                return error
+            corrupt = error
+        except DbioError as error:
+            return error
+        if failure := _remove_empty(store, path):
+            return failure
+    return StoreError(f"{store.url_of(path)} comes and goes; try again")
+
+
+def _remove_empty(store: Store, path: str) -> DbioError | None:
+    try:
         (found,) = store.stat_many([path])
-        if found is not None and not found.size:
-            for failure in store.delete_many([path]).values():
-                raise failure from None
-        abort_transaction(store, clock, tid)  # where another vacuum was faster, that is fine; else it raises anew
+        empty = [path] if found is not None and not found.size else []
+        return next(iter(store.delete_many(empty).values()), None)
+    except DbioError as error:
+        return error
 
 
 def abort_pending(store: Store, clock: Clock, tid: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dbio_commit import names
 from dbio_commit.clock import Clock
-from dbio_commit.decision import abort_timed_out
+from dbio_commit.decision import abort_many
 from dbio_commit.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -172,10 +172,11 @@ def _end_writers(store: Store, clock: Clock, tombstone: Entry, known: set[str]) 
     while True:
         _require(store, tombstone)
         log = parse_log(store.list_log())
-        for tid in log.pending:
-            with suppress(TransactionStateError):  # it has committed: before the drop, so to say
-                abort_timed_out(store, clock, tid)
+        for tid, failure in abort_many(store, clock, log.pending).items():
+            if failure is None:
                 aborted.append(tid)
+            elif not isinstance(failure, TransactionStateError):  # it has committed: before the drop, so to say
+                raise failure
         if has_waited and log.started.keys() <= known:
             return aborted
         known |= log.started.keys()

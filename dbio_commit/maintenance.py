@@ -19,7 +19,7 @@ from dbio_commit.errors import (
 from dbio_commit.markers import CommitInfo, CommitMarker, FileInfo, pack_files
 from dbio_commit.parquet import not_parquet
 from dbio_commit.snapshot import Scope, Snapshot, read_snapshot
-from dbio_commit.state import Commit, Decided, Directory, Entry, parse_directories, parse_log
+from dbio_commit.state import REFUSAL, Commit, Decided, Directory, Entry, parse_directories, parse_log
 from dbio_commit.store import Store
 from dbio_commit.transaction import create_descriptor, new_tid, new_uuid, probe, prove_store
 
@@ -51,7 +51,7 @@ def write_checkpoint(
         known_since=before.known_since,
     )
     checkpoint = Checkpoint(
-        number=before.number + 1,
+        number=snapshot.log.checkpoint_after(before.number),
         commits=tuple(commits),
         apps=snapshot.app_versions,
         schema=snapshot.table_schema,
@@ -89,6 +89,7 @@ def adopt(store: Store, clock: Clock) -> Commit:
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is Scope.TABLE:
         raise TableExistsError(f"{store.url} is a table of ours already; there is nothing to do")
+    snapshot.refuse_patterns()
     directories = parse_directories(entries)
     _refuse_pending(store, directories)
     columns = _partition_columns(store, snapshot)
@@ -100,12 +101,14 @@ def adopt(store: Store, clock: Clock) -> Commit:
         Decided(min(entry.modified, at - _TICK), tid, CommitMarker(added=[], removed=[]))
         for tid, entry in log.committed.items()
     ]
-    checkpoint = Checkpoint(number=log.last_checkpoint + 1, commits=(*covered, commit), known_since=commit.modified)
+    checkpoint = Checkpoint(
+        number=log.checkpoint_after(log.last_checkpoint), commits=(*covered, commit), known_since=commit.modified
+    )
     name, body = names.checkpoint(checkpoint.number), encode_checkpoint(checkpoint, created=clock.now())
     if not store.put_if_absent(name, body):
         raise CommitConflictError(f"somebody else is adopting {store.url}; look at it with `dbio check`")
     probe(store, name, body)
-    _refuse_change(store, entries, checkpoint=name)
+    _refuse_change(store, entries, number=checkpoint.number)
     created = create_descriptor(store, clock, columns)
     _warn_of_late_writers(store, entries)
     if not created:
@@ -155,12 +158,15 @@ def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], *, at: dateti
     return Decided(at, new_tid(clock), marker)
 
 
-def _refuse_change(store: Store, before: Sequence[Entry], *, checkpoint: str) -> None:
-    """Of data files and markers; the checkpoint itself is new, and goes again, since nobody may commit beside it."""
+def _refuse_change(store: Store, before: Sequence[Entry], *, number: int) -> None:
+    """Of data files and markers; the checkpoint itself is new, and put out of use, since nobody may commit beside it.
+
+    It is not deleted: a request to delete it may land late, when another adoption has a checkpoint of that name.
+    """
     now = store.list_files()
     if _written(before) != _written(now):
         if all(entry.path != names.DESCRIPTOR for entry in now):
-            store.delete_many([checkpoint])
+            store.put_if_absent(names.checkpoint(number + 1), REFUSAL)
         raise CommitConflictError(
             f"somebody wrote to {store.url} while it was adopted; nothing has changed: stop the writers, and try again"
         )

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from unicodedata import normalize
 
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError
 
@@ -125,6 +126,10 @@ def vacuum_queue(id: str) -> str:
     return format_log_name(LogName(Kind.VACUUM, id))
 
 
+LAST_NUMBER = 10**15
+"""No turn or checkpoint comes so far: one every microsecond for thirty years."""
+
+
 def _numbered(kind: Kind, number: int) -> str:
     if not 0 <= number < 10**20:
         raise InvalidInputError(f"{number} is no number of a turn or checkpoint: it has 20 digits")
@@ -182,6 +187,26 @@ def join(directory: str, name: str) -> str:
 def is_data_file(path: str) -> bool:
     """Whether a reader would take the path for data: no component of it is hidden."""
     return not any(map(is_hidden, path.split("/")))
+
+
+def fold(path: str) -> str:
+    """The same for all paths that some disk takes for one: by case, composed letters, dots or spaces at the end."""
+    folded = path.lower() if path.isascii() else normalize("NFC", normalize("NFD", path).casefold())
+    return _CUT_OFF.sub("", folded) if "./" in folded or " /" in folded or folded.endswith((".", " ")) else folded
+
+
+_CUT_OFF = re.compile(r"[. ]+(?=/|$)")
+
+
+def is_pattern(path: str) -> bool:
+    """Whether Hadoop, DuckDB and others would take it for a pattern, and read other files by it.
+
+    No name of ours: `escape` leaves none of these. A `}` without its `{` is literal everywhere.
+    """
+    return _PATTERN.search(path) is not None
+
+
+_PATTERN = re.compile(r"[*?\[\]{]")
 
 
 def check_paths(paths: Sequence[str], *, where: str) -> None:

@@ -23,6 +23,7 @@ from rich.progress import Progress as ProgressBars
 from rich.table import Table
 from rich.text import Text
 
+from dbio_commit import names
 from dbio_commit.applications import Application
 from dbio_commit.check import CheckReport, PendingTransaction, TransactionReport, TransactionState, WrongSize
 from dbio_commit.drop import DropReport
@@ -42,8 +43,14 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 def snapshot_json(snapshot: Snapshot) -> dict[str, Any]:
     described = [
-        {"path": file.path, "url": url, "size": _known(file.size), "tid": file.tid, "partition": file.partition}
-        for file, url in zip(snapshot.files, snapshot.urls(), strict=True)
+        {
+            "path": file.path,
+            "url": _url(snapshot, file),
+            "size": _known(file.size),
+            "tid": file.tid,
+            "partition": file.partition,
+        }
+        for file in snapshot.files
     ]
     return {
         "url": snapshot.url,
@@ -52,6 +59,11 @@ def snapshot_json(snapshot: Snapshot) -> dict[str, Any]:
         "total": total_json(snapshot.files),
         "files": described,
     }
+
+
+def _url(snapshot: Snapshot, file: DataFile) -> str | None:
+    """None for what a program might take for a pattern."""
+    return None if names.is_pattern(file.path) else f"{snapshot.url}/{file.path}"
 
 
 def schema_json(schema: Mapping[str, Any], snapshot: Snapshot) -> dict[str, Any]:
@@ -127,6 +139,8 @@ def vacuum_json(report: VacuumReport) -> dict[str, Any]:
         "deleted": [_deletion_json(it) for it in report.deleted],
         "failed": [{"path": it.path, "message": it.message} for it in report.failed],
         "aborted": report.aborted,
+        "postponed": report.postponed,
+        "warnings": report.warnings,
         "checkpoint": report.checkpoint,
         "queued": report.queued,
         "kept": [_deletion_json(it) for it in report.kept],

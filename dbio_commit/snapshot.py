@@ -76,6 +76,10 @@ _VACUUM_S = 1.0
 """No two vacuums come and go in less: the first to make a checkpoint, the second to purge what it covers."""
 
 
+MAX_TOTAL_BYTES = 1024**3
+"""Of the commit markers that one state is read from. Vacuum's checkpoints keep it at some twenty markers."""
+
+
 class Scope(StrEnum):
     """Where the markers that decide are (PROTOCOL.md section 3)."""
 
@@ -126,9 +130,20 @@ class Snapshot:
     def urls(self) -> list[str]:
         """The live files as other tools take them: plain paths on a local disk, else URLs as fsspec writes them.
 
-        DuckDB and Polars take the list as it is; pandas and pyarrow take a list of URLs with `filesystem=` only.
+        DuckDB and Polars take the list as it is; pandas and pyarrow take a list of URLs with `filesystem=` only. Raises
+        InvalidInputError for a name that some tools take for a pattern; only an untracked file can have one.
         """
+        self.refuse_patterns()
         return [f"{self.url}/{file.path}" for file in self.files]
+
+    def refuse_patterns(self) -> None:
+        """Raises InvalidInputError for a live file that is not safe to name to tools which expand patterns."""
+        for file in self.files:
+            if names.is_pattern(file.path):
+                raise InvalidInputError(
+                    f"{self.url}/{file.path} has one of * ? [ ] {{ in its name, which other tools take for a pattern: "
+                    "they might read other files; rename it, or take its path from `files` and open it yourself"
+                )
 
     def to_arrow(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pyarrow.Table":
         """The rows, as an Arrow table: with partition columns, and the types that the table records.
@@ -320,6 +335,8 @@ def read_checkpoint(store: Store, log: Log, number: int | None = None) -> Checkp
         return NO_CHECKPOINT
     entry = log.checkpoints[number]
     where = store.url_of(entry.path)
+    if number >= names.LAST_NUMBER:
+        raise CorruptMarkerError(f"{where} is a checkpoint that no writer reaches; {INSPECT}")
     checkpoint = decode_checkpoint(read_marker(store, entry), number=number, where=where)
     for commit in checkpoint.commits:
         _check_visible(commit.marker, where=where)
@@ -346,29 +363,35 @@ def read_markers(
     store: Store, entries: Iterable[Entry], *, scope: Scope
 ) -> tuple[dict[str, CommitMarker], dict[str, CorruptMarkerError]]:
     """The commit markers, and what is wrong with those that are corrupt, by path; read in parallel."""
-    corrupt: dict[str, CorruptMarkerError] = {}
-    paths: list[str] = []
-    for entry in entries:
-        if entry.size <= MAX_BYTES:  # before it takes our memory
-            paths.append(entry.path)
-        else:
-            corrupt[entry.path] = CorruptMarkerError(
-                f"{store.url_of(entry.path)} has {entry.size} bytes, and no writer writes over {MAX_BYTES}; inspect it"
-            )
+    entries = list(entries)
     check_scope = _check_visible if scope is Scope.TABLE else _check_local
-    markers: dict[str, CommitMarker] = {}
-    for path, body in zip(paths, store.get_many(paths), strict=True):
+    if (size := sum(min(entry.size, MAX_BYTES) for entry in entries)) > MAX_TOTAL_BYTES:
+        raise CorruptMarkerError(
+            f"the {len(entries)} commit markers of {store.url} have {size} bytes together, and {MAX_TOTAL_BYTES} are "
+            "read at most; inspect the largest, and remove those that no writer wrote"
+        )
+
+    def read(entry: Entry) -> CommitMarker | CorruptMarkerError:
+        where = store.url_of(entry.path)
         try:
-            marker = decode_commit(body, where=store.url_of(path))
-            check_scope(marker, where=store.url_of(path))
-            markers[path] = marker
+            marker = decode_commit(read_marker(store, entry), where=where)
+            check_scope(marker, where=where)
         except CorruptMarkerError as error:
-            corrupt[path] = error
-    return markers, corrupt
+            return error
+        return marker
+
+    found = dict(zip((entry.path for entry in entries), store.in_parallel(read, entries), strict=True))
+    return (
+        {path: marker for path, marker in found.items() if isinstance(marker, CommitMarker)},
+        {path: error for path, error in found.items() if isinstance(error, CorruptMarkerError)},
+    )
 
 
 def _check_visible(marker: CommitMarker, *, where: str) -> None:
-    """In the table scope, markers add only what readers take for data."""
+    """In the table scope, markers add only what readers take for data, and for one file."""
+    if names.is_pattern("\n".join(marker.added)):
+        pattern = next(filter(names.is_pattern, marker.added))
+        raise CorruptMarkerError(f"{where} adds {pattern[:200]!r}, which other tools take for a pattern. Inspect it")
     visible = cache(names.is_data_file)
     for path in marker.added:
         directory, _, name = path.rpartition("/")
@@ -408,34 +431,55 @@ def read_schema(store: Store, clock: Clock, log: Log) -> TableSchema:
     """The table's columns as of the log in hand, with as few requests as will do.
 
     The newest commit markers nearly always tell: each records the schema, and the last turn as of which it was so.
+    While the last turn is undecided, the one before it tells: it is decided, and none has changed the schema since.
     """
     newest = sorted(log.committed.values(), key=lambda entry: (entry.modified, entry.path), reverse=True)[:_NEWEST]
-    for entry in newest:
-        with suppress(ObjectNotFoundError):  # vacuum has purged it since: the snapshot will tell
-            info = decode_commit(read_marker(store, entry), where=store.url_of(entry.path)).dbio_commit
-            if info and info.schema_turn is not None and info.schema_turn == log.last_turn:
-                return TableSchema(info.table_schema, info.schema_turn)
     if not newest and not log.checkpoints:
         return NO_SCHEMA
     last_turn = read_last_turn(store, log)
+    holder: str | None = None
+    if log.pending and last_turn:
+        holder = read_turn(store, log)
+    decided = last_turn - 1 if holder in log.pending else last_turn
+    told: list[TableSchema] = []
+    for entry in newest:
+        told += _recorded_schema(store, entry)
+        if told and told[-1].turn == decided:
+            return told[-1]
+    if decided != last_turn and (found := _schema_of_turn(store, log, decided)):
+        return found
     snapshot = read_snapshot(store, clock)
     schema = snapshot.table_schema
-    decided = {commit.tid for commit in snapshot.commits}
-    if schema.turn < last_turn and read_turn(store, log) in decided:
+    if schema.turn < last_turn and read_turn(store, log) in {commit.tid for commit in snapshot.commits}:
         return schema._replace(turn=last_turn)  # that turn ended without a change
     return schema
+
+
+def _schema_of_turn(store: Store, log: Log, turn: int) -> TableSchema | None:
+    """What the holder of a decided turn recorded; None where vacuum has purged it, or where it was aborted."""
+    if turn == 0:
+        return NO_SCHEMA
+    with suppress(ObjectNotFoundError):
+        entry = log.committed.get(decode_turn(read_marker(store, log.turns[turn]), where=names.turn(turn)).tid)
+        return next(iter(_recorded_schema(store, entry)), None) if entry else None
+    return None
+
+
+def _recorded_schema(store: Store, entry: Entry) -> list[TableSchema]:
+    """What a commit marker says of the schema; nothing where it does not, or where vacuum has purged it."""
+    with suppress(ObjectNotFoundError):
+        info = decode_commit(read_marker(store, entry), where=store.url_of(entry.path)).dbio_commit
+        if info and info.schema_turn is not None:
+            return [TableSchema(info.table_schema, info.schema_turn)]
+    return []
 
 
 _NEWEST = 3
 
 
-_LAST_TURN = 10**15
-"""One every microsecond for thirty years."""
-
-
 def read_last_turn(store: Store, log: Log) -> int:
     """The highest turn that was taken. Raises CorruptMarkerError for one that no writer reaches."""
-    if log.last_turn >= _LAST_TURN:
+    if log.last_turn >= names.LAST_NUMBER:
         raise CorruptMarkerError(
             f"{store.url_of(names.turn(log.last_turn))} is a turn that no writer reaches; inspect it"
         )

@@ -18,6 +18,7 @@ from dbio_commit import names
 from dbio_commit.clock import Clock, Moment
 from dbio_commit.decision import abort_transaction, decide, find_purged, has_start, read_decided, read_own, take_turn
 from dbio_commit.errors import (
+    AccessDeniedError,
     CommitConflictError,
     CommitStateUnknownError,
     CorruptMarkerError,
@@ -45,6 +46,7 @@ from dbio_commit.markers import (
     encode_commit,
     pack_files,
 )
+from dbio_commit.partitions import partition_types, replaced_files
 from dbio_commit.snapshot import (
     Scope,
     Snapshot,
@@ -57,7 +59,6 @@ from dbio_commit.snapshot import (
 from dbio_commit.state import (
     NO_SCHEMA,
     Commit,
-    DataFile,
     Log,
     TableSchema,
     is_empty,
@@ -123,6 +124,7 @@ class Transaction:
         self._removed: set[str] = set()
         self._replaced: list[names.Partition] = []
         self._marked: set[str] = set()  # in the directory scope: with a start marker
+        self._refused: AccessDeniedError | None = None  # the answer to its commit
         self._attempt = clock.random_bits(31)  # so that copies which are resumed elsewhere take other names
 
     def __repr__(self) -> str:
@@ -205,16 +207,23 @@ class Transaction:
         """Makes all staged files live, and the removed ones not, at once. `schema`: the table's columns after it.
 
         Raises CommitConflictError or TransactionAbortedError (nothing was committed, begin again),
-        CommitStateUnknownError (read back first), StoreError (still open: commit again, or abort).
+        CommitStateUnknownError (commit again: it reads back first), StoreError (still open: commit again, or abort).
         """
-        self._require_open("commit")
+        if self._state is not _State.UNKNOWN:
+            self._require_open("commit")
         began_s = self._clock.monotonic()
         try:
             files = self._complete_files()
             schema = self._fitted(schema)
             write = self._commit_table if self.terms.scope is Scope.TABLE else self._commit_directories
             commit = self._decided_before(files) or write(files, schema, began_s)
-        except StoreError:
+        except StoreError as error:
+            if self._state is _State.UNKNOWN:
+                raise CommitStateUnknownError(
+                    f"whether {self.tid} is committed to {self._store.url} is still not known: {error}; commit again "
+                    "once the store answers, or look for the tid with `dbio log`"
+                ) from error
+            self._refused = error if isinstance(error, AccessDeniedError) else None
             raise  # nothing is decided
         except CommitStateUnknownError:
             self._state = _State.UNKNOWN
@@ -266,17 +275,32 @@ class Transaction:
                 try:
                     self.commit()
                 except StoreError:  # or nobody could take a turn before the lease ends
-                    self._try_abort()
+                    self._give_up()
                     raise
         elif self._state is _State.OPEN:
-            self._try_abort()
+            self._give_up()
 
-    def _try_abort(self) -> None:
-        """Where there is an error to raise already, or nothing to lose: vacuum aborts what we could not."""
+    def _give_up(self) -> None:
+        """Aborts. Where the store refused the commit, and the abort too, a request of the commit may still land.
+
+        Raises CommitStateUnknownError then.
+        """
+        if not self._try_abort() and self._refused:
+            self._state = _State.UNKNOWN
+            raise CommitStateUnknownError(
+                f"the commit of {self.tid} to {self._store.url} was refused, and so was its abort; a request that is "
+                f"still under way may land: with credentials that are valid, run `dbio abort {self._store.url} "
+                f"{self.tid}` before you write the same data again. {self._refused}"
+            ) from self._refused
+
+    def _try_abort(self) -> bool:
+        """Where there is an error to raise already, or nothing to lose: vacuum aborts what we could not; False."""
         try:
             self.abort()
         except DbioError as failure:
             _log.warning("%s: could not abort %s, vacuum will: %s", self._store.url, self.tid, failure)
+            return False
+        return True
 
     def _require_open(self, action: str) -> None:
         if self._state is not _State.OPEN:
@@ -302,6 +326,7 @@ class Transaction:
 
     def _complete_files(self) -> list[FileInfo]:
         """The staged files with their sizes; the data is durable before a marker names it (I2)."""
+        self._store.check_spelling({names.split(path)[0] for path in self._staged})
         new = [path for path, info in self._staged.items() if info is None]
         if new:
             found = self._store.stat_many(new)
@@ -390,11 +415,11 @@ class Transaction:
                 return self._committed_before(read_decided(self._store, self.tid, commit_id=terms.commit_id), files)
             if own := next((it for it in snapshot.commits if it.tid == self.tid and not it.marker.is_abort), None):
                 return self._committed_before(own.marker, files)  # and vacuum has purged its marker since
-            if terms.app and snapshot.app_versions.get(terms.app.id, -1) >= terms.app.version:
+            if terms.app and is_committed(snapshot, terms.app.id, terms.app.version):
                 return self._commit(self._marker([], (), self._metrics([], began_s), turn, seen), skipped=True)  # I8
             if terms.must_create and snapshot.tids:
                 raise TableExistsError(table_exists(self._store))
-            removed = self._to_remove(snapshot, files)
+            removed = self._to_remove(snapshot, files, schema)
             seen = self._schema_after(snapshot.schema, turn, schema, changes=changes_schema)
         marker = self._marker(files, removed, self._metrics(files, began_s), turn, seen)
         body = encode_commit(marker)
@@ -455,13 +480,16 @@ class Transaction:
             )
         return TableSchema(schema, turn)
 
-    def _to_remove(self, snapshot: Snapshot, files: Sequence[FileInfo]) -> list[str]:
+    def _to_remove(
+        self, snapshot: Snapshot, files: Sequence[FileInfo], schema: Mapping[str, Any] | None = None
+    ) -> list[str]:
         match self.terms.operation:
             case "overwrite":
                 return [file.path for file in snapshot.files]
             case "replace_partitions":
                 replaced = self._replaced or [file.partition for file in files]
-                return [file.path for file in replaced_files(snapshot.files, replaced)]
+                types = partition_types(schema or snapshot.schema, snapshot.partition_columns)
+                return [file.path for file in replaced_files(snapshot.files, replaced, types)]
             case "rewrite":
                 live = {file.path for file in snapshot.files}
                 if gone := self._removed - live:
@@ -511,7 +539,7 @@ class Transaction:
         """A marker in each directory, as DBIO has it: what is added first, so that a crash loses nothing."""
         needs_snapshot = self.terms.operation != "append"
         snapshot = read_snapshot(self._store, self._clock) if needs_snapshot else None
-        removed = self._to_remove(snapshot, files) if snapshot else []
+        removed = self._to_remove(snapshot, files, schema) if snapshot else []
         metrics = self._metrics(files, began_s)  # of the whole transaction, in each of its markers
         bodies: dict[str, bytes] = {}  # all of them, before the first one decides anything
         for directory, (added, gone) in _by_directory(files, removed).items():
@@ -526,7 +554,7 @@ class Transaction:
                 f"{self._store.url} was made a table (`dbio adopt`) since transaction {self.tid} began; nothing was "
                 "committed: begin again"
             )
-        if log.checkpoints:  # the descriptor may come at any moment, and what we commit is not in the checkpoint
+        if log.is_being_adopted:  # the descriptor may come at any moment, and what we commit is not in the checkpoint
             raise CommitConflictError(_being_adopted(self._store, log))
         done: list[str] = []
         for directory, body in bodies.items():
@@ -580,6 +608,8 @@ def _check_new(path: str, tid: str) -> str:
         names.check_path(path, where="a new file")
     except CorruptMarkerError:
         raise InvalidInputError(f"{path[:200]!r} is no path inside the table; give another name") from None
+    if names.is_pattern(path):
+        raise InvalidInputError(f"{path[:200]!r} holds one of * ? [ ] {{, a pattern to other tools; give another name")
     if not names.is_data_file(path) or names.parse_data_file(names.split(path)[1]) != tid:
         raise InvalidInputError(f"{path!r} cannot be a data file of transaction {tid}: its name must hold that tid")
     return path
@@ -600,21 +630,20 @@ def _by_directory(files: Iterable[FileInfo], removed: Iterable[str]) -> dict[str
     return parts
 
 
-def replaced_files(live: Iterable[DataFile], replaced: Iterable[names.Partition]) -> list[DataFile]:
-    """The live files that lie in one of the partitions, each given by some or all partition columns."""
-    wanted: dict[tuple[str, ...], set[tuple[str | None, ...]]] = {}
-    for partition in replaced:
-        columns = tuple(sorted(partition))
-        wanted.setdefault(columns, set()).add(tuple(partition[column] for column in columns))
-    return [
-        file
-        for file in live
-        if any(
-            all(column in file.partition for column in columns)
-            and tuple(file.partition[column] for column in columns) in values
-            for columns, values in wanted.items()
-        )
-    ]
+def is_committed(snapshot: Snapshot, app_id: str, version: int) -> bool:
+    """Whether the application has committed this version, or a later one: then nothing may be written (I8).
+
+    A WARNING says by which commit: a version that somebody made up would stop a job for good, and in silence.
+    """
+    latest = snapshot.app_versions.get(app_id, -1)
+    if latest < version:
+        return False
+    apps = ((commit.tid, commit.marker.dbio_commit and commit.marker.dbio_commit.app) for commit in snapshot.commits)
+    tids = [tid for tid, app in apps if app and (app.id, app.version) == (app_id, latest)]
+    by = f"by transaction {tids[-1]}" if tids else "by a transaction of which a checkpoint knows no more than that"
+    _log.warning("%s: version %d of application %r is skipped: version %d is committed, %s; where no job of yours has "
+                 "come that far, look at `dbio log`", snapshot.url, version, app_id, latest, by)  # fmt: skip
+    return True
 
 
 # --- begin --------------------------------------------------------------------------------------------------------
@@ -661,7 +690,7 @@ def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
         return Target(scope=None, looked=looked)
     if parse_log(store.list_log()).descriptor is not None:  # created since the log was listed
         return look(store, clock, must_create=must_create)
-    if log.checkpoints:
+    if log.is_being_adopted:
         raise CommitConflictError(_being_adopted(store, log))
     if must_create:
         raise TableExistsError(table_exists(store))
@@ -803,7 +832,13 @@ def probe(store: Store, path: str, body: bytes, *, created: bool = True) -> None
     """
     if store.identity in _PROBED:
         return
-    if store.put_if_absent(path, body):
+    try:
+        is_created_twice = store.put_if_absent(path, body)
+    except StoreError as error:
+        raise type(error)(
+            f"cannot try out whether {store.url} refuses to create {path} twice, which stays as it is: {error}"
+        ) from error
+    if is_created_twice:
         if created:
             store.delete_many([path])
         raise UnsupportedStoreError(

@@ -79,7 +79,8 @@ def _scan_natively(spark: SparkSession, root: str, snapshot: Snapshot, schema: S
     except AnalysisException as error:
         if not connect or error.getCondition() != "PATH_NOT_FOUND":
             raise
-        # The server of this session is on another machine. It then looks at every file once.
+        # The server of this session is on another machine. It then looks at every file once, and expands patterns.
+        snapshot.refuse_patterns()
         frame = reader.option("basePath", root).parquet(*(f"{root}/{file.path}" for file in snapshot.files))
         columns = frame.columns
     finally:

@@ -701,7 +701,8 @@ def set_algebra() -> Iterable[Case]:
     t.commit(P, [new], [gone], operation="rewrite")
     t.commit(Q, [gone, kept])
     t.sees(new, kept)
-    t.sees(new, as_of=P)
+    t.sees(gone, kept, as_of=Q)
+    t.sees(new, kept, as_of=P)  # who removes what another adds came after it, whatever the times say
     t.sees(new, kept, without_descriptor=True)
     yield t
 

@@ -33,7 +33,7 @@ class Place:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "AZURE_"))}
         given = {"AWS_EC2_METADATA_DISABLED": "true"} | dict(self.server.env if env is None else env)
         command = [sys.executable, "-m", "dbio_commit.cli", *args]
-        return subprocess.run(command, capture_output=True, text=True, env=kept | given, timeout=120)
+        return subprocess.run(command, capture_output=True, text=True, env=kept | given)
 
     def dbio_json(self, *args: str) -> Any:
         result = self.dbio(*args, "--json")

@@ -289,7 +289,7 @@ def dbio(server: Server | None, *args: str, **env: str) -> "subprocess.Completed
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "AZURE_"))}
     command = [sys.executable, "-m", "dbio_commit.cli", "vacuum", *args]
     given = kept | dict(server.env if server else {}) | env
-    return subprocess.run(command, capture_output=True, text=True, env=given, timeout=200)
+    return subprocess.run(command, capture_output=True, text=True, env=given)
 
 
 def test_the_command_line_deletes_what_its_dry_run_says(root: Root, server: Server | None) -> None:

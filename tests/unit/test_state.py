@@ -81,17 +81,45 @@ def test_live_files_are_all_added_less_all_removed_in_whatever_order_they_come(h
     assert live_files(list(reversed(history))) == live_files(history)
 
 
+def rests_on(commit: Decided, history: Sequence[Decided]) -> list[Decided]:
+    """The commit, who added what it removes, and so on."""
+    found = [commit]
+    for it in found:
+        found += (other for other in history if other not in found and {*other.marker.added} & {*it.marker.removed})
+    return found
+
+
 @given(histories(), st.data())
-def test_as_of_counts_what_was_committed_by_then(history: list[Decided], choice: st.DataObject) -> None:
+def test_as_of_counts_what_was_committed_by_then_and_all_that_it_rests_on(
+    history: list[Decided], choice: st.DataObject
+) -> None:
     time = OLD + timedelta(minutes=choice.draw(st.integers(-1, 4)))
-    by_time = {commit.tid for commit in history if commit.modified <= time}
-    assert {commit.tid for commit in committed_by(history, time)} == by_time
-    assert {commit.tid for commit in committed_by(history, time.isoformat())} == by_time
-    ordered = in_order(history)
+    ordered, seen = in_order(history), committed_by(history, time)
     assert sorted(ordered, key=lambda commit: commit[:2]) == sorted(history, key=lambda commit: commit[:2])
-    assert [commit.modified for commit in ordered] == sorted(commit.modified for commit in history)
+    assert committed_by(history, time.isoformat()) == seen == ordered[: len(seen)]
+    assert all(commit.modified <= time for commit in seen)
+    assert all(any(it.modified > time for it in rests_on(commit, history)) for commit in ordered[len(seen) :])
     for named in history:
         assert committed_by(history, named.tid) == ordered[: ordered.index(named) + 1]
+
+
+@pytest.mark.parametrize("is_covered", [False, True])
+def test_a_state_of_the_past_is_a_prefix_of_the_turns_also_where_the_stores_clock_stepped_back(
+    is_covered: bool,
+) -> None:
+    def at(seconds: int, place: int) -> dict[str, Any]:
+        return {"modified": OLD + timedelta(seconds=seconds), "place": place if is_covered else None}
+
+    old = Decided(tid="1", marker=marker(["old"]), **at(0, 0))
+    new = Decided(tid="2", marker=marker(["new"], ["old"], operation="overwrite", turn=1), **at(10, 1))
+    more = Decided(tid="3", marker=marker(["more"], turn=2), **at(8, 2))
+    small = Decided(tid="4", marker=marker(["small"]), **at(60, 3))
+    big = Decided(tid="5", marker=marker(["big"], ["small"], operation="rewrite", turn=3), **at(58, 4))
+    history = [big, more, new, old, small]
+    assert in_order(history) == [old, new, more, small, big]
+    assert committed_by(history, OLD + timedelta(seconds=9)) == [old]
+    assert committed_by(history, OLD + timedelta(seconds=10)) == committed_by(history, "3") == [old, new, more]
+    assert committed_by(history, OLD + timedelta(seconds=59)) == [old, new, more]
 
 
 def test_commits_are_ordered_by_the_time_of_their_marker_then_by_tid() -> None:

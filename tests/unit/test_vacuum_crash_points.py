@@ -70,8 +70,10 @@ def check_reader(scene: Scene) -> None:
 
 def check_second_vacuum(scene: Scene, *, busy: bool) -> None:
     """It does what the first has left, and no more."""
-    assert vacuum_all(scene).ok
-    assert scene.names == undisturbed(busy)[0]
+    report, names = vacuum_all(scene), undisturbed(busy)[0]
+    assert report.ok
+    # Where the first could abort nothing, and wrote a checkpoint, the aborts make one more due.
+    assert names <= scene.names <= (names | {report.checkpoint} if report.aborted else names)
     assert [it.path for it in scene.store.unfinished] == ["day=d/large.parquet"]
     check_reader(scene)
     again = vacuum_all(scene)
