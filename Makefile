@@ -4,6 +4,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 STORE ?= local
 RUNS ?= 1000
 SECONDS ?= 60
+# Processes that run tests; each may need 3 GB, for a Java of its own.
+WORKERS ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,6 +14,22 @@ AZURITE_VERSION := 3.35.0
 AZURITE := $(VENV)/azurite/.installed-$(AZURITE_VERSION)
 S3RVER_VERSION := 3.7.1
 S3RVER := $(VENV)/s3rver/.installed-$(S3RVER_VERSION)
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n $(WORKERS) --dist loadgroup
+EXTRAS := s3,azure,spark,vacuum,demo,bench,dev
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --use-pep517
+SPARK ?= 4.0.5
+SPARK_VENV = $(VENV)-spark-$(SPARK)
+SPARK_TESTS = $(filter-out %/test_cli.py %/test_docker.py,$(shell grep -l spark tests/integration/test_*.py tests/unit/test_*.py))
+# MinIO's last release as a Go module; it says itself which Go it needs, and Go from 1.21 on fetches that one.
+MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
+MINIO := $(VENV)/minio/.installed-$(MINIO_VERSION)
+GO ?= go
+S3A := $(VENV)/ivy/.installed
+# What is tested on an S3 server that is not ours, beside which the command before it runs.
+S3_TESTS = $(PYTEST) -k "not azure and not local and not memory" \
+    --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
+    tests/contract tests/integration/test_processes_killed.py tests/integration/test_writers_under_load.py
 CEPH := radosgw ceph-mon ceph-osd
 
 # The same Java and Python for every Spark process, whatever else the machine has.
@@ -21,13 +39,18 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
 
-.PHONY: help setup demo test test-rgw simulate exhaustive fuzz lint bench wheel clean
+.PHONY: help setup demo check test test-long test-rgw test-minio test-s3a test-spark simulate exhaustive fuzz lint bench wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 3 minutes the first time)"
 	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default), s3 or azure"
-	@echo "make test              lint, then all tests"
+	@echo "make check             lint, then the tests without Spark and servers (about 4 minutes)"
+	@echo "make test              lint, then all tests but those of test-long (about 15 minutes); WORKERS=2 at once"
+	@echo "make test-long         the tests that test leaves out: load, thousands of seeds, ... (about 30 minutes)"
 	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 15 minutes, 1 GB)"
+	@echo "make test-minio        the same tests on MinIO, which is built once, with Go (about 15 minutes each)"
+	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
+	@echo "make test-spark        the tests of Spark on another version, SPARK=$(SPARK), in an environment of its own"
 	@echo "make simulate          the protocol's simulation: RUNS=... of it, or SEED=... [SCENARIO=...] step by step"
 	@echo "make exhaustive        small cases of the protocol in all interleavings (CASE=... for one), hours"
 	@echo "make fuzz              the coverage-guided fuzzer: SECONDS=... for each parser, or for HARNESS=... alone"
@@ -43,18 +66,39 @@ demo: setup
 	@echo "== The demo, on $(STORE)"
 	$(BIN)/python bench/demo.py --store $(STORE)
 
+check: lint
+	@echo "== Tests of units, of golden directories, and of the stores in memory and on disk"
+	$(PYTEST) $(PARALLEL) -m "not long and not server" tests/unit tests/test_golden.py tests/contract
+
 test: lint
-	@echo "== Tests"
-	$(BIN)/python -m pytest
+	@echo "== Tests; make test-long has others"
+	$(PYTEST) $(PARALLEL) -m "not long"
+
+test-long: setup
+	@echo "== The tests that make test leaves out"
+	$(PYTEST) $(PARALLEL) -m "long"
 
 test-rgw: setup
 	@which $(CEPH) >/dev/null || \
 	    { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y --no-install-recommends $(CEPH); } || \
 	    { echo "Ceph is needed: run 'sudo apt-get install --no-install-recommends $(CEPH)', then make again"; exit 1; }
 	@echo "== Tests on Ceph RGW"
-	exec $(BIN)/python -m tests.rgw $(BIN)/python -m pytest -k "not azure and not local and not memory" \
-	    --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
-	    tests/contract tests/integration/test_processes_killed.py tests/integration/test_writers_under_load.py
+	exec $(BIN)/python -m tests.rgw $(S3_TESTS)
+
+test-minio: setup $(MINIO)
+	@echo "== Tests on MinIO"
+	exec $(BIN)/python -m tests.minio $(S3_TESTS)
+
+test-s3a: setup $(S3A)
+	@echo "== Tests with S3A"
+	DBIO_TEST_S3A=yes $(PYTEST) tests/integration/test_s3a.py
+
+test-spark: export PYSPARK_PYTHON := $(CURDIR)/$(SPARK_VENV)/bin/python
+test-spark: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(SPARK_VENV)/bin/python
+test-spark: setup
+	@$(MAKE) --no-print-directory $(SPARK_VENV)/.installed
+	@echo "== The tests of Spark, on Spark $(SPARK)"
+	$(SPARK_VENV)/bin/python -m pytest $(PARALLEL) -m "not long" $(SPARK_TESTS)
 
 simulate: setup
 	@echo "== Simulation of the protocol"
@@ -85,12 +129,20 @@ wheel: setup
 
 clean:
 	@echo "== Removing $(VENV), caches and what was built"
-	rm -rf $(VENV) .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	rm -rf $(VENV) $(VENV)-spark-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
 	@echo "== Installing the versions of .ci/constraints.txt (Spark alone is 450 MB)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 -c .ci/constraints.txt -e '.[s3,azure,spark,vacuum,demo,bench,dev]'
+	$(BIN)/python $(PIP_INSTALL) -c .ci/constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+$(VENV)-spark-%/.installed: pyproject.toml .ci/constraints.txt | $(INSTALLED)
+	@echo "== Installing Spark $* into $(@D), and else the versions of .ci/constraints.txt"
+	$(BIN)/python -m venv --clear $(@D)
+	@grep -v -E '^(pyspark|py4j)==' .ci/constraints.txt >$(@D)/constraints.txt
+	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt -e '.[$(EXTRAS)]' 'pyspark[connect]==$*'
+	@ln -s ../$(VENV)/azurite $(@D)/azurite
 	@touch $@
 
 $(BIN)/pip:
@@ -108,6 +160,19 @@ $(AZURITE): | $(INSTALLED)
 
 $(S3RVER): | $(INSTALLED)
 	$(call npm_install,s3rver,$(S3RVER_VERSION))
+
+$(MINIO): | $(INSTALLED)
+	@echo "== Building MinIO $(MINIO_VERSION) (some minutes and 2 GB)"
+	@command -v $(GO) >/dev/null || \
+	    { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y --no-install-recommends golang-go; } || \
+	    { echo "Go 1.21 or later is needed: run 'sudo apt-get install golang-go', or give GO=/path/to/go, then make again"; exit 1; }
+	GOBIN=$(CURDIR)/$(@D) $(GO) install -trimpath github.com/minio/minio@$(MINIO_VERSION)
+	@touch $@
+
+$(S3A): .ci/constraints.txt | $(INSTALLED)
+	@echo "== Fetching hadoop-aws and its SDK with Spark's own Ivy (600 MB)"
+	$(BIN)/python -c 'from tests.integration.test_s3a import fetch; fetch()'
+	@touch $@
 
 define npm_install
 	@echo "== Installing $(1) $(2)"

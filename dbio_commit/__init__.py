@@ -7,6 +7,7 @@ where Spark is not installed. `vacuum` is too: its package stands above this one
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit.check import CheckReport, PendingTransaction, WrongSize
+from dbio_commit.drop import DropReport
 from dbio_commit.errors import (
     AccessDeniedError,
     CommitConflictError,
@@ -47,6 +48,7 @@ __all__ = [
     "CorruptMarkerError",
     "DataFile",
     "DbioError",
+    "DropReport",
     "FileInfo",
     "Garbage",
     "InvalidInputError",

@@ -68,6 +68,7 @@ def read_own(store: Store, path: str, *, commit_id: str) -> CommitMarker:
     """The commit marker that is there, if it is ours. Raises TransactionAbortedError where somebody else's is."""
     found = decode_commit(store.get(path), where=store.url_of(path))
     if found.dbio_commit and found.dbio_commit.commit_id == commit_id:
+        store.make_durable([path])  # the call that created it may have failed before that
         return found
     marker = names.parse_log_name(path)
     if found.is_abort and marker and (covered := _covered_commit(store, marker.id)):

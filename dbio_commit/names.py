@@ -9,10 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import NamedTuple
+from unicodedata import normalize
 
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError
 
 DESCRIPTOR = "_dbio_table"
+DROPPED = "_dropped"
+"""The tombstone: while it is there, there is no table, whatever else is."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 # --- tids ---------------------------------------------------------------------------------------------------------
@@ -123,6 +127,10 @@ def vacuum_queue(id: str) -> str:
     return format_log_name(LogName(Kind.VACUUM, id))
 
 
+LAST_NUMBER = 10**15
+"""No turn or checkpoint comes so far: one every microsecond for thirty years."""
+
+
 def _numbered(kind: Kind, number: int) -> str:
     if not 0 <= number < 10**20:
         raise InvalidInputError(f"{number} is no number of a turn or checkpoint: it has 20 digits")
@@ -180,6 +188,26 @@ def join(directory: str, name: str) -> str:
 def is_data_file(path: str) -> bool:
     """Whether a reader would take the path for data: no component of it is hidden."""
     return not any(map(is_hidden, path.split("/")))
+
+
+def fold(path: str) -> str:
+    """The same for all paths that some disk takes for one: by case, composed letters, dots or spaces at the end."""
+    folded = path.lower() if path.isascii() else normalize("NFC", normalize("NFD", path).casefold())
+    return _CUT_OFF.sub("", folded) if "./" in folded or " /" in folded or folded.endswith((".", " ")) else folded
+
+
+_CUT_OFF = re.compile(r"[. ]+(?=/|$)")
+
+
+def is_pattern(path: str) -> bool:
+    """Whether Hadoop, DuckDB and others would take it for a pattern, and read other files by it.
+
+    No name of ours: `escape` leaves none of these. A `}` without its `{` is literal everywhere.
+    """
+    return _PATTERN.search(path) is not None
+
+
+_PATTERN = re.compile(r"[*?\[\]{]")
 
 
 def check_paths(paths: Sequence[str], *, where: str) -> None:
@@ -265,6 +293,29 @@ def check_partition_columns(columns: str | Sequence[str]) -> tuple[str, ...]:
     if len({c.lower() for c in columns}) != len(columns):
         raise InvalidInputError(f"the partition columns name one twice: {list(columns)!s:.300}")
     return columns
+
+
+class PathLimits(NamedTuple):
+    """What a store takes for partitions, in bytes of UTF-8."""
+
+    component: int
+    """The name of one directory."""
+    path: int
+    """The path of a directory relative to the root of the table."""
+
+
+def check_length(partition: Partition, limits: PathLimits) -> None:
+    """Raises InvalidInputError, with the column, for a partition whose directory has too long a name for the store."""
+    sizes = {column: len(format_partition({column: value}).encode()) for column, value in partition.items()}
+    column = max(sizes, key=lambda name: sizes[name], default="")
+    if not sizes or (sizes[column] <= limits.component and sum(sizes.values()) + len(sizes) <= limits.path):
+        return
+    is_name = sizes[column] > limits.component
+    most = f"{limits.component} bytes in a name" if is_name else f"{limits.path} bytes in all directory names below it"
+    raise InvalidInputError(
+        f"partition column {column!r} with the value {str(partition[column])[:40]!r} makes a directory name of "
+        f"{sizes[column]} bytes, and the table's store takes {most}; shorten the values, or partition by another column"
+    )
 
 
 def common_partition_columns(directories: Iterable[str]) -> tuple[str, ...] | None:

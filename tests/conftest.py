@@ -13,6 +13,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import settings
 
+from tests import minio
 from tests.servers import AzureServer, S3Server, azurite_server, moto_server
 
 if TYPE_CHECKING:
@@ -26,6 +27,25 @@ os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 # The same examples each time, so that what passes here passes elsewhere; DBIO_TEST_RANDOM=1 looks for new ones.
 settings.register_profile("untimed", deadline=None, derandomize="DBIO_TEST_RANDOM" not in os.environ)
 settings.load_profile("untimed")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what a test's fixtures tell: that it needs a server, and with which others it shares one of its module.
+
+    Those run in the same process, so that what the fixture prepares is prepared once.
+    """
+    for item in items:
+        if not isinstance(item, pytest.Function):
+            continue
+        fixtures = item._fixtureinfo.name2fixturedefs
+        if os.environ.get("DBIO_TEST_S3_SERVER") == "minio" and item.originalname in minio.LEFT_OUT:
+            item.add_marker(pytest.mark.skip(reason=minio.LEFT_OUT[item.originalname]))
+        if {"s3_server", "azure_server"} & fixtures.keys():
+            item.add_marker(pytest.mark.server)
+        scopes = {definition.scope for definitions in fixtures.values() for definition in definitions}
+        if "module" in scopes and not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 class Root(NamedTuple):

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ class Front:
             "method": request.method,
             "path": unquote(url.path),
             "query": dict(parse_qsl(url.query, keep_blank_values=True)),
+            "headers": {name.lower(): value for name, value in request.headers},
             "status": answer.status_code,
             "fault": fault,
         }
@@ -179,7 +181,8 @@ def _forward_to(port: int, keep: object) -> WSGIApplication:
         request = Request(environ)
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         headers = {name: value for name, value in environ["front.headers"] if name.lower() not in HOP_BY_HOP}
-        connection.request(request.method, environ["REQUEST_URI"], request.get_data(), headers)
+        with suppress(BrokenPipeError, ConnectionResetError):  # the answer may come before the body is read
+            connection.request(request.method, environ["REQUEST_URI"], request.get_data(), headers)
         answer = connection.getresponse()
         body = answer.read()
         connection.close()

@@ -1,7 +1,7 @@
 """The documents: every example in them is run, and what they name is there.
 
 `python` blocks of a document run in order, in one namespace, in an empty directory. `console` blocks run where they say
-`$ dbio …`; what a terminal of 120 columns then shows must be what the document shows, but for times, sizes and ids.
+`$ dbio …`; what a terminal of 132 columns then shows must be what the document shows, but for times, sizes and ids.
 """
 
 import io
@@ -73,7 +73,7 @@ def test_every_example_of_a_document_does_what_it_says(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, value in {"TERM": "dumb", "COLUMNS": "120", "LINES": "50"}.items():
+    for name, value in {"TERM": "dumb", "COLUMNS": "132", "LINES": "50"}.items():
         monkeypatch.setenv(name, value)
     if "SparkSession" in document.read_text():
         request.getfixturevalue("spark")  # so that getOrCreate() gives this one
@@ -161,9 +161,9 @@ def anchors(document: Path) -> set[str]:
 
 
 def test_every_make_target_that_a_document_names_is_there() -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for document in DOCUMENTS:
-        named = set(re.findall(r"(?:`|\$ )make ([a-z]+)", document.read_text()))
+        named = set(re.findall(r"(?:`|\$ )make ([a-z0-9-]+)", document.read_text()))
         assert named <= targets, document
 
 
@@ -205,12 +205,14 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     commit = markers.decode_commit(bodies["commit"], where="the document")
     abort = markers.decode_commit(bodies["abort"], where="the document")
     turn = markers.decode_turn(bodies["turn"], where="the document")
+    tombstone = markers.decode_tombstone(bodies["tombstone"], where="the document")
     assert commit.dbio_commit
     assert commit.dbio_commit.files
-    for example in (descriptor, commit, commit.dbio_commit, commit.dbio_commit.files, turn):
+    for example in (descriptor, commit, commit.dbio_commit, commit.dbio_commit.files, turn, tombstone):
         assert example.model_fields_set == set(type(example).model_fields), "a key is not shown"
     assert abort.is_abort
-    for name, body in {"descriptor": descriptor, "commit": commit, "abort": abort, "turn": turn}.items():
+    decoded = {"descriptor": descriptor, "commit": commit, "abort": abort, "turn": turn, "tombstone": tombstone}
+    for name, body in decoded.items():
         assert json.loads(markers.encode(body)) == json.loads(bodies[name])
 
 
@@ -225,5 +227,5 @@ def test_the_command_line_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "dbio_commit.cli", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=os.environ)
     named = set(re.findall(r"^\$ dbio ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
-    assert named == {"files", "log", "show", "check", "vacuum", "adopt", "abort"}
+    assert named == {"files", "log", "schema", "show", "check", "vacuum", "adopt", "abort"}
     assert all(name in shown.stdout for name in named)

@@ -208,8 +208,13 @@ class _Run:
             self._abort(late)
             # Only now: what was decided otherwise in the last moment is live in this snapshot (I4, I5).
             snapshot = read_snapshot(self._store, self._clock)
-        assumed = self._aborted if self._dry_run else ()
-        judge = Judge.of(snapshot, self._horizons, untracked=self._options.untracked, assume_aborted=assumed)
+        judge = Judge.of(
+            snapshot,
+            self._horizons,
+            untracked=self._options.untracked,
+            assume_aborted=self._aborted if self._dry_run else (),
+            is_same=self._store.is_same if self._store.has_directories else None,
+        )
         if signs := find_signs(self._store, snapshot.log, snapshot.checkpoint.covered, now=self._horizons.now):
             judge = replace(judge, keep_unknown=True)
             self._warnings.append(_another_vacuum(signs))
@@ -276,7 +281,7 @@ class _Run:
         assumed = len(self._aborted) if self._dry_run else 0
         if not plan.checkpoint_is_due(snapshot, self._options, assume_aborted=assumed):
             return
-        name = names.checkpoint(snapshot.checkpoint.number + 1)
+        name = names.checkpoint(snapshot.log.checkpoint_after(snapshot.checkpoint.number))
         if self._dry_run:
             self._checkpoint = name
             return

@@ -3,19 +3,17 @@
 Where the data comes from, when it is written and to which files, is in `task`.
 """
 
-import math
-from collections.abc import Callable, Iterator, Sequence, Set
-from datetime import date, datetime, timedelta
-from decimal import Decimal
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from datetime import date, datetime
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pyarrow.types as types
 
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.markers import Bounds, Scalar
+from dbio_commit.statistics import leaf_types
+from dbio_commit.widen import fit
 
 Key = tuple[str | None, ...]
 """The values of a row's partition columns, as in the directory's name but unescaped; None is SQL null."""
@@ -54,12 +52,35 @@ def _plain_type(kind: Any) -> Any:
     return kind
 
 
+# --- batches ------------------------------------------------------------------------------------------------------
+
+FILLER = "filler"
+"""The column that is true in rows which are there to make a batch full, and hold no data; see `batches`."""
+
+
+def without_fillers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that hold data; nothing is copied where all do."""
+    index = batch.schema.get_field_index(FILLER)
+    if index < 0 or not pc.any(batch.column(index)).as_py():
+        return batch
+    return batch.filter(pc.invert(batch.column(index)))
+
+
+def project(
+    batch: pa.RecordBatch, columns: Sequence[tuple[int | None, str]], casts: Mapping[str, pa.DataType]
+) -> pa.RecordBatch:
+    """The columns at these positions, under these names, or null; nothing is copied, but for what is cast."""
+    arrays = [_column(batch, position, casts.get(name)) for position, name in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=[name for _, name in columns])
+
+
+def _column(batch: pa.RecordBatch, position: int | None, kind: Any) -> Any:
+    if position is None:
+        return pa.nulls(batch.num_rows, kind)
+    return batch.column(position) if kind is None else fit(batch.column(position), kind)
+
+
 # --- partitions ---------------------------------------------------------------------------------------------------
-
-
-def project(batch: pa.RecordBatch, columns: Sequence[tuple[int, str]]) -> pa.RecordBatch:
-    """The columns at these positions, under these names; nothing is copied."""
-    return pa.RecordBatch.from_arrays([batch.column(i) for i, _ in columns], names=[name for _, name in columns])
 
 
 def group(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Key, pa.Table]]:
@@ -142,6 +163,7 @@ def _timestamp(value: datetime) -> str:
 # --- encoding -----------------------------------------------------------------------------------------------------
 
 SAMPLE_ROWS = 8192
+SAMPLE_BYTES = 8 * 1024 * 1024
 DISTINCT_RATIO = 0.7
 """Of a sample of 8192 values, as many are distinct in a column of about 10,000 values. Up to there a dictionary is
 smaller and no slower than plain values; for the columns beyond, hashing every value costs more than all the rest."""
@@ -149,12 +171,20 @@ smaller and no slower than plain values; for the columns beyond, hashing every v
 
 def dictionary_columns(table: pa.Table) -> list[str]:
     """The leaf columns, by their Parquet paths, that repeat their values so much that a dictionary pays."""
-    step = max(
-        -(-table.num_rows // SAMPLE_ROWS), 1
-    )  # a sample of neighbours would take sorted values for repeated ones
+    rows = min(SAMPLE_ROWS, max(SAMPLE_BYTES * table.num_rows // max(table.nbytes, 1), 1))
+    step = max(-(-table.num_rows // rows), 1)  # a sample of neighbours would take sorted values for repeated ones
     sample = table.take(pa.array(range(0, table.num_rows, step), pa.int64())).combine_chunks()
     chunks = [(name, chunk) for name in sample.schema.names for chunk in sample.column(name).chunks]
     return [path for name, chunk in chunks for path, values in _leaves(name, chunk) if _repeats(values)]
+
+
+def values_at_once(table: pa.Table) -> int:
+    """How many values of a column to encode before its page is looked at: it grows, and stays in memory, by as much."""
+    widest = max((column.nbytes for column in table.columns), default=0)
+    return max(1, min(1024, _PAGE_BYTES * table.num_rows // max(widest, 1)))
+
+
+_PAGE_BYTES = 1024 * 1024
 
 
 def _leaves(path: str, values: Any) -> Iterator[tuple[str, Any]]:
@@ -178,8 +208,6 @@ def _repeats(values: Any) -> bool:
 
 # --- statistics ---------------------------------------------------------------------------------------------------
 
-TEXT_LENGTH = 64
-
 
 def count_nulls(table: pa.Table) -> list[int]:
     """How many values of each column are null."""
@@ -198,101 +226,6 @@ def columns_with_nan(table: pa.Table) -> set[str]:
 
 def statistics_columns(schema: pa.Schema, without: Set[str]) -> list[str]:
     """The leaf columns, by their Parquet paths, to write statistics of: not those `without`, nor any nested float."""
-    leaves = [(field.name, path, kind) for field in schema for path, kind in _leaf_types(field.name, field.type)]
+    leaves = [(field.name, path, kind) for field in schema for path, kind in leaf_types(field.name, field.type)]
     barred = {path for name, path, kind in leaves if types.is_floating(kind) and (path != name or name in without)}
     return [path for _, path, _ in leaves if path not in barred]
-
-
-def bounds(schema: pa.Schema, footer: pq.FileMetaData, *, nulls: Sequence[int]) -> dict[str, Bounds]:
-    """The statistics of a file's columns, min and max from its footer."""
-    found: dict[str, Bounds] = {}
-    leaf = 0
-    for field, count in zip(schema, nulls, strict=True):
-        found[field.name] = Bounds(*_min_max(field.type, footer, leaf), count)
-        leaf += len(list(_leaf_types(field.name, field.type)))
-    return found
-
-
-def _leaf_types(path: str, kind: Any) -> Iterator[tuple[str, Any]]:
-    if types.is_struct(kind):
-        for field in kind:
-            yield from _leaf_types(f"{path}.{field.name}", field.type)
-    elif types.is_map(kind):
-        yield from _leaf_types(f"{path}.key_value.key", kind.key_type)
-        yield from _leaf_types(f"{path}.key_value.value", kind.item_type)
-    elif types.is_nested(kind):
-        yield from _leaf_types(f"{path}.list.element", kind.field(0).type)
-    else:
-        yield path, kind
-
-
-def _min_max(kind: pa.DataType, footer: pq.FileMetaData, leaf: int) -> tuple[Scalar, Scalar]:
-    convert = _scalar(kind)
-    if convert is None:
-        return None, None
-    groups: list[Any] = [footer.row_group(i).column(leaf).statistics for i in range(footer.num_row_groups)]
-    groups = [group for group in groups if group is None or group.num_values]  # of nulls alone there is no bound
-    if not groups or any(group is None or not group.has_min_max for group in groups):
-        return None, None
-    lows, highs = zip(*((_order(kind, g.min_raw), _order(kind, g.max_raw)) for g in groups), strict=True)
-    if types.is_string(kind) or types.is_large_string(kind):
-        return shorten_min(min(lows)), shorten_max(max(highs))
-    return convert(min(lows)), convert(max(highs))
-
-
-def _order(kind: pa.DataType, raw: Any) -> Any:
-    """Parquet's value as one that Python orders rightly: large decimals are big-endian bytes."""
-    return int.from_bytes(raw, "big", signed=True) if types.is_decimal(kind) and isinstance(raw, bytes) else raw
-
-
-def _scalar(kind: Any) -> Callable[[Any], Scalar] | None:
-    """From Parquet's value to the one in JSON; None for types without order, or whose order readers do not share."""
-    if types.is_boolean(kind) or types.is_integer(kind):
-        return lambda raw: raw
-    if types.is_floating(kind):
-        return lambda raw: raw if math.isfinite(raw) else None
-    if types.is_string(kind) or types.is_large_string(kind):
-        return bytes.decode
-    if types.is_decimal(kind):
-        return lambda raw: format(Decimal(f"{raw}E{-kind.scale}"), "f")
-    if types.is_date32(kind):
-        return lambda raw: _moment(timedelta(days=raw), 10)
-    if types.is_timestamp(kind) and kind.unit == "us":
-        zone = "Z" if kind.tz else ""
-        return lambda raw: _moment(timedelta(microseconds=raw), None, zone)
-    return None
-
-
-def _moment(since_epoch: timedelta, length: int | None, zone: str = "") -> str | None:
-    """ISO 8601; None outside the years 1 to 9999, where such texts have no common form and no order."""
-    try:
-        return (datetime(1970, 1, 1) + since_epoch).isoformat()[:length] + zone
-    except OverflowError:
-        return None
-
-
-def shorten_min(raw: bytes) -> str | None:
-    """A short text that is not greater than the text; None for bytes that are no text."""
-    try:
-        return raw.decode()[:TEXT_LENGTH]
-    except UnicodeDecodeError:
-        return None
-
-
-def shorten_max(raw: bytes) -> str | None:
-    """A short text that is not less than the text, by code points; None where there is none."""
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        return None
-    if len(text) <= TEXT_LENGTH:
-        return text
-    kept = text[:TEXT_LENGTH].rstrip(chr(_LAST_CODE_POINT))
-    return kept[:-1] + _after(kept[-1]) if kept else None
-
-
-_LAST_CODE_POINT = 0x10FFFF
-
-
-def _after(char: str) -> str:
-    return "\ue000" if char == "\ud7ff" else chr(ord(char) + 1)  # no text holds the surrogates in between

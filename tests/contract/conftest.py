@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 
 from dbio_commit.store import Store
+from tests.conftest import Root
 from tests.contract.places import Place, Race, racing_processes
 from tests.servers import Server
 
@@ -20,7 +21,10 @@ def _place(kind: str, request: pytest.FixtureRequest) -> Place:
     raise ValueError(kind)
 
 
-@pytest.fixture(params=["memory", "local", "s3", "azure"])
+REMOTE = [pytest.param(kind, marks=pytest.mark.server) for kind in ("s3", "azure")]
+
+
+@pytest.fixture(params=["memory", "local", *REMOTE])
 def place(request: pytest.FixtureRequest) -> Place:
     return _place(request.param, request)
 
@@ -30,25 +34,25 @@ def store(place: Place) -> Store:
     return place.open()
 
 
-@pytest.fixture(params=["local", "s3", "azure"])
+@pytest.fixture(params=["local", *REMOTE])
 def shared(request: pytest.FixtureRequest) -> Place:
     """A place that several processes, and several tables, share."""
     return _place(request.param, request)
 
 
-@pytest.fixture(params=["s3", "azure"])
+@pytest.fixture(params=REMOTE)
 def remote(request: pytest.FixtureRequest) -> Place:
     return _place(request.param, request)
 
 
 @pytest.fixture
-def s3(request: pytest.FixtureRequest) -> Place:
-    return _place("s3", request)
+def s3(s3_root: Root) -> Place:
+    return Place("s3", *s3_root)
 
 
 @pytest.fixture
-def azure(request: pytest.FixtureRequest) -> Place:
-    return _place("azure", request)
+def azure(azure_root: Root) -> Place:
+    return Place("azure", *azure_root)
 
 
 @pytest.fixture

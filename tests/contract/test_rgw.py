@@ -10,7 +10,8 @@ from dbio_commit.errors import AccessDeniedError
 from tests.contract.places import Place, s3_client
 from tests.servers import S3Server
 
-pytestmark = pytest.mark.skipif("DBIO_TEST_S3_PORT" not in os.environ, reason="make test-rgw")
+is_rgw = os.environ.get("DBIO_TEST_S3_SERVER") == "rgw"
+pytestmark = [pytest.mark.server, pytest.mark.skipif(not is_rgw, reason="make test-rgw")]
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from vacuum import VacuumOptions, vacuum_table
 PROGRAM = Path(sys.prefix) / "s3rver/node_modules/s3rver/bin/s3rver.js"
 REFUSAL = "ignores If-None-Match"
 
+pytestmark = pytest.mark.server
+
 
 @contextmanager
 def s3rver(directory: Path) -> Iterator[dict[str, Any]]:

@@ -22,6 +22,8 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from tests.conftest import Root
 from tests.servers import AzureServer, Fault, S3Server, Server, azurite_server, moto_server
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture(params=["s3", "azure"])
 def root(request: pytest.FixtureRequest) -> Root:

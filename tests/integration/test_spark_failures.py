@@ -27,7 +27,7 @@ from dbio_commit.spark.job import WriteOptions, begin_job
 from dbio_commit.spark.task import encode_file_info, write_task
 from tests.spark_tables import SPARK_ERRORS, data_files, ids, numbers
 
-DEADLINE_S = 250.0
+DEADLINE_S = 400.0
 
 
 @pytest.fixture

@@ -289,7 +289,7 @@ def dbio(server: Server | None, *args: str, **env: str) -> "subprocess.Completed
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "AZURE_"))}
     command = [sys.executable, "-m", "dbio_commit.cli", "vacuum", *args]
     given = kept | dict(server.env if server else {}) | env
-    return subprocess.run(command, capture_output=True, text=True, env=given, timeout=200)
+    return subprocess.run(command, capture_output=True, text=True, env=given)
 
 
 def test_the_command_line_deletes_what_its_dry_run_says(root: Root, server: Server | None) -> None:
@@ -539,6 +539,7 @@ def test_a_vacuum_costs_a_request_for_each_directory_and_thousand_objects_and_20
     writes: list[tuple[Operation, int]] = [("append", files), ("overwrite", 1)]
     for operation, count in writes:
         transaction = table.begin(operation, partition_by=[f"c{column}" for column in range(columns)])
+        transaction.inspector = None  # no Parquet
         paths = [transaction.new_file(partition=it).removeprefix(f"{table.url}/") for it in where * count]
         table.store.in_parallel(lambda path: table.store.put_if_absent(path, b""), paths)
         transaction.commit()

@@ -1,4 +1,4 @@
-"""Many seeds of the simulation, on all cores: no invariant is violated, and everything that is rare happens often."""
+"""Many seeds of the simulation: no invariant is violated, and everything that is rare happens often."""
 
 import os
 
@@ -8,7 +8,7 @@ from .mutations import MUTATIONS, find
 from .run import Outcome, in_processes, simulate
 from .world import Violation
 
-SEEDS = range(2000)
+SEEDS = [range(300), pytest.param(range(300, 2300), marks=pytest.mark.long)]
 
 FAULTS = ("stall", "kill", "503", "403", "409", "time-out, applied", "time-out, not applied", "time-out, applied later",
           "applied, then 403", "own conflict", "listing overtaken", "clock set")  # fmt: skip
@@ -61,24 +61,24 @@ EVENTS = (
 )
 
 
-@pytest.fixture(scope="module")
-def outcome() -> Outcome:
-    return in_processes(SEEDS, processes=os.cpu_count() or 1)
+@pytest.fixture(scope="module", params=SEEDS, ids=lambda seeds: f"{len(seeds)} seeds")
+def outcome(request: pytest.FixtureRequest) -> Outcome:
+    return in_processes(request.param, processes=os.cpu_count() or 1)
 
 
-@pytest.mark.timeout(900)  # on a busy machine; a quiet one with two cores takes less than one minute
+@pytest.mark.timeout(900)  # on a busy machine; on two quiet cores 2,000 seeds take less than two minutes
 def test_no_seed_violates_an_invariant(outcome: Outcome) -> None:
-    assert outcome.runs == len(SEEDS)
+    assert outcome.runs in (300, 2000)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_kind_of_fault_was_injected_often(outcome: Outcome, fault: str) -> None:
-    assert outcome.faults[fault] >= 50
+    assert outcome.faults[fault] >= outcome.runs // 40
 
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_what_is_rare_has_happened_often(outcome: Outcome, event: str) -> None:
-    assert outcome.events[event] >= 10
+    assert outcome.events[event] >= outcome.runs // 200
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -119,7 +119,14 @@ def at(directory: str, name: str) -> str:
 def visible(objects: Objects) -> set[str]:
     """The files that a reader must see."""
     found = directories(objects)
-    return {at(path, name) for path, it in found.items() for name in {*it.files, *it.others} if it.is_visible(name)}
+    shown = {at(path, name): name for path, it in found.items() for name in it.files if it.is_visible(name)}
+    return {path for path, name in shown.items() if is_parquet(name, objects[path][0])}
+
+
+def is_parquet(name: str, body: bytes) -> bool:
+    """By its suffix; with a tid and another suffix, by its content."""
+    by_content = tid_of(name) != "" and len(body) >= 12 and body[:4] == body[-4:] == b"PAR1"
+    return name.lower().endswith(".parquet") or by_content
 
 
 class Plan(NamedTuple):

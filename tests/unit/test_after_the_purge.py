@@ -147,6 +147,25 @@ def test_an_abort_that_fails_at_any_call_and_is_tried_again_deletes_no_live_file
             assert live(table) == before <= store.objects.keys(), (is_applied, fails_at)
 
 
+def test_an_abort_in_a_directory_whose_own_retry_conflicts_with_it_after_a_purge_deletes_no_live_file(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    store.put("day=1/old.parquet", b"rows")
+    transaction = table.begin()
+    path = stage(table, transaction, partition={"day": "1"})
+    copy = resumed(table, transaction)
+    transaction.commit()
+    marker = names.join("day=1", names.committed(transaction.tid))
+    store.before = once("put_if_absent", marker, lambda: purge(table, store, clock))  # it has looked, and slept
+    put_if_absent = store.put_if_absent
+    # The client's first attempt lands, its answer is lost, and the second conflicts with it.
+    store.put_if_absent = lambda path, body: put_if_absent(path, body) and path != marker  # type: ignore[method-assign]
+    with pytest.raises(TransactionStateError, match="is committed"):
+        copy.abort()
+    assert path in live(table) <= store.objects.keys()
+    assert marker not in store.objects
+
+
 def test_an_abort_beside_a_listing_that_two_checkpoints_overtook_deletes_no_live_file(
     table: Table, store: MemoryStore, clock: ManualClock
 ) -> None:

@@ -1,0 +1,39 @@
+"""`make test` and `make test-long`: together they have every test, and none twice. `make check` has some of the first.
+
+What neither runs is skipped there, and says which target runs it.
+"""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def pytest_arguments(target: str) -> list[str]:
+    """Those of a target of the Makefile, without those that say how many run at once."""
+    command = ["make", "--dry-run", "--no-print-directory", target]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    (arguments,) = re.findall(r"-m pytest -n \d+ --dist loadgroup (.*)", said)
+    return shlex.split(arguments)
+
+
+def test_every_test_is_in_one_of_two_tiers(pytestconfig: pytest.Config) -> None:
+    assert pytest_arguments("test") == ["-m", "not long"]
+    assert pytest_arguments("test-long") == ["-m", "long"]
+    assert not {"-k", "-m", "--ignore", "--deselect"} & {*pytestconfig.getini("addopts")}
+    assert pytestconfig.getini("testpaths") == ["tests"]
+
+
+def test_check_has_no_test_that_is_not_in_test() -> None:
+    assert pytest_arguments("check")[:2] == ["-m", "not long and not server"]
+
+
+def test_what_is_skipped_here_names_the_target_that_runs_it() -> None:
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    skipped = [re.findall(r'reason="make ([^"]+)"', path.read_text()) for path in (ROOT / "tests").rglob("test_*.py")]
+    named = {target for found in skipped for target in found if target[0].isalpha()}
+    assert {"test-rgw"} <= named <= targets
