@@ -307,11 +307,17 @@ def _vacuum_facts(report: VacuumReport) -> Mapping[str, str]:
     return {
         f"{would}deleted": freed,
         "failed": f"{_count(len(report.failed), 'object')}; run it again" if report.failed else "",
-        f"{would}aborted": ", ".join(report.aborted),
+        f"{would}aborted": _some(report.aborted),
+        "postponed": f"{_count(len(report.postponed), 'transaction')} for the next vacuum" if report.postponed else "",
         "checkpoint": f"{report.checkpoint} {would}written" if report.checkpoint else "",
         "queued": f"{_count(len(report.queued), 'marker')} for the next vacuum" if report.queued else "",
         "stopped": "before the end; the next vacuum does the rest" if report.stopped else "",
     }
+
+
+def _some(texts: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
 
 
 def _by_reason(deletions: Iterable[Deletion]) -> list[tuple[Reason, Sequence[Deletion]]]:
