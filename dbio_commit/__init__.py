@@ -1,12 +1,13 @@
 """Transactional writes to plain Parquet directories, and the committed view of them for every reader.
 
 The public API, nothing else. The functions for Spark are imported when they are first used: everything else works
-where Spark is not installed.
+where Spark is not installed. `vacuum` is too: its package stands above this one, and imports it.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit.check import CheckReport, PendingTransaction, WrongSize
+from dbio_commit.drop import DropReport
 from dbio_commit.errors import (
     AccessDeniedError,
     CommitConflictError,
@@ -33,6 +34,7 @@ from dbio_commit.transaction import Transaction
 
 if TYPE_CHECKING:
     from dbio_commit.spark import enable, read, write
+    from vacuum import vacuum
 
 __version__ = "0.1.0"
 
@@ -46,6 +48,7 @@ __all__ = [
     "CorruptMarkerError",
     "DataFile",
     "DbioError",
+    "DropReport",
     "FileInfo",
     "Garbage",
     "InvalidInputError",
@@ -67,6 +70,7 @@ __all__ = [
     "WrongSize",
     "enable",
     "read",
+    "vacuum",
     "write",
 ]
 
@@ -76,4 +80,8 @@ def __getattr__(name: str) -> Any:
         from dbio_commit import spark
 
         return getattr(spark, name)
+    if name == "vacuum":
+        from vacuum import vacuum
+
+        return vacuum
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

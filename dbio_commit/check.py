@@ -7,10 +7,12 @@ from enum import StrEnum
 from functools import cache
 
 from dbio_commit import names
+from dbio_commit.applications import Application, list_applications
 from dbio_commit.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.clock import Clock
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError, TableNotFoundError
 from dbio_commit.markers import CommitMarker, FileInfo, unpack_files
+from dbio_commit.parquet import not_parquet
 from dbio_commit.snapshot import (
     Scope,
     agreed_log,
@@ -19,6 +21,7 @@ from dbio_commit.snapshot import (
     read_checkpoint,
     read_descriptor,
     read_markers,
+    refuse_dropped,
     until_quiet,
 )
 from dbio_commit.state import (
@@ -32,6 +35,7 @@ from dbio_commit.state import (
     Log,
     classify,
     is_empty,
+    is_foreign,
     merge_directories,
     parse_directories,
     parse_log,
@@ -80,6 +84,10 @@ class CheckReport:
     pending: Sequence[PendingTransaction]
     """Oldest first."""
     garbage: Mapping[Garbage, Sequence[Entry]]
+    foreign: Sequence[Entry]
+    """What lies there in the open and is no Parquet: no part of the table, and nobody touches it."""
+    applications: Sequence[Application] = ()
+    """That have committed, by id."""
 
     @property
     def ok(self) -> bool:
@@ -99,6 +107,7 @@ def _check(store: Store, clock: Clock) -> CheckReport:
     told = [entry for log in logs for entry in log.uncovered(checkpoint.covered).values()]
     markers, corrupt = read_markers(store, told, scope=scope)
     live: set[str] = set()
+    foreign = {entry.path for entry in entries if is_foreign(entry.path)}
     expected: dict[str, int] = {}
     garbage: dict[Garbage, list[Entry]] = {}
     for path, directory in directories.items():
@@ -107,11 +116,18 @@ def _check(store: Store, clock: Clock) -> CheckReport:
         own |= {tid: markers[entry.path] for tid, entry in log.committed.items() if entry.path in markers}
         named = _expected(path, own.values())
         expected |= named
-        live |= named.keys() if scope is Scope.TABLE else {file.path for file in visible_files(directory, own)}
+        if scope is Scope.TABLE:
+            live |= named.keys()
+        else:
+            visible = {file.path: file.size for file in visible_files(directory, own)}
+            other = not_parquet(store, visible.items())
+            live |= visible.keys() - set(other)
+            foreign |= set(other)
         if columns is not None:
             corrupt |= _misplaced(store, own, live=live, columns=columns)
         from_root = {tid: merge_directories({path: marker}) for tid, marker in own.items()}
-        for reason, useless in classify(directory.files.values(), live=live, log=log, markers=from_root).items():
+        files = (entry for entry in directory.files.values() if entry.path not in foreign)
+        for reason, useless in classify(files, live=live, log=log, markers=from_root).items():
             garbage.setdefault(reason, []).extend(useless)
     found = {entry.path: entry.size for entry in entries}
     overlooked = store.stat_many([path for path in expected if path not in found])  # committed since that listing
@@ -131,7 +147,21 @@ def _check(store: Store, clock: Clock) -> CheckReport:
         corrupt={path: str(error) for path, error in corrupt.items()},
         pending=_pending(logs, entries, clock.now()),
         garbage=garbage,
+        foreign=[entry for entry in entries if entry.path in foreign and entry.path not in live],
+        applications=_applications(logs, checkpoint, markers, clock.now()) if scope is Scope.TABLE else [],
     )
+
+
+def _applications(
+    logs: Iterable[Log], checkpoint: Checkpoint, markers: Mapping[str, CommitMarker], now: datetime
+) -> list[Application]:
+    told = [
+        Decided(entry.modified, tid, markers[entry.path])
+        for log in logs
+        for tid, entry in log.uncovered(checkpoint.covered).items()
+        if entry.path in markers
+    ]
+    return list_applications([*checkpoint.commits, *told], remembered=checkpoint.apps, now=now)
 
 
 def _directories(
@@ -142,6 +172,7 @@ def _directories(
     The log of a table is read after its files were listed, so that no commit in between makes them look like garbage.
     """
     log = parse_log(store.list_log())
+    refuse_dropped(store, log)
     if log.descriptor is not None:
         log, checkpoint = agreed_log(store, log, clock)
         columns = tuple(read_descriptor(store, log).partition_columns)
@@ -282,6 +313,7 @@ def _of_checkpoint(store: Store, commit: Decided) -> TransactionReport:
 def _logs(store: Store) -> tuple[Scope, dict[str, Log], Checkpoint]:
     """The logs that decide, by the directory that they decide about."""
     log = parse_log(store.list_log())
+    refuse_dropped(store, log)
     if log.descriptor is not None:
         read_descriptor(store, log)  # refuses what a later version wrote
         return Scope.TABLE, {"": log}, read_checkpoint(store, log)

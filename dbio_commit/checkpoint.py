@@ -8,9 +8,9 @@ import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
-from gzip import compress
+from itertools import chain
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import SkipValidation, ValidationError
@@ -35,8 +35,19 @@ from dbio_commit.markers import (
 )
 from dbio_commit.state import NO_SCHEMA, Decided, Forgotten, TableSchema
 
-MAX_UNPACKED_BYTES = 2 * 1024**3
-"""No writer packs more into one checkpoint."""
+HISTORY = timedelta(days=30)
+"""How long a checkpoint remembers a transaction of which no file is left. A late writer must find it decided."""
+
+MAX_UNPACKED_BYTES = 1024**3
+"""No writer packs more into one checkpoint, nor more than `max_unpacked` says."""
+
+_RATIO = 100
+"""Names of files pack 10 to 25 times, statistics that are mostly null up to 80."""
+
+
+def max_unpacked(packed_bytes: int) -> int:
+    """To what a checkpoint of this size may unpack: what is small must not take much memory."""
+    return min(MAX_UNPACKED_BYTES, 1024**2 + _RATIO * packed_bytes)
 
 
 @dataclass(frozen=True)
@@ -136,11 +147,13 @@ def encode_checkpoint(checkpoint: Checkpoint, *, created: datetime, limit_bytes:
     Raises InvalidInputError where it does not fit even so, or where no reader could read it back.
     """
     try:
-        body = _encode(checkpoint, created, statistics=True)
-        if len(body) > limit_bytes:
-            body = _encode(checkpoint, created, statistics=False)
+        body, unpacked = _encode(checkpoint, created, statistics=True)
+        if len(body) > limit_bytes or unpacked > max_unpacked(len(body)):
+            body, _ = _encode(checkpoint, created, statistics=False)
         if len(body) <= limit_bytes:
-            decode_checkpoint(body, number=checkpoint.number, where="the checkpoint")
+            _, commits = _decode(body, number=checkpoint.number, where="the checkpoint")
+            for _ in commits:
+                pass
             return body
     except (PydanticSerializationError, ValidationError, CorruptMarkerError) as error:
         raise InvalidInputError(f"no checkpoint was written, because no reader could read it: {error}") from None
@@ -150,25 +163,32 @@ def encode_checkpoint(checkpoint: Checkpoint, *, created: datetime, limit_bytes:
     )
 
 
-def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> bytes:
+def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> tuple[bytes, int]:
+    """The body, and to how many bytes it unpacks. At no time are all of these in memory."""
     schemas: dict[str, int] = {}
 
     def index(schema: Mapping[str, Any] | None) -> int | None:
         return None if schema is None else schemas.setdefault(json.dumps(schema), len(schemas))
 
-    lines = [encode(_line(commit, index, statistics=statistics)) for commit in checkpoint.commits]
+    for commit in checkpoint.commits:  # the header, which has them all, comes first
+        index(commit.marker.dbio_commit.table_schema if commit.marker.dbio_commit else None)
     current = index(checkpoint.schema.json)
     header = _Header(
         number=checkpoint.number,
         created=created,
-        commits=len(lines),
+        commits=len(checkpoint.commits),
         apps=dict(checkpoint.apps),
         schemas=[json.loads(schema) for schema in schemas],
         table_schema=current,
         schema_turn=checkpoint.schema.turn,
         known_since=checkpoint.known_since,
     )
-    return compress(b"\n".join([encode(header), *lines]) + b"\n", mtime=0)
+    packer, packed, size = zlib.compressobj(9, wbits=_GZIP), list[bytes](), 0
+    for body in chain([header], (_line(commit, index, statistics=statistics) for commit in checkpoint.commits)):
+        line = encode(body) + b"\n"
+        size += len(line)
+        packed.append(packer.compress(line))
+    return b"".join([*packed, packer.flush()]), size
 
 
 def _line(commit: Decided, index: Any, *, statistics: bool) -> _Line:
@@ -193,25 +213,36 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
 
     Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol.
     """
-    lines = _unpack(body, where=where)
-    header = decode_body(_Header, next(lines, b""), where=where)
-    if header.number != number:
-        raise CorruptMarkerError(f"{where} says that it is checkpoint {header.number}; {INSPECT}")
-    commits: dict[str, Decided] = {}
-    for line in lines:
-        commit = _decode_line(line, header.schemas, where=where)._replace(place=len(commits))
-        if commit.tid in commits:  # at once: a small body unpacks to many millions of equal lines
-            raise CorruptMarkerError(f"{where} names {commit.tid[:100]} twice; {INSPECT}")
-        commits[commit.tid] = commit
-    if len(commits) != header.commits:
-        raise CorruptMarkerError(f"{where} has {len(commits)} commits, and announces {header.commits}; {INSPECT}")
+    header, commits = _decode(body, number=number, where=where)
     return Checkpoint(
         number=number,
-        commits=tuple(commits.values()),
+        commits=tuple(commits),
         apps=header.apps,
         schema=TableSchema(_schema(header.schemas, header.table_schema, where=where), header.schema_turn),
         known_since=header.known_since,
     )
+
+
+def _decode(body: bytes, *, number: int, where: str) -> tuple[_Header, Iterator[Decided]]:
+    """The header, and the commits one after the other; whether all is well shows at their end."""
+    lines = _unpack(body, where=where)
+    header = decode_body(_Header, next(lines, b""), where=where)
+    if header.number != number:
+        raise CorruptMarkerError(f"{where} says that it is checkpoint {header.number}; {INSPECT}")
+    _schema(header.schemas, header.table_schema, where=where)
+    return header, _decode_commits(lines, header, where=where)
+
+
+def _decode_commits(lines: Iterator[bytes], header: _Header, *, where: str) -> Iterator[Decided]:
+    tids: set[str] = set()
+    for line in lines:
+        commit = _decode_line(line, header.schemas, where=where)._replace(place=len(tids))
+        if commit.tid in tids:  # at once: a small body unpacks to many millions of equal lines
+            raise CorruptMarkerError(f"{where} names {commit.tid[:100]} twice; {INSPECT}")
+        tids.add(commit.tid)
+        yield commit
+    if len(tids) != header.commits:
+        raise CorruptMarkerError(f"{where} has {len(tids)} commits, and announces {header.commits}; {INSPECT}")
 
 
 def _decode_line(line: bytes, schemas: Sequence[Mapping[str, Any]], *, where: str) -> Decided:
@@ -239,22 +270,36 @@ def _schema(schemas: Sequence[Mapping[str, Any]], index: int | None, *, where: s
 
 def _unpack(body: bytes, *, where: str) -> Iterator[bytes]:
     """The lines, one after the other, so that no body can make us take unbounded memory."""
-    unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    rest, size = b"", 0
-    while not unpacker.eof:
-        try:
-            piece = unpacker.decompress(body, _PIECE_BYTES)
-        except zlib.error as error:
-            raise CorruptMarkerError(f"{where} ({len(body)} bytes) is not gzip: {error}; {INSPECT}") from None
-        if not piece and not unpacker.eof:
-            raise CorruptMarkerError(f"{where} ({len(body)} bytes) breaks off; {INSPECT}")
-        body, size = unpacker.unconsumed_tail, size + len(piece)
+    unpacker = zlib.decompressobj(wbits=_GZIP)
+    limit, size, rest = max_unpacked(len(body)), 0, b""
+    for piece in _unpack_pieces(unpacker, body, where=where):
+        size += len(piece)
         *whole, rest = (rest + piece).split(b"\n")
-        if size > MAX_UNPACKED_BYTES or len(rest) > MAX_BYTES:
+        if size > limit or len(rest) > MAX_BYTES:
             raise CorruptMarkerError(f"{where} unpacks to more than any writer packs; {INSPECT}")
         yield from whole
     if rest or unpacker.unused_data:
         raise CorruptMarkerError(f"{where} goes on after its end; {INSPECT}")
 
 
+def _unpack_pieces(unpacker: Any, body: bytes, *, where: str) -> Iterator[bytes]:
+    """The body is fed in pieces, too: what was not unpacked yet is copied each time."""
+    for start in range(0, len(body) or 1, _PIECE_BYTES):
+        packed = body[start : start + _PIECE_BYTES]
+        while not unpacker.eof:
+            try:
+                piece = unpacker.decompress(packed, _PIECE_BYTES)
+            except zlib.error as error:
+                raise CorruptMarkerError(f"{where} ({len(body)} bytes) is not gzip: {error}; {INSPECT}") from None
+            yield piece
+            packed = unpacker.unconsumed_tail
+            if not packed and len(piece) < _PIECE_BYTES:
+                break  # and nothing is left inside
+        if unpacker.eof and start + _PIECE_BYTES < len(body):
+            raise CorruptMarkerError(f"{where} goes on after its end; {INSPECT}")
+    if not unpacker.eof:
+        raise CorruptMarkerError(f"{where} ({len(body)} bytes) breaks off; {INSPECT}")
+
+
+_GZIP = zlib.MAX_WBITS | 16
 _PIECE_BYTES = 1024 * 1024

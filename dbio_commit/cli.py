@@ -1,4 +1,4 @@
-"""The command line: `dbio files | log | show | check | vacuum | checkpoint | adopt | abort`. Decides nothing itself.
+"""The command line: `dbio files`, `dbio log` and so on, one command for each function below. Decides nothing itself.
 
 What is printed, and how, is `render`'s. Credentials come from the environment: on a command line everybody on the
 machine could read them.
@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from dbio_commit import render
+from dbio_commit import __version__, render
 from dbio_commit.check import TransactionState
 from dbio_commit.errors import DbioError, InvalidInputError, RetentionError
 from dbio_commit.table import Table
@@ -25,7 +25,6 @@ app = typer.Typer(
     epilog="Credentials come from the environment: AWS_PROFILE, AWS_ENDPOINT_URL, AZURE_STORAGE_CONNECTION_STRING and "
     "what else the stores' own clients know. Exit codes: 0 fine, 1 something is wrong, 2 usage.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -36,6 +35,20 @@ _Tid = Annotated[
     str, typer.Argument(metavar="TID", show_default=False, help="The transaction, as log or check shows it.")
 ]
 _Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for errors too.")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dbio-commit {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and exit.")
+    ] = False,
+) -> None: ...
 
 
 def main() -> None:
@@ -65,6 +78,21 @@ def files(
         render.print_json(render.snapshot_json(snapshot))
     else:
         render.print_files(snapshot)
+
+
+@app.command()
+def schema(path: _Path, as_json: _Json = False) -> None:
+    """List the columns: those that writers recorded, else those of the newest file.
+
+    In a pipe: name, type, and "partition" for a partition column, separated by tabs.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        columns, snapshot = table.schema(), table.snapshot()
+    if as_json:
+        render.print_json(render.schema_json(columns, snapshot))
+    else:
+        render.print_schema(columns, snapshot)
 
 
 @app.command()
@@ -162,10 +190,9 @@ def adopt(path: _Path, as_json: _Json = False) -> None:
         table = Table(path)
         commit = table.adopt()
     if as_json:
-        render.print_json({"url": table.url, "commit": render.commit_json(commit)})
+        render.print_json({"url": table.url, "commit": render.commit_json(commit), "foreign": commit.foreign})
     else:
-        hidden = f"; {len(commit.removed)} hidden ones count as removed" if commit.removed else ""
-        render.say(f"{table.url} is a table now: {render.total(commit.files)}{hidden}")
+        render.print_adoption(table.url, commit)
 
 
 @app.command()
@@ -182,6 +209,38 @@ def abort(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
         render.say(f"{tid} was aborted already")
     else:
         render.say(f"aborted {tid}; what it wrote is garbage now: {render.total(before.files)}")
+
+
+@app.command()
+def drop(
+    path: _Path,
+    everything: Annotated[
+        bool, typer.Option("--everything", help="Also where there are commits: all rows go.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Remove a table that has no commits, such as a first write that failed leaves; or all of a table.
+
+    Takes a minute or more, so that no writer is left. What no transaction wrote stays. Run again, it goes on.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        if not yes:
+            _confirm(f"Remove the table {table.url}{', with all of its rows' if everything else ''}?")
+        with render.status("removing it; that takes a minute, so that no writer is left"):
+            report = table.drop(everything=everything)
+    if as_json:
+        render.print_json(render.drop_json(report))
+    else:
+        render.print_drop(report)
+
+
+def _confirm(question: str) -> None:
+    """Raises InvalidInputError where there is nobody to ask, Abort where the answer is no."""
+    if not sys.stdin.isatty():
+        raise InvalidInputError("nothing was removed: there is no terminal to ask on; pass --yes")
+    typer.confirm(render.visible(question), abort=True, err=True)
 
 
 @contextmanager

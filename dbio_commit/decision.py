@@ -4,6 +4,7 @@ What is committed is put together in `transaction`. Rules: PROTOCOL.md 3.1 (I3, 
 """
 
 import logging
+from collections.abc import Sequence
 from contextlib import suppress
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from dbio_commit.errors import (
     AccessDeniedError,
     CommitStateUnknownError,
     CorruptMarkerError,
+    DbioError,
     InvalidInputError,
     ObjectNotFoundError,
     StoreError,
@@ -26,6 +28,10 @@ from dbio_commit.store import Store
 
 LEASE_S = 60.0
 """How long a waiter watches an undecided transaction hold the turn before it aborts it."""
+
+LOOK_S = LEASE_S / 30
+"""One look counts for so much of that at the most: a waiter that slept has watched nothing, and where a look takes
+long, so does what the holder has to do."""
 
 _PUT_ATTEMPTS = 5
 
@@ -62,6 +68,7 @@ def read_own(store: Store, path: str, *, commit_id: str) -> CommitMarker:
     """The commit marker that is there, if it is ours. Raises TransactionAbortedError where somebody else's is."""
     found = decode_commit(store.get(path), where=store.url_of(path))
     if found.dbio_commit and found.dbio_commit.commit_id == commit_id:
+        store.make_durable([path])  # the call that created it may have failed before that
         return found
     marker = names.parse_log_name(path)
     if found.is_abort and marker and (covered := _covered_commit(store, marker.id)):
@@ -70,29 +77,44 @@ def read_own(store: Store, path: str, *, commit_id: str) -> CommitMarker:
 
 
 def read_decided(store: Store, tid: str, *, commit_id: str) -> CommitMarker:
-    """As `read_own`, of a transaction that is decided: where vacuum has purged its marker, a checkpoint tells."""
+    """As `read_own`, of a transaction that is decided, however long ago: its markers may be purged.
+
+    A checkpoint tells more than a marker, which a copy of the transaction may have put since.
+    """
+    path, is_purged = names.committed(tid), not has_start(store, tid)
+    if covered := _covered_commit(store, tid):
+        with suppress(ObjectNotFoundError):
+            if not covered.is_of(decode_commit(store.get(path), where=store.url_of(path)).added):
+                _withdraw(store, path)
+        return covered
     try:
-        return read_own(store, names.committed(tid), commit_id=commit_id)
+        found = read_own(store, path, commit_id=commit_id)
     except ObjectNotFoundError:
         if covered := _covered_commit(store, tid):
-            return covered
-        raise TransactionAbortedError(
-            f"transaction {tid} of {store.url} was aborted long ago; nothing was committed: begin again"
-        ) from None
+            return covered  # purged in this moment
+        raise _aborted_long_ago(store, tid) from None
+    if is_purged:
+        _withdraw_late(store, tid)
+    return found
 
 
 def find_purged(store: Store, tid: str, found: CommitMarker | None) -> CommitMarker | None:
-    """What the transaction had committed already, where vacuum has purged its markers, the start marker first.
+    """After the commit marker was put: None where the transaction's markers are not purged, so that it is committed.
 
-    Then the commit marker that was put just now decides nothing, and goes again; one that was `found` only if it says
-    something else, since vacuum may have kept it. Raises CommitStateUnknownError.
+    Where its start marker is gone, which vacuum purges first, it was decided long ago: to what is returned, or else it
+    was aborted. The marker that was put just now decides nothing then, and goes again; one that was `found` only if it
+    says something else, since vacuum may have kept it. Raises TransactionAbortedError, CommitStateUnknownError.
     """
     path = names.committed(tid)
     try:
-        covered = None if _has_start(store, tid) else _covered_commit(store, tid)
+        if has_start(store, tid):
+            return None
+        covered = _covered_commit(store, tid)
     except StoreError as error:
         raise _unknown(store, path, error) from error
-    if covered is not None and (found is None or not covered.is_of(found.added)):
+    if covered is None:
+        _withdraw_late(store, tid)
+    elif found is None or not covered.is_of(found.added):
         _withdraw(store, path)
     return covered
 
@@ -124,25 +146,27 @@ def abort_transaction(store: Store, clock: Clock, tid: str, *, directory: str | 
     was decided so long ago that its markers are purged; StoreError where the store does not tell.
     """
     path = names.join(directory or "", names.committed(tid))
-    body = encode(abort_marker(commit_id=str(UUID(int=clock.random_bits(128), version=4)), timestamp=clock.now()))
+    marker = abort_marker(commit_id=str(UUID(int=clock.random_bits(128), version=4)), timestamp=clock.now())
     for _ in range(_PUT_ATTEMPTS):
         # In the directory scope no checkpoint tells, but vacuum purges the start marker before the commit marker.
-        if directory is not None and not _has_start(store, tid, directory):
+        if directory is not None and not has_start(store, tid, directory):
             raise _decided_long_ago(store, tid)
-        is_new = store.put_if_absent(path, body)
-        if not is_new:
+        is_ours = store.put_if_absent(path, encode(marker))
+        if not is_ours:
             try:
                 found = decode_commit(store.get(path), where=store.url_of(path))
             except ObjectNotFoundError:
                 continue
             if not found.is_abort:
                 raise TransactionStateError(f"transaction {tid} of {store.url} is committed; it cannot be aborted")
+            is_ours = found == marker  # the answer to an earlier attempt of this very request was lost
         if directory is None:
-            decides_nothing = _covered_commit(store, tid, clock) is not None
-        else:
-            decides_nothing = is_new and not _has_start(store, tid, directory)
-        if decides_nothing:
-            _withdraw(store, path)
+            is_late, may_withdraw = _covered_commit(store, tid, clock) is not None, True
+        else:  # another's may be an old one, which vacuum keeps
+            is_late, may_withdraw = not has_start(store, tid, directory), is_ours
+        if is_late:
+            if may_withdraw:
+                _withdraw(store, path)
             raise _decided_long_ago(store, tid)
         return
     raise StoreError(f"{store.url_of(path)} comes and goes; try again")
@@ -150,46 +174,114 @@ def abort_transaction(store: Store, clock: Clock, tid: str, *, directory: str | 
 
 def _covered_commit(store: Store, tid: str, clock: Clock = SYSTEM_CLOCK) -> CommitMarker | None:
     """What the transaction committed, where a checkpoint says so: then no marker decides anything any more."""
+    return _covered_commits(store, clock).get(tid)
 
-    def read() -> CommitMarker | None:
+
+def _covered_commits(store: Store, clock: Clock) -> dict[str, CommitMarker]:
+    """The same of all transactions, by tid."""
+
+    def read() -> dict[str, CommitMarker]:
         log = parse_log(store.list_log())
         if log.descriptor is None:
-            return None
+            return {}
         _, checkpoint = agreed_log(store, log, clock)
-        found = (commit.marker for commit in checkpoint.commits if commit.tid == tid)
-        return next((marker for marker in found if not marker.is_abort), None)
+        return {commit.tid: commit.marker for commit in checkpoint.commits if not commit.marker.is_abort}
 
     return until_quiet(store, read)
 
 
-def _has_start(store: Store, tid: str, directory: str = "") -> bool:
+def has_start(store: Store, tid: str, directory: str = "") -> bool:
+    """Whether the start marker is there. Once it is not, the transaction is decided: vacuum purges it first."""
     return store.stat_many([names.join(directory, names.started(tid))]) != [None]
 
 
-def _withdraw(store: Store, path: str) -> None:
-    """Removes a commit marker that decides nothing: DBIO's readers would believe it."""
-    for failure in store.delete_many([path]).values():
-        _log.warning("%s decides nothing, but DBIO's readers believe it; remove it: %s", store.url_of(path), failure)
+def _withdraw(store: Store, path: str) -> bool:
+    """Removes a commit marker that decides nothing, but that readers may believe; False where it cannot."""
+    failures = store.delete_many([path])
+    for failure in failures.values():
+        _log.warning("%s decides nothing, but readers may believe it; remove it: %s", store.url_of(path), failure)
+    return not failures
+
+
+def _withdraw_late(store: Store, tid: str) -> None:
+    """Raises TransactionAbortedError: a commit marker came after the abort was purged."""
+    path = names.committed(tid)
+    if not _withdraw(store, path):
+        raise CommitStateUnknownError(
+            f"{store.url_of(path)} came after its transaction was aborted and vacuumed, and cannot be deleted: "
+            "remove it, since it names files that are gone; then write again"
+        )
+    raise _aborted_long_ago(store, tid)
+
+
+def _aborted_long_ago(store: Store, tid: str) -> TransactionAbortedError:
+    return TransactionAbortedError(
+        f"transaction {tid} of {store.url} was aborted long ago; nothing was committed: begin again"
+    )
 
 
 def _decided_long_ago(store: Store, tid: str) -> TransactionStateError:
     return TransactionStateError(f"transaction {tid} of {store.url} was decided long ago; it cannot be aborted")
 
 
-def abort_timed_out(store: Store, clock: Clock, tid: str) -> None:
-    """As `abort_transaction`, for vacuum: a commit marker without content, left by a disk that failed, is in the way.
+def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, DbioError | None]:
+    """As `abort_transaction`, for vacuum: many transactions of a table at once. Why each is not aborted; None: it is.
 
-    It counts as absent, and nobody who created it is at work any more. Raises the same.
+    All abort markers are put before the one look at the log that tells whether any of them decides nothing.
     """
+    at = clock.now()
+    bodies = [
+        encode(abort_marker(commit_id=str(UUID(int=clock.random_bits(128), version=4)), timestamp=at)) for _ in tids
+    ]
+    failures = store.in_parallel(lambda put: _put_abort(store, *put), [*zip(tids, bodies, strict=True)])
+    outcomes = dict(zip(tids, failures, strict=True))
+    aborted = [tid for tid, failure in outcomes.items() if failure is None]
+    if not aborted:
+        return outcomes
     try:
-        abort_transaction(store, clock, tid)
-    except CorruptMarkerError:
-        path = names.committed(tid)
+        covered = _covered_commits(store, clock)
+    except DbioError as error:
+        return outcomes | dict.fromkeys(aborted, error)
+    for tid in aborted:
+        if tid in covered:
+            _withdraw(store, names.committed(tid))
+            outcomes[tid] = _decided_long_ago(store, tid)
+    return outcomes
+
+
+def _put_abort(store: Store, tid: str, body: bytes) -> DbioError | None:
+    """What kept the abort marker from being there, if anything did.
+
+    A commit marker without content, left by a disk that failed, counts as absent, and nobody who created it is at work
+    any more: it makes room.
+    """
+    path = names.committed(tid)
+    corrupt: CorruptMarkerError | None = None
+    for _ in range(_PUT_ATTEMPTS):
+        try:
+            if store.put_if_absent(path, body) or decode_commit(store.get(path), where=store.url_of(path)).is_abort:
+                return None
+            return TransactionStateError(f"transaction {tid} of {store.url} is committed; it cannot be aborted")
+        except ObjectNotFoundError:
+            continue
+        except CorruptMarkerError as error:
+            if corrupt is not None:
+                return error
+            corrupt = error
+        except DbioError as error:
+            return error
+        if failure := _remove_empty(store, path):
+            return failure
+    return StoreError(f"{store.url_of(path)} comes and goes; try again")
+
+
+def _remove_empty(store: Store, path: str) -> DbioError | None:
+    try:
         (found,) = store.stat_many([path])
-        if found is not None and not found.size:
-            for failure in store.delete_many([path]).values():
-                raise failure from None
-        abort_transaction(store, clock, tid)  # where another vacuum was faster, that is fine; else it raises anew
+        empty = [path] if found is not None and not found.size else []
+        return next(iter(store.delete_many(empty).values()), None)
+    except DbioError as error:
+        return error
 
 
 def abort_pending(store: Store, clock: Clock, tid: str) -> None:
@@ -228,7 +320,7 @@ def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
     The turn ends when our transaction is decided. A holder that stays undecided for the lease is aborted. None where
     our transaction is decided already.
     """
-    watched, since_s, pause_s = -1, 0.0, 0.02
+    watched, watched_s, looked_s, pause_s = -1, 0.0, 0.0, 0.02
     failures = 0
     while True:
         log = parse_log(store.list_log())
@@ -240,11 +332,14 @@ def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
             if holder == tid:
                 return last  # taken by a request whose answer was lost
             if holder is not None and _is_undecided(store, log, holder):
+                now_s = clock.monotonic()
                 if last != watched:
-                    watched, since_s, pause_s = last, clock.monotonic(), 0.02
-                elif clock.monotonic() - since_s >= LEASE_S:
-                    _end_lease(store, clock, holder)
-                    continue
+                    watched, watched_s, looked_s, pause_s = last, 0.0, now_s, 0.02
+                else:
+                    watched_s, looked_s = watched_s + min(now_s - looked_s, LOOK_S), now_s
+                    if watched_s >= LEASE_S:
+                        _end_lease(store, clock, holder)
+                        continue
                 clock.sleep(pause_s)
                 pause_s = min(pause_s * 1.5, 1.0)
                 continue
@@ -263,7 +358,7 @@ def _is_undecided(store: Store, log: Log, tid: str) -> bool:
     """A listing that was overtaken may show a turn, and not the start marker that came before it."""
     if tid in log.committed:
         return False
-    return tid in log.started or _has_start(store, tid)
+    return tid in log.started or has_start(store, tid)
 
 
 def _end_lease(store: Store, clock: Clock, holder: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from dbio_commit import names
-from dbio_commit.checkpoint import Checkpoint, condense, encode_checkpoint
+from dbio_commit.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint
 from dbio_commit.clock import Clock
 from dbio_commit.errors import (
     CommitConflictError,
@@ -17,14 +17,11 @@ from dbio_commit.errors import (
     TransactionStateError,
 )
 from dbio_commit.markers import CommitInfo, CommitMarker, FileInfo, pack_files
+from dbio_commit.parquet import not_parquet
 from dbio_commit.snapshot import Scope, Snapshot, read_snapshot
-from dbio_commit.state import Commit, Decided, Directory, Entry, parse_directories, parse_log
+from dbio_commit.state import REFUSAL, Commit, Decided, Directory, Entry, parse_directories, parse_log
 from dbio_commit.store import Store
 from dbio_commit.transaction import create_descriptor, new_tid, new_uuid, probe, prove_store
-
-HISTORY = timedelta(days=30)
-"""How long a checkpoint remembers a transaction of which no file is left. A late writer must find it decided."""
-
 
 _TICK = timedelta(microseconds=1)  # what was committed before an adoption is older than it, also in the same second
 
@@ -54,7 +51,7 @@ def write_checkpoint(
         known_since=before.known_since,
     )
     checkpoint = Checkpoint(
-        number=before.number + 1,
+        number=snapshot.log.checkpoint_after(before.number),
         commits=tuple(commits),
         apps=snapshot.app_versions,
         schema=snapshot.table_schema,
@@ -92,28 +89,31 @@ def adopt(store: Store, clock: Clock) -> Commit:
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is Scope.TABLE:
         raise TableExistsError(f"{store.url} is a table of ours already; there is nothing to do")
+    snapshot.refuse_patterns()
     directories = parse_directories(entries)
     _refuse_pending(store, directories)
     columns = _partition_columns(store, snapshot)
     at = max(entry.modified for entry in entries)
-    commit = _adoption(clock, snapshot, directories, at=at)
+    commit = _adoption(clock, snapshot, _hidden(store, snapshot, directories), at=at)
     # As it was then: where somebody else adopts at the same time, nothing that came later may count as covered.
     log = parse_log(entry for entry in entries if "/" not in entry.path)
     covered = [
         Decided(min(entry.modified, at - _TICK), tid, CommitMarker(added=[], removed=[]))
         for tid, entry in log.committed.items()
     ]
-    checkpoint = Checkpoint(number=log.last_checkpoint + 1, commits=(*covered, commit), known_since=commit.modified)
+    checkpoint = Checkpoint(
+        number=log.checkpoint_after(log.last_checkpoint), commits=(*covered, commit), known_since=commit.modified
+    )
     name, body = names.checkpoint(checkpoint.number), encode_checkpoint(checkpoint, created=clock.now())
     if not store.put_if_absent(name, body):
         raise CommitConflictError(f"somebody else is adopting {store.url}; look at it with `dbio check`")
     probe(store, name, body)
-    _refuse_change(store, entries, checkpoint=name)
+    _refuse_change(store, entries, number=checkpoint.number)
     created = create_descriptor(store, clock, columns)
     _warn_of_late_writers(store, entries)
     if not created:
         raise TableExistsError(f"{store.url} was made a table by somebody else just now; look at it with `dbio check`")
-    return Commit(tid=commit.tid, timestamp=commit.modified, marker=commit.marker)
+    return Commit(tid=commit.tid, timestamp=commit.modified, marker=commit.marker, foreign=snapshot.foreign)
 
 
 def _refuse_pending(store: Store, directories: Mapping[str, Directory]) -> None:
@@ -135,16 +135,18 @@ def _partition_columns(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
     return names.check_partition_columns(columns)
 
 
-def _adoption(clock: Clock, snapshot: Snapshot, directories: Mapping[str, Directory], *, at: datetime) -> Decided:
+def _hidden(store: Store, snapshot: Snapshot, directories: Mapping[str, Directory]) -> list[str]:
+    """The Parquet files that readers do not see, by their paths."""
+    seen = {file.path for file in snapshot.files} | set(snapshot.foreign)
+    entries = (entry for directory in directories.values() for entry in directory.files.values())
+    hidden = {entry.path: entry.size for entry in entries if entry.path not in seen}
+    other = set(not_parquet(store, hidden.items()))
+    return [path for path in hidden if path not in other]
+
+
+def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], *, at: datetime) -> Decided:
     """A commit that adds all that is visible, and removes all that is hidden."""
     files = [FileInfo(path=file.path, size=file.size, partition=file.partition) for file in snapshot.files]
-    visible = {file.path for file in files}
-    hidden = [
-        entry.path
-        for directory in directories.values()
-        for entry in directory.files.values()
-        if entry.path not in visible
-    ]
     info = CommitInfo(
         operation="adopt",
         commit_id=new_uuid(clock),
@@ -156,12 +158,15 @@ def _adoption(clock: Clock, snapshot: Snapshot, directories: Mapping[str, Direct
     return Decided(at, new_tid(clock), marker)
 
 
-def _refuse_change(store: Store, before: Sequence[Entry], *, checkpoint: str) -> None:
-    """Of data files and markers; the checkpoint itself is new, and goes again, since nobody may commit beside it."""
+def _refuse_change(store: Store, before: Sequence[Entry], *, number: int) -> None:
+    """Of data files and markers; the checkpoint itself is new, and put out of use, since nobody may commit beside it.
+
+    It is not deleted: a request to delete it may land late, when another adoption has a checkpoint of that name.
+    """
     now = store.list_files()
     if _written(before) != _written(now):
         if all(entry.path != names.DESCRIPTOR for entry in now):
-            store.delete_many([checkpoint])
+            store.put_if_absent(names.checkpoint(number + 1), REFUSAL)
         raise CommitConflictError(
             f"somebody wrote to {store.url} while it was adopted; nothing has changed: stop the writers, and try again"
         )
@@ -186,4 +191,4 @@ def _is_late(path: str) -> bool:
     directory, name = names.split(path)
     if names.parse_log_name(name):
         return bool(directory)
-    return names.is_data_file(path) and names.parse_data_file(name) is None
+    return names.is_data_file(path) and names.counts_as_data(name) and names.parse_data_file(name) is None

@@ -196,6 +196,15 @@ class Turn(Body):
     tid: str
 
 
+class Tombstone(Body):
+    """The body of `_dropped`: while it is there, there is no table."""
+
+    version: Literal[1] = VERSION
+    everything: bool
+    """Whether commits may be deleted; else the table must have none."""
+    created: Time
+
+
 def abort_marker(*, commit_id: str, timestamp: datetime) -> CommitMarker:
     """A commit of nothing, which decides a transaction against its writer (I3)."""
     info = CommitInfo(operation="abort", commit_id=commit_id, timestamp=timestamp)
@@ -342,6 +351,11 @@ def decode_turn(body: bytes, *, where: str) -> Turn:
     if not names.is_tid(turn.tid):
         raise CorruptMarkerError(f"{where} names no tid but {turn.tid[:100]!r}; {INSPECT}")
     return turn
+
+
+def decode_tombstone(body: bytes, *, where: str) -> Tombstone:
+    """Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol."""
+    return decode_body(Tombstone, body, where=where)
 
 
 INSPECT = "inspect it, and remove it only if you know that no writer is at work"

@@ -9,10 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from unicodedata import normalize
 
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError
 
 DESCRIPTOR = "_dbio_table"
+DROPPED = "_dropped"
+"""The tombstone: while it is there, there is no table, whatever else is."""
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 # --- tids ---------------------------------------------------------------------------------------------------------
@@ -55,6 +58,7 @@ class Kind(StrEnum):
     VACUUM = "_committed_vacuum"  # DBIO's queue of markers to delete
     TURN = "_serial_"
     CHECKPOINT = "_checkpoint_"
+    CLOCK = "_clock_"  # created and deleted by a vacuum, to ask for the store's time
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,13 @@ def parse_log_name(name: str) -> LogName | None:
     return None
 
 
-_GRAMMARS = {Kind.STARTED: _TID, Kind.COMMITTED: _TID, Kind.TURN: _NUMBER, Kind.CHECKPOINT: _NUMBER}
+_GRAMMARS = {
+    Kind.STARTED: _TID,
+    Kind.COMMITTED: _TID,
+    Kind.TURN: _NUMBER,
+    Kind.CHECKPOINT: _NUMBER,
+    Kind.CLOCK: _TID,
+}
 
 
 def _log_name(kind: Kind, name: str, grammar: re.Pattern[str]) -> LogName | None:
@@ -100,6 +110,10 @@ def committed(tid: str) -> str:
     return format_log_name(LogName(Kind.COMMITTED, tid))
 
 
+def clock(tid: str) -> str:
+    return format_log_name(LogName(Kind.CLOCK, tid))
+
+
 def turn(number: int) -> str:
     return _numbered(Kind.TURN, number)
 
@@ -110,6 +124,10 @@ def checkpoint(number: int) -> str:
 
 def vacuum_queue(id: str) -> str:
     return format_log_name(LogName(Kind.VACUUM, id))
+
+
+LAST_NUMBER = 10**15
+"""No turn or checkpoint comes so far: one every microsecond for thirty years."""
 
 
 def _numbered(kind: Kind, number: int) -> str:
@@ -132,6 +150,23 @@ def parse_data_file(name: str) -> str | None:
     return match[1] if match else None
 
 
+def is_parquet(name: str) -> bool:
+    """Whether a name (or path) ends as Parquet files do, whatever compression it names: ".snappy.parquet"."""
+    return name[-len(_PARQUET) :].lower() == _PARQUET
+
+
+_PARQUET = ".parquet"
+
+
+def counts_as_data(name: str) -> bool:
+    """Whether a file of this name (one component) can be of a table: its suffix is Parquet's, or it has a tid.
+
+    All others are foreign: nobody reads, removes or deletes them. Of those with a tid and another suffix, the content
+    decides (`parquet.is_parquet`).
+    """
+    return is_parquet(name) or parse_data_file(name) is not None
+
+
 def is_hidden(component: str) -> bool:
     """Whether Spark, and with it every reader, skips a file or directory of this name."""
     if not component or component.endswith("._COPYING_"):  # Hadoop's name for a copy under way
@@ -152,6 +187,26 @@ def join(directory: str, name: str) -> str:
 def is_data_file(path: str) -> bool:
     """Whether a reader would take the path for data: no component of it is hidden."""
     return not any(map(is_hidden, path.split("/")))
+
+
+def fold(path: str) -> str:
+    """The same for all paths that some disk takes for one: by case, composed letters, dots or spaces at the end."""
+    folded = path.lower() if path.isascii() else normalize("NFC", normalize("NFD", path).casefold())
+    return _CUT_OFF.sub("", folded) if "./" in folded or " /" in folded or folded.endswith((".", " ")) else folded
+
+
+_CUT_OFF = re.compile(r"[. ]+(?=/|$)")
+
+
+def is_pattern(path: str) -> bool:
+    """Whether Hadoop, DuckDB and others would take it for a pattern, and read other files by it.
+
+    No name of ours: `escape` leaves none of these. A `}` without its `{` is literal everywhere.
+    """
+    return _PATTERN.search(path) is not None
+
+
+_PATTERN = re.compile(r"[*?\[\]{]")
 
 
 def check_paths(paths: Sequence[str], *, where: str) -> None:

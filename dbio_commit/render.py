@@ -23,7 +23,10 @@ from rich.progress import Progress as ProgressBars
 from rich.table import Table
 from rich.text import Text
 
+from dbio_commit import names
+from dbio_commit.applications import Application
 from dbio_commit.check import CheckReport, PendingTransaction, TransactionReport, TransactionState, WrongSize
+from dbio_commit.drop import DropReport
 from dbio_commit.markers import Bounds, FileInfo
 from dbio_commit.names import HIVE_NULL, Partition, escape
 from dbio_commit.snapshot import Snapshot
@@ -40,8 +43,14 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 def snapshot_json(snapshot: Snapshot) -> dict[str, Any]:
     described = [
-        {"path": file.path, "url": url, "size": _known(file.size), "tid": file.tid, "partition": file.partition}
-        for file, url in zip(snapshot.files, snapshot.urls(), strict=True)
+        {
+            "path": file.path,
+            "url": _url(snapshot, file),
+            "size": _known(file.size),
+            "tid": file.tid,
+            "partition": file.partition,
+        }
+        for file in snapshot.files
     ]
     return {
         "url": snapshot.url,
@@ -49,6 +58,20 @@ def snapshot_json(snapshot: Snapshot) -> dict[str, Any]:
         "partition_columns": snapshot.partition_columns,
         "total": total_json(snapshot.files),
         "files": described,
+    }
+
+
+def _url(snapshot: Snapshot, file: DataFile) -> str | None:
+    """None for what a program might take for a pattern."""
+    return None if names.is_pattern(file.path) else f"{snapshot.url}/{file.path}"
+
+
+def schema_json(schema: Mapping[str, Any], snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "url": snapshot.url,
+        "recorded": snapshot.schema is not None,
+        "partition_columns": snapshot.partition_columns,
+        "schema": json.loads(json.dumps(schema), parse_constant=str),
     }
 
 
@@ -96,6 +119,11 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "corrupt": [{"path": path, "problem": problem} for path, problem in report.corrupt.items()],
         "pending": [_pending_json(transaction) for transaction in report.pending],
         "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in Garbage},
+        "foreign": [entry.path for entry in report.foreign],
+        "applications": [
+            {"id": it.id, "version": it.version, "tid": it.tid, "committed": it.committed, "odd": it.odd or None}
+            for it in report.applications
+        ],
         "advice": _advice(report),
     }
 
@@ -111,9 +139,20 @@ def vacuum_json(report: VacuumReport) -> dict[str, Any]:
         "deleted": [_deletion_json(it) for it in report.deleted],
         "failed": [{"path": it.path, "message": it.message} for it in report.failed],
         "aborted": report.aborted,
+        "postponed": report.postponed,
+        "warnings": report.warnings,
         "checkpoint": report.checkpoint,
         "queued": report.queued,
         "kept": [_deletion_json(it) for it in report.kept],
+    }
+
+
+def drop_json(report: DropReport) -> dict[str, Any]:
+    return {
+        "url": report.url,
+        "deleted": {"objects": report.deleted, "size": report.size},
+        "aborted": report.aborted,
+        "left": report.left,
     }
 
 
@@ -182,6 +221,17 @@ def print_files(snapshot: Snapshot) -> None:
     say(total(snapshot.files) + (f" in {_count(partitions, 'partition')}" if partitions else ""), style="bold")
 
 
+def print_schema(schema: Mapping[str, Any], snapshot: Snapshot) -> None:
+    columns = [
+        (name, kind, "partition" if name in snapshot.partition_columns else "")
+        for name, kind, _ in _summarise(schema, ())
+    ]
+    if _in_pipe():
+        _print_lines(_SCHEMA, columns)
+    else:
+        _print_pages(_SCHEMA, columns)
+
+
 def print_log(commits: Sequence[Commit], now: datetime) -> None:
     columns = _commit_columns(now)
     if _in_pipe():
@@ -203,6 +253,12 @@ def print_transaction(report: TransactionReport, now: datetime) -> None:
     _print_part("removed", _texts("path"), commit.removed if commit else ())
 
 
+def print_adoption(url: str, commit: Commit) -> None:
+    hidden = f"; {len(commit.removed):,} hidden ones count as removed" if commit.removed else ""
+    say(f"{url} is a table now: {total(commit.files)}{hidden}")
+    _print_part("left alone, since they are no Parquet", _texts("path"), commit.foreign)
+
+
 def print_check(report: CheckReport) -> None:
     say(report.url, style="bold")
     _print_facts(_check_facts(report))
@@ -211,13 +267,24 @@ def print_check(report: CheckReport) -> None:
     _print_part("corrupt markers", _texts("what is wrong"), list(report.corrupt.values()))
     _print_part("pending", _PENDING, report.pending)
     _print_part("garbage", _GARBAGE, list(report.garbage.items()))
+    _print_part("applications", _APPLICATION, report.applications)
+    _print_part("foreign", _texts("path"), [entry.path for entry in report.foreign])
     say("")
     say(_advice(report), style="bold green" if report.ok else "bold red")
+
+
+def print_drop(report: DropReport) -> None:
+    say(f"removed {report.url}: {_count(report.deleted, 'object')}, {decimal(report.size)}")
+    _print_part("aborted", _texts("tid"), report.aborted)
+    _print_part("left, since no transaction wrote it", _texts("path"), report.left)
 
 
 def print_vacuum(report: VacuumReport) -> None:
     if _in_pipe():
         _print_lines(_DELETION, report.deleted)
+        done = "; ".join(f"{name} {text}" for name, text in _vacuum_facts(report).items() if text)
+        dry = "dry run, nothing was changed: " if report.dry_run else ""
+        typer.echo(f"dbio: {visible(f'{report.url}: {dry}{done}')}", err=True)  # the lines are for programs
     else:
         say(report.url, style="bold")
         if report.dry_run and report.deleted:
@@ -271,6 +338,17 @@ def progress() -> Iterator[Progress]:
         yield show
 
 
+@contextmanager
+def status(text: str) -> Iterator[None]:
+    """Something that moves, for people who wait at a terminal."""
+    console = Console(stderr=True)
+    if console.is_terminal and not _in_pipe():
+        with console.status(text):
+            yield
+    else:
+        yield
+
+
 def total(found: Sequence[DataFile | FileInfo | Entry]) -> str:
     return _sized(len(found), _size(found))
 
@@ -306,17 +384,21 @@ def _print_pages(columns: Sequence[_Column[_T]], things: Sequence[_T]) -> None:
 
 
 def _print_table(columns: Sequence[_Column[_T]], things: Sequence[_T], *, indent: int = 0) -> None:
-    """For people, without the columns that say nothing or find no room."""
+    """For people, without the columns that say nothing; those that find no room are named."""
     console = _console()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     rows = {column: [_human(column, thing) for thing in things] for column in columns}
-    rows = {column: texts for column, texts in rows.items() if any(texts) and column.least_width <= console.width}
+    told = {column: texts for column, texts in rows.items() if any(texts)}
+    rows = {column: texts for column, texts in told.items() if column.least_width <= console.width}
     for column in rows:
         justify: Any = "right" if column.right else "left"
         table.add_column(_cell(column.name), justify=justify, overflow="fold", no_wrap=not column.fold)
     for texts in zip(*rows.values(), strict=True):
         table.add_row(*map(_cell, texts))
     console.print(Padding.indent(table, indent))
+    if left_out := [column.name for column in told if column not in rows]:
+        text = f"(too narrow for {', '.join(left_out)}: widen the terminal, or use --json)"
+        console.print(Padding.indent(Text(text, style="dim"), indent))
 
 
 def _cell(text: str) -> Text:
@@ -430,6 +512,7 @@ def _check_facts(report: CheckReport) -> Mapping[str, str]:
         "corrupt": _count(len(report.corrupt), "marker") if report.corrupt else "",
         "pending": _count(len(report.pending), "transaction"),
         "garbage": total([entry for entries in report.garbage.values() for entry in entries]),
+        "foreign": f"{total(report.foreign)}: no Parquet, and left alone" if report.foreign else "",
     }
 
 
@@ -442,6 +525,11 @@ def _advice(report: CheckReport) -> str:
         )
     if count := len(report.missing) + len(report.wrong_size):
         wrong.append(f"Readers fail or miss rows: bring {_count(count, 'file')} back from a backup, or overwrite them.")
+    if odd := [it.id for it in report.applications if it.odd]:
+        wrong.append(
+            f"Writes of {_count(len(odd), 'application')} may be skipped without need, first {odd[0]!r:.100}: look "
+            "with `dbio log` how its version came about, and let it write under another id."
+        )
     if wrong:
         return " ".join(wrong)
     end_it = f"`dbio abort {shlex.quote(report.url)} TID`"
@@ -567,10 +655,24 @@ _COLUMN: list[_Column[tuple[str, str, Bounds]]] = [
     _Column("nulls", lambda column: column[2].nulls, _number, right=True),
 ]
 
+_SCHEMA: list[_Column[tuple[str, str, str]]] = [
+    _Column("column", lambda column: column[0], fold=True),
+    _Column("type", lambda column: column[1], fold=True),
+    _Column("", lambda column: column[2]),
+]
+
 _WRONG_SIZE: list[_Column[WrongSize]] = [
     _Column("path", lambda damage: damage.path, fold=True),
     _Column("expected bytes", lambda damage: damage.expected, _number, right=True),
     _Column("found bytes", lambda damage: damage.found, _number, right=True),
+]
+
+_APPLICATION: list[_Column[Application]] = [
+    _Column("application", lambda it: it.id, fold=True),
+    _Column("version", lambda it: it.version, right=True),
+    _Column("tid", lambda it: it.tid, least_width=80),
+    _Column("committed", lambda it: it.committed, _time, least_width=100),
+    _Column("odd", lambda it: it.odd, fold=True),
 ]
 
 _PENDING: list[_Column[PendingTransaction]] = [

@@ -8,7 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
-from typing import Any, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dbio_commit import names
 from dbio_commit.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint
@@ -19,6 +20,7 @@ from dbio_commit.errors import (
     ObjectNotFoundError,
     StoreError,
     TableNotFoundError,
+    UnsupportedStoreError,
     UnsupportedTableError,
 )
 from dbio_commit.markers import (
@@ -30,6 +32,7 @@ from dbio_commit.markers import (
     decode_descriptor,
     decode_turn,
 )
+from dbio_commit.parquet import not_parquet
 from dbio_commit.state import (
     NO_SCHEMA,
     UNKNOWN_SIZE,
@@ -45,6 +48,7 @@ from dbio_commit.state import (
     committed_by,
     current_schema,
     is_empty,
+    is_used,
     live_files,
     looks_torn,
     merge_directories,
@@ -55,6 +59,14 @@ from dbio_commit.state import (
 )
 from dbio_commit.store import Store
 
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
+    import pyarrow
+
+    from dbio_commit.frames import Filter
+
 _T = TypeVar("_T")
 
 _ATTEMPTS = 100
@@ -64,6 +76,10 @@ _VACUUM_S = 1.0
 """No two vacuums come and go in less: the first to make a checkpoint, the second to purge what it covers."""
 
 
+MAX_TOTAL_BYTES = 1024**3
+"""Of the commit markers that one state is read from. Vacuum's checkpoints keep it at some twenty markers."""
+
+
 class Scope(StrEnum):
     """Where the markers that decide are (PROTOCOL.md section 3)."""
 
@@ -71,6 +87,16 @@ class Scope(StrEnum):
     """At the root, for the whole table: it carries a descriptor."""
     DIRECTORY = "directory"
     """In each directory, for that directory, as DBIO has it."""
+
+
+class Source:
+    """Where the files of a snapshot are. It is not pickled: a store holds credentials."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self.store = store
+
+    def __reduce__(self) -> tuple[type["Source"], tuple[()]]:
+        return Source, ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +113,14 @@ class Snapshot:
     """The newest, of what it was read from; none in the directory scope, nor of a state in the past."""
     log: Log = field(default_factory=Log, repr=False)
     """The root's, as it was listed last; empty in the directory scope."""
+    foreign: tuple[str, ...] = field(default=(), repr=False)
+    """In the directory scope: the paths of what lies there in the open and is no Parquet; no part of the table."""
+    source: Source = field(default_factory=Source, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        size = sum(max(file.size, 0) for file in self.files)
+        by = f", partitioned by {', '.join(self.partition_columns)}" if self.partition_columns else ""
+        return f"<Snapshot of {self.url}: {len(self.files):,} files, {size:,} bytes, {len(self.tids):,} commits{by}>"
 
     @property
     def tids(self) -> tuple[str, ...]:
@@ -96,9 +130,57 @@ class Snapshot:
     def urls(self) -> list[str]:
         """The live files as other tools take them: plain paths on a local disk, else URLs as fsspec writes them.
 
-        DuckDB and Polars take the list as it is; pandas and pyarrow take a list of URLs with `filesystem=` only.
+        DuckDB and Polars take the list as it is; pandas and pyarrow take a list of URLs with `filesystem=` only. Raises
+        InvalidInputError for a name that some tools take for a pattern; only an untracked file can have one.
         """
+        self.refuse_patterns()
         return [f"{self.url}/{file.path}" for file in self.files]
+
+    def refuse_patterns(self) -> None:
+        """Raises InvalidInputError for a live file that is not safe to name to tools which expand patterns."""
+        for file in self.files:
+            if names.is_pattern(file.path):
+                raise InvalidInputError(
+                    f"{self.url}/{file.path} has one of * ? [ ] {{ in its name, which other tools take for a pattern: "
+                    "they might read other files; rename it, or take its path from `files` and open it yourself"
+                )
+
+    def to_arrow(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pyarrow.Table":
+        """The rows, as an Arrow table: with partition columns, and the types that the table records.
+
+        `columns` are those to read, in this order; all by default. `filter` is a list of (column, operator, value),
+        all of which must hold, or a list of such lists, of which one must; operators are =, ==, !=, <, <=, >, >=, in
+        and not in, and None is null. Files of other partitions are not read. Columns are matched by name without
+        regard to case; where a file lacks one, it is null. Raises InvalidInputError, UnsupportedStoreError without
+        pyarrow, ObjectNotFoundError where vacuum has deleted a file since.
+        """
+        from dbio_commit import frames
+
+        if self.source.store is None:
+            raise InvalidInputError(f"this snapshot of {self.url} comes from another process; take one here")
+        return frames.to_arrow(self, self.source.store, columns=columns, filter=filter)
+
+    def to_pandas(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pandas.DataFrame":
+        """As `to_arrow`, as a pandas DataFrame."""
+        _require("pandas", what="to_pandas")
+        return self.to_arrow(columns, filter).to_pandas()
+
+    def to_polars(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "polars.DataFrame":
+        """As `to_arrow`, as a Polars DataFrame."""
+        library = _require("polars", what="to_polars")
+        frame: polars.DataFrame = library.from_arrow(self.to_arrow(columns, filter))
+        return frame
+
+    def to_duckdb(
+        self,
+        connection: "duckdb.DuckDBPyConnection | None" = None,
+        columns: Sequence[str] | None = None,
+        filter: "Filter | None" = None,
+    ) -> "duckdb.DuckDBPyRelation":
+        """As `to_arrow`, as a relation of the DuckDB connection, or of DuckDB's default one."""
+        library = _require("duckdb", what="to_duckdb")
+        relation: duckdb.DuckDBPyRelation = (connection or library).from_arrow(self.to_arrow(columns, filter))
+        return relation
 
     def history(self) -> list[Commit]:
         """The commits, newest first, without the aborted transactions."""
@@ -125,8 +207,18 @@ class Snapshot:
         return app_versions((commit.marker for commit in self.commits), before=self.checkpoint.apps)
 
 
-def read_snapshot(store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corrupt_markers: bool = False) -> Snapshot:
-    """The table's state now, or as of a time or tid.
+def _require(package: str, *, what: str) -> Any:
+    """The package, imported. Raises UnsupportedStoreError where it is not installed."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise UnsupportedStoreError(f"{what} needs the package {package}; run `pip install {package}`") from error
+
+
+def read_snapshot(
+    store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corrupt_markers: bool = False, even_dropped: bool = False
+) -> Snapshot:
+    """The table's state now, or as of a time or tid; `even_dropped` is for whoever drops it.
 
     Raises TableNotFoundError where there is nothing, CorruptMarkerError (unless told to ignore corrupt markers, whose
     transactions then count as pending), UnsupportedTableError, InvalidInputError for an impossible `as_of`.
@@ -134,11 +226,22 @@ def read_snapshot(store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corr
 
     def read() -> Snapshot:
         log = parse_log(store.list_log())
+        if not even_dropped:
+            refuse_dropped(store, log)
         if log.descriptor is None:
             return _read_directories(store, clock, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
         return _read_table(store, clock, log, as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
 
-    return until_quiet(store, read)
+    return replace(until_quiet(store, read), source=Source(store))
+
+
+def refuse_dropped(store: Store, log: Log) -> None:
+    """Raises TableNotFoundError where there is a tombstone: what is left of the table is no table."""
+    if log.dropped is not None:
+        raise TableNotFoundError(
+            f"the table at {store.url} was dropped, and what is left of it is still to be deleted; end that with "
+            "`dbio drop`, by whoever may delete there"
+        )
 
 
 def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
@@ -232,6 +335,8 @@ def read_checkpoint(store: Store, log: Log, number: int | None = None) -> Checkp
         return NO_CHECKPOINT
     entry = log.checkpoints[number]
     where = store.url_of(entry.path)
+    if number >= names.LAST_NUMBER:
+        raise CorruptMarkerError(f"{where} is a checkpoint that no writer reaches; {INSPECT}")
     checkpoint = decode_checkpoint(read_marker(store, entry), number=number, where=where)
     for commit in checkpoint.commits:
         _check_visible(commit.marker, where=where)
@@ -258,29 +363,35 @@ def read_markers(
     store: Store, entries: Iterable[Entry], *, scope: Scope
 ) -> tuple[dict[str, CommitMarker], dict[str, CorruptMarkerError]]:
     """The commit markers, and what is wrong with those that are corrupt, by path; read in parallel."""
-    corrupt: dict[str, CorruptMarkerError] = {}
-    paths: list[str] = []
-    for entry in entries:
-        if entry.size <= MAX_BYTES:  # before it takes our memory
-            paths.append(entry.path)
-        else:
-            corrupt[entry.path] = CorruptMarkerError(
-                f"{store.url_of(entry.path)} has {entry.size} bytes, and no writer writes over {MAX_BYTES}; inspect it"
-            )
+    entries = list(entries)
     check_scope = _check_visible if scope is Scope.TABLE else _check_local
-    markers: dict[str, CommitMarker] = {}
-    for path, body in zip(paths, store.get_many(paths), strict=True):
+    if (size := sum(min(entry.size, MAX_BYTES) for entry in entries)) > MAX_TOTAL_BYTES:
+        raise CorruptMarkerError(
+            f"the {len(entries)} commit markers of {store.url} have {size} bytes together, and {MAX_TOTAL_BYTES} are "
+            "read at most; inspect the largest, and remove those that no writer wrote"
+        )
+
+    def read(entry: Entry) -> CommitMarker | CorruptMarkerError:
+        where = store.url_of(entry.path)
         try:
-            marker = decode_commit(body, where=store.url_of(path))
-            check_scope(marker, where=store.url_of(path))
-            markers[path] = marker
+            marker = decode_commit(read_marker(store, entry), where=where)
+            check_scope(marker, where=where)
         except CorruptMarkerError as error:
-            corrupt[path] = error
-    return markers, corrupt
+            return error
+        return marker
+
+    found = dict(zip((entry.path for entry in entries), store.in_parallel(read, entries), strict=True))
+    return (
+        {path: marker for path, marker in found.items() if isinstance(marker, CommitMarker)},
+        {path: error for path, error in found.items() if isinstance(error, CorruptMarkerError)},
+    )
 
 
 def _check_visible(marker: CommitMarker, *, where: str) -> None:
-    """In the table scope, markers add only what readers take for data."""
+    """In the table scope, markers add only what readers take for data, and for one file."""
+    if names.is_pattern("\n".join(marker.added)):
+        pattern = next(filter(names.is_pattern, marker.added))
+        raise CorruptMarkerError(f"{where} adds {pattern[:200]!r}, which other tools take for a pattern. Inspect it")
     visible = cache(names.is_data_file)
     for path in marker.added:
         directory, _, name = path.rpartition("/")
@@ -320,34 +431,55 @@ def read_schema(store: Store, clock: Clock, log: Log) -> TableSchema:
     """The table's columns as of the log in hand, with as few requests as will do.
 
     The newest commit markers nearly always tell: each records the schema, and the last turn as of which it was so.
+    While the last turn is undecided, the one before it tells: it is decided, and none has changed the schema since.
     """
     newest = sorted(log.committed.values(), key=lambda entry: (entry.modified, entry.path), reverse=True)[:_NEWEST]
-    for entry in newest:
-        with suppress(ObjectNotFoundError):  # vacuum has purged it since: the snapshot will tell
-            info = decode_commit(read_marker(store, entry), where=store.url_of(entry.path)).dbio_commit
-            if info and info.schema_turn is not None and info.schema_turn == log.last_turn:
-                return TableSchema(info.table_schema, info.schema_turn)
     if not newest and not log.checkpoints:
         return NO_SCHEMA
     last_turn = read_last_turn(store, log)
+    holder: str | None = None
+    if log.pending and last_turn:
+        holder = read_turn(store, log)
+    decided = last_turn - 1 if holder in log.pending else last_turn
+    told: list[TableSchema] = []
+    for entry in newest:
+        told += _recorded_schema(store, entry)
+        if told and told[-1].turn == decided:
+            return told[-1]
+    if decided != last_turn and (found := _schema_of_turn(store, log, decided)):
+        return found
     snapshot = read_snapshot(store, clock)
     schema = snapshot.table_schema
-    decided = {commit.tid for commit in snapshot.commits}
-    if schema.turn < last_turn and read_turn(store, log) in decided:
+    if schema.turn < last_turn and read_turn(store, log) in {commit.tid for commit in snapshot.commits}:
         return schema._replace(turn=last_turn)  # that turn ended without a change
     return schema
+
+
+def _schema_of_turn(store: Store, log: Log, turn: int) -> TableSchema | None:
+    """What the holder of a decided turn recorded; None where vacuum has purged it, or where it was aborted."""
+    if turn == 0:
+        return NO_SCHEMA
+    with suppress(ObjectNotFoundError):
+        entry = log.committed.get(decode_turn(read_marker(store, log.turns[turn]), where=names.turn(turn)).tid)
+        return next(iter(_recorded_schema(store, entry)), None) if entry else None
+    return None
+
+
+def _recorded_schema(store: Store, entry: Entry) -> list[TableSchema]:
+    """What a commit marker says of the schema; nothing where it does not, or where vacuum has purged it."""
+    with suppress(ObjectNotFoundError):
+        info = decode_commit(read_marker(store, entry), where=store.url_of(entry.path)).dbio_commit
+        if info and info.schema_turn is not None:
+            return [TableSchema(info.table_schema, info.schema_turn)]
+    return []
 
 
 _NEWEST = 3
 
 
-_LAST_TURN = 10**15
-"""One every microsecond for thirty years."""
-
-
 def read_last_turn(store: Store, log: Log) -> int:
     """The highest turn that was taken. Raises CorruptMarkerError for one that no writer reaches."""
-    if log.last_turn >= _LAST_TURN:
+    if log.last_turn >= names.LAST_NUMBER:
         raise CorruptMarkerError(
             f"{store.url_of(names.turn(log.last_turn))} is a turn that no writer reaches; inspect it"
         )
@@ -371,9 +503,10 @@ def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt
     check_directories(store, (entry.path for entry in entries))
     if is_empty(directories):
         raise TableNotFoundError(
-            f"there is no table at {store.url}: no descriptor, no data file and no marker; check the path"
+            f"there is no table at {store.url}: no descriptor, no Parquet file and no marker; check the path"
         )
     log = parse_log(store.list_log())
+    refuse_dropped(store, log)
     if log.descriptor is not None:  # created meanwhile: a table's descriptor comes before its files, so this tells (I1)
         return _read_table(store, clock, log, as_of=as_of, ignore_corrupt=ignore_corrupt)
     committed = [entry for directory in directories.values() for entry in directory.log.committed.values()]
@@ -388,13 +521,17 @@ def _read_directories(store: Store, clock: Clock, *, as_of: AsOf, ignore_corrupt
         if as_of is not None:
             directory = replace(directory, uncommitted=directory.uncommitted | (own.keys() - counted))
         files += visible_files(directory, {tid: marker for tid, marker in own.items() if tid in counted})
+    other = set(not_parquet(store, ((file.path, file.size) for file in files)))
+    files = [file for file in files if file.path not in other]
     used = {names.split(file.path)[0] for file in files}
+    written = used or {path for path, directory in directories.items() if is_used(directory)}
     return Snapshot(
         url=store.url,
         scope=Scope.DIRECTORY,
         files=tuple(files),
-        partition_columns=names.common_partition_columns(used or directories) or (),
+        partition_columns=names.common_partition_columns(written) or (),
         commits=tuple(commits),
+        foreign=tuple(sorted({*other, *(entry.path for it in directories.values() for entry in it.foreign)})),
     )
 
 

@@ -4,6 +4,7 @@ Listings and decoded markers come in, in either scope; nothing is read here. Rul
 and 3.1 to 3.5 (table scope).
 """
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -11,7 +12,7 @@ from enum import StrEnum
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from heapq import heapify, heappop, heappush
-from itertools import groupby, pairwise, repeat
+from itertools import accumulate, groupby, pairwise, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -81,6 +82,16 @@ class Commit:
     """True for the result of a write that found its (application id, version) committed already."""
     forgotten: Forgotten = field(default=Forgotten(), repr=False)
     """What `added` and `removed` lack, because vacuum has deleted it since."""
+    foreign: Sequence[str] = field(default=(), repr=False)
+    """In the result of an adoption, or of an overwrite in the directory scope: what is no Parquet, and was left alone.
+
+    Paths relative to the root."""
+
+    def __repr__(self) -> str:
+        rows = self.metrics.get("numOutputRows")
+        told = f"{self.added_files:,} files added" + (f" with {rows:,} rows" if rows is not None else "")
+        what = "skipped" if self.skipped else f"{told}, {self.removed_files:,} removed"
+        return f"<Commit {self.tid or 'of nothing'}: {self.operation}, {self.timestamp:%Y-%m-%d %H:%M:%S%z}, {what}>"
 
     @property
     def operation(self) -> str:
@@ -150,6 +161,12 @@ class Log:
     turns: Mapping[int, Entry] = field(default_factory=dict)
     queues: Mapping[str, Entry] = field(default_factory=dict)
     """DBIO's vacuum markers."""
+    dropped: Entry | None = None
+    """The tombstone of a table that is being removed."""
+    clocks: Mapping[str, Entry] = field(default_factory=dict)
+    """What vacuums asked for the time with."""
+    refusals: Mapping[int, Entry] = field(default_factory=dict)
+    """By number, which is higher by one than that of the checkpoint which a refused adoption has put out of use."""
 
     @property
     def pending(self) -> list[str]:
@@ -166,6 +183,15 @@ class Log:
         """The highest number of a checkpoint; 0 for none. Each covers all that those before it cover."""
         return max(self.checkpoints, default=0)
 
+    def checkpoint_after(self, number: int) -> int:
+        """The next number that nobody has had."""
+        return max(number, max(self.refusals, default=0)) + 1
+
+    @property
+    def is_being_adopted(self) -> bool:
+        """Whether an adoption has begun and neither come to its end nor been refused: the descriptor may come."""
+        return self.descriptor is None and self.last_checkpoint > max(self.refusals, default=0)
+
     def uncovered(self, covered: Collection[str]) -> dict[str, Entry]:
         """The commit markers of other transactions than these, by tid."""
         return {tid: entry for tid, entry in self.committed.items() if tid not in covered}
@@ -181,23 +207,34 @@ class Log:
         )
 
 
+REFUSAL = b"refused\n"
+"""Under the name of a checkpoint: the one before it counts no more. No checkpoint is as short."""
+
+
 def parse_log(entries: Iterable[Entry]) -> Log:
     """The log in a listing of one directory; whatever is not a marker is passed over."""
     descriptor: Entry | None = None
+    dropped: Entry | None = None
     found: dict[Kind, dict[str, Entry]] = {kind: {} for kind in Kind}
     for entry in entries:
         name = names.split(entry.path)[1]
         if name == names.DESCRIPTOR:
             descriptor = entry
+        elif name == names.DROPPED:
+            dropped = entry
         elif (parsed := names.parse_log_name(name)) and (entry.size or parsed.kind is not Kind.COMMITTED):
             found[parsed.kind][parsed.id] = entry
+    numbered = {int(number): entry for number, entry in found[Kind.CHECKPOINT].items()}
     return Log(
         descriptor=descriptor,
         started=found[Kind.STARTED],
         committed=found[Kind.COMMITTED],
-        checkpoints={int(number): entry for number, entry in found[Kind.CHECKPOINT].items()},
+        checkpoints={number: entry for number, entry in numbered.items() if entry.size != len(REFUSAL)},
+        refusals={number: entry for number, entry in numbered.items() if entry.size == len(REFUSAL)},
         turns={int(number): entry for number, entry in found[Kind.TURN].items()},
         queues=found[Kind.VACUUM],
+        dropped=dropped,
+        clocks=found[Kind.CLOCK],
     )
 
 
@@ -205,8 +242,8 @@ def parse_log(entries: Iterable[Entry]) -> Log:
 
 
 def live_files(commits: Iterable[Decided]) -> tuple[DataFile, ...]:
-    """All that was added less all that was removed, in the order of commits."""
-    commits = in_order(commits)
+    """All that was added less all that was removed, in the order of time."""
+    commits = sorted(commits, key=itemgetter(0, 1))
     removed = {path for commit in commits for path in commit.marker.removed}
     live: dict[str, DataFile] = {}
     partition_of = cache(names.parse_partition)
@@ -249,7 +286,7 @@ def app_versions(markers: Iterable[CommitMarker], *, before: Mapping[str, int] |
 
 
 AsOf = datetime | str | None
-"""A time (aware, or ISO 8601 text with a zone), or the tid of a commit; None is now."""
+"""A time (aware, or ISO 8601 text with a zone), or the tid of a commit as text; None is now."""
 
 
 def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: datetime | None = None) -> list[Decided]:
@@ -262,12 +299,13 @@ def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: dateti
     if as_of is None:
         return ordered
     tids = [commit.tid for commit in ordered]
+    times = list(accumulate((commit.modified for commit in ordered), max))  # what `in_order` went by
     if isinstance(as_of, str) and as_of in tids:
         count = tids.index(as_of) + 1
-        time = ordered[count - 1].modified
+        time = times[count - 1]
     else:
         time = _time(as_of)
-        count = sum(commit.modified <= time for commit in ordered)  # they are in the order of time
+        count = bisect_right(times, time)
     if (known_since and time < known_since) or any(commit.forgotten.removed for commit in ordered[count:]):
         since = known_since.isoformat() if known_since else "the commits after it"
         raise InvalidInputError(
@@ -280,10 +318,12 @@ def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: dateti
 def _time(as_of: datetime | str) -> datetime:
     try:
         time = datetime.fromisoformat(as_of) if isinstance(as_of, str) else as_of
+        if not isinstance(time, datetime):  # nor is a date one moment
+            raise ValueError("no time")
     except ValueError:
         raise InvalidInputError(
-            f"as_of={as_of!r} is neither the tid of a commit of this table nor a time in ISO 8601; "
-            "`dbio log` lists both"
+            f"as_of={as_of!r:.200} is neither the tid of a commit of this table nor a time in ISO 8601; "
+            "both as text, or the time as a datetime with a zone; `dbio log` lists them"
         ) from None
     if time.tzinfo is None:
         raise InvalidInputError(f"as_of={time.isoformat()} has no time zone; add one, such as +00:00")
@@ -291,26 +331,47 @@ def _time(as_of: datetime | str) -> datetime:
 
 
 def in_order(commits: Iterable[Decided]) -> list[Decided]:
-    """Oldest first, by the modification time of their markers.
+    """Oldest first: by the time of their markers, but after the turn before, and after what they rest on.
 
-    Stores that give whole seconds say nothing of commits within one: there turns come in their order, and a file is
-    added before it is removed; beyond that, by tid.
+    A store's clock may step back, and some give whole seconds: so a commit counts as no older than the turn before its
+    own, and than who added what it removes. Where that says nothing, by tid.
     """
-    by_time = groupby(sorted(commits, key=itemgetter(0, 1)), key=itemgetter(0))
-    return [commit for _, same in by_time for commit in _untangled(list(same))]
+    listed = sorted(commits, key=itemgetter(0, 1))
+    edges = _dependencies(listed)
+    at = [commit.modified for commit in listed]
+    while late := [(earlier, later) for earlier, later in edges if at[later] < at[earlier]]:
+        for earlier, later in late:
+            at[later] = max(at[later], at[earlier])
+    after: dict[int, set[int]] = {}
+    for earlier, later in edges:
+        if at[earlier] == at[later]:
+            after.setdefault(later, set()).add(earlier)
+    if not after:
+        return listed
+    order = sorted(range(len(listed)), key=lambda i: (at[i], listed[i].tid))
+    return [listed[i] for _, same in groupby(order, key=at.__getitem__) for i in _untangled(list(same), after)]
 
 
-def _untangled(same: list[Decided]) -> list[Decided]:
+def _dependencies(commits: Sequence[Decided]) -> list[tuple[int, int]]:
+    """Pairs of indices: the first came before the second, whatever the times of their markers say."""
+    turns = sorted(
+        (info.turn, i) for i, commit in enumerate(commits) if (info := commit.marker.dbio_commit) and info.turn
+    )
+    places = sorted((commit.place, i) for i, commit in enumerate(commits) if commit.place is not None)
+    edges = [(earlier, later) for ranks in (turns, places) for (_, earlier), (_, later) in pairwise(ranks)]
+    removed = {path for commit in commits for path in commit.marker.removed}
+    adder = {path: i for i, commit in enumerate(commits) for path in commit.marker.added if path in removed}
+    for i, commit in enumerate(commits):
+        edges += ((other, i) for other in {adder[path] for path in commit.marker.removed if path in adder} - {i})
+    return edges
+
+
+def _untangled(same: list[int], after: Mapping[int, Collection[int]]) -> list[int]:
+    """Commits of the same time, each behind those that it comes `after`; else in the order given."""
     if len(same) == 1:
         return same
-    adder = {path: i for i, commit in enumerate(same) for path in commit.marker.added}
-    turns = sorted((info.turn, i) for i, commit in enumerate(same) if (info := commit.marker.dbio_commit) and info.turn)
-    places = sorted((commit.place, i) for i, commit in enumerate(same) if commit.place is not None)
-    sorter = TopologicalSorter[int](dict.fromkeys(range(len(same)), ()))
-    for (_, earlier), (_, later) in (*pairwise(turns), *pairwise(places)):
-        sorter.add(later, earlier)
-    for i, commit in enumerate(same):
-        sorter.add(i, *({adder[path] for path in commit.marker.removed if path in adder} - {i}))
+    rank = {i: place for place, i in enumerate(same)}
+    sorter = TopologicalSorter[int]({rank[i]: [rank[other] for other in after.get(i, ())] for i in same})
     try:
         sorter.prepare()
     except CycleError:  # not what writers wrote
@@ -319,11 +380,11 @@ def _untangled(same: list[Decided]) -> list[Decided]:
     ready = list(sorter.get_ready())
     heapify(ready)
     while ready:
-        order.append(heappop(ready))
-        sorter.done(order[-1])
-        for i in sorter.get_ready():
-            heappush(ready, i)
-    return [same[i] for i in order]
+        order.append(same[heappop(ready)])
+        sorter.done(rank[order[-1]])
+        for place in sorter.get_ready():
+            heappush(ready, place)
+    return order
 
 
 # --- directory scope ----------------------------------------------------------------------------------------------
@@ -339,6 +400,8 @@ class Directory:
     log: Log
     uncommitted: frozenset[str]
     """The tids whose files are hidden as long as no commit marker lists them."""
+    foreign: tuple[Entry, ...] = ()
+    """What lies there in the open and is no data by its name: nobody's but its owner's."""
 
 
 def parse_directories(entries: Iterable[Entry]) -> dict[str, Directory]:
@@ -355,13 +418,21 @@ def parse_directories(entries: Iterable[Entry]) -> dict[str, Directory]:
 def _parse_directory(path: str, entries: list[Entry]) -> Directory:
     by_name = ((names.split(entry.path)[1], entry) for entry in entries)
     log = parse_log(entries)
-    files = {name: entry for name, entry in by_name if not names.is_hidden(name)}
-    return Directory(path, files, log, uncommitted=frozenset(log.started))
+    shown = {name: entry for name, entry in by_name if not names.is_hidden(name)}
+    files = {name: entry for name, entry in shown.items() if names.counts_as_data(name)}
+    foreign = tuple(entry for name, entry in shown.items() if name not in files)
+    return Directory(path, files, log, uncommitted=frozenset(log.started), foreign=foreign)
 
 
 def is_empty(directories: Mapping[str, Directory]) -> bool:
     """Whether there is neither a data file nor a marker anywhere: the root of a table may be created here."""
-    return not any(d.files or d.log.started or d.log.committed or d.log.descriptor for d in directories.values())
+    return not any(map(is_used, directories.values()))
+
+
+def is_used(directory: Directory) -> bool:
+    """Whether it holds a data file or a marker."""
+    log = directory.log
+    return bool(directory.files or log.started or log.committed or log.descriptor)
 
 
 def looks_torn(directory: Directory, markers: Mapping[str, CommitMarker], *, now: datetime) -> bool:
@@ -457,11 +528,16 @@ def classify(
     removed = {path for marker in markers.values() for path in marker.removed}
     garbage: dict[Garbage, list[Entry]] = {}
     for entry in entries:
-        if entry.path in live or not names.is_data_file(entry.path):
+        if entry.path in live or is_foreign(entry.path) or not names.is_data_file(entry.path):
             continue
         reason = _reason(entry.path, removed, log, markers)
         garbage.setdefault(reason, []).append(entry)
     return garbage
+
+
+def is_foreign(path: str) -> bool:
+    """Whether what lies there in the open is no data by its name: nobody's but its owner's."""
+    return names.is_data_file(path) and not names.counts_as_data(names.split(path)[1])
 
 
 def _reason(path: str, removed: Collection[str], log: Log, markers: Mapping[str, CommitMarker]) -> Garbage:

@@ -10,7 +10,9 @@ from dbio_commit import names
 from dbio_commit.check import CheckReport, TransactionReport, check_table, inspect_transaction
 from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.decision import abort_pending
+from dbio_commit.drop import DropReport, drop
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
+from dbio_commit.footers import Inspector, inspect_files
 from dbio_commit.maintenance import adopt, checkpoint_now
 from dbio_commit.markers import Operation
 from dbio_commit.snapshot import Snapshot, read_snapshot, until_quiet
@@ -30,13 +32,21 @@ class Table:
         self.storage_options: Mapping[str, Any] = dict(storage_options or {})
         self.store: Store = open_store(self.location, self.storage_options)
         self.clock: Clock = SYSTEM_CLOCK
+        self.inspector: Inspector | None = inspect_files
 
     @classmethod
-    def over(cls, store: Store, clock: Clock = SYSTEM_CLOCK) -> Self:
-        """A table on a store of the caller's making; for tests, with `dbio_commit.testing`."""
+    def over(cls, store: Store, clock: Clock = SYSTEM_CLOCK, *, inspector: Inspector | None = None) -> Self:
+        """A table on a store of the caller's making; for tests, with `dbio_commit.testing`.
+
+        `inspector` looks at files of `Transaction.new_file` when they are committed; by default any bytes will do.
+        """
         table = cls.__new__(cls)
         table.location, table.storage_options, table.store, table.clock = None, {}, store, clock
+        table.inspector = inspector
         return table
+
+    def __repr__(self) -> str:
+        return f"Table({self.url!r})"  # without storage_options: they hold secrets
 
     @property
     def url(self) -> str:
@@ -55,6 +65,18 @@ class Table:
     def history(self) -> list[Commit]:
         """The commits, newest first. Raises as `snapshot` does."""
         return self.snapshot().history()
+
+    def schema(self) -> Mapping[str, Any]:
+        """The columns now, as Spark's JSON: those that writers recorded, else those of the newest file.
+
+        Raises InvalidInputError where there is neither, UnsupportedStoreError where pyarrow is needed and missing.
+        """
+        snapshot = self.snapshot()
+        if snapshot.schema is not None:
+            return snapshot.schema
+        from dbio_commit.frames import table_columns
+
+        return table_columns(snapshot, self.store)
 
     def begin(
         self,
@@ -77,12 +99,18 @@ class Table:
             )
         self.refuse_partition()
         return begin(
-            self.store, self.clock, operation=operation, partition_by=partition_by, app=app, must_create=must_create
+            self.store,
+            self.clock,
+            operation=operation,
+            partition_by=partition_by,
+            app=app,
+            must_create=must_create,
+            inspector=self.inspector,
         )
 
     def resume(self, terms: Terms) -> Transaction:
         """A transaction that began in another process of this machine, to stage, commit or abort it here."""
-        return Transaction(self.store, self.clock, terms)
+        return Transaction(self.store, self.clock, terms, inspector=self.inspector)
 
     def abort(self, tid: str) -> None:
         """Decides a pending transaction against its writer. Raises TransactionStateError where it is committed."""
@@ -112,6 +140,16 @@ class Table:
         """
         self.refuse_partition()
         return adopt(self.store, self.clock)
+
+    def drop(self, everything: bool = False) -> DropReport:
+        """Removes a table that has no commits, such as a first write that failed leaves; or `everything`.
+
+        It is gone for everybody at once; then its files and markers are deleted, which takes a minute or more, so that
+        no writer is left. What no transaction wrote stays. A drop that failed half-way is ended by another. Raises
+        InvalidInputError where it has commits or is no table of ours, TableNotFoundError, StoreError.
+        """
+        self.refuse_partition()
+        return drop(self.store, self.clock, everything=everything)
 
     def inspect(self, tid: str) -> TransactionReport:
         """What is known of one transaction, whatever its state. Raises InvalidInputError where it has no marker."""

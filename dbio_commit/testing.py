@@ -10,9 +10,10 @@ from uuid import uuid4
 
 from dbio_commit.clock import Clock
 from dbio_commit.errors import ObjectNotFoundError, StoreError
+from dbio_commit.markers import MAX_BYTES
 from dbio_commit.names import join, split
 from dbio_commit.state import Entry
-from dbio_commit.store.base import Listing, Store, Unfinished, remove_upwards
+from dbio_commit.store.base import Listing, Store, Unfinished, remove_upwards, too_large
 
 _T = TypeVar("_T")
 
@@ -27,6 +28,9 @@ class ManualClock(Clock):
 
     def now(self) -> datetime:
         return self._now
+
+    def boot(self) -> str:
+        return "manual"
 
     def monotonic(self) -> float:
         return self._monotonic
@@ -95,8 +99,11 @@ class MemoryStore(Store):
         found = sorted((path, *content) for path, content in self.objects.items() if path.startswith(prefix))
         return [Entry(path, len(body), modified) for path, body, modified in found]
 
-    def get(self, path: str) -> bytes:
-        return self._apply("get", path, lambda: self._find(path)[0])
+    def get(self, path: str, *, limit_bytes: int = MAX_BYTES) -> bytes:
+        body = self._apply("get", path, lambda: self._find(path)[0])
+        if len(body) > limit_bytes:
+            raise too_large(self.url_of(path), limit_bytes)
+        return body
 
     def stat(self, path: str) -> Entry:
         def stat() -> Entry:
@@ -112,7 +119,7 @@ class MemoryStore(Store):
             raise ObjectNotFoundError(f"cannot read {self.url_of(path)}: not found") from None
 
     def open_read(self, path: str) -> BinaryIO:
-        return io.BytesIO(self.get(path))
+        return io.BytesIO(self._apply("get", path, lambda: self._find(path)[0]))
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         def put() -> bool:

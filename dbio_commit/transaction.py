@@ -15,9 +15,10 @@ from typing import Any, Self
 from uuid import UUID
 
 from dbio_commit import names
-from dbio_commit.clock import Clock
-from dbio_commit.decision import abort_transaction, decide, find_purged, read_decided, read_own, take_turn
+from dbio_commit.clock import Clock, Moment
+from dbio_commit.decision import abort_transaction, decide, find_purged, has_start, read_decided, read_own, take_turn
 from dbio_commit.errors import (
+    AccessDeniedError,
     CommitConflictError,
     CommitStateUnknownError,
     CorruptMarkerError,
@@ -31,6 +32,8 @@ from dbio_commit.errors import (
     TransactionStateError,
     UnsupportedStoreError,
 )
+from dbio_commit.fitting import fit
+from dbio_commit.footers import Footer, Inspector
 from dbio_commit.markers import (
     App,
     CommitInfo,
@@ -43,6 +46,7 @@ from dbio_commit.markers import (
     encode_commit,
     pack_files,
 )
+from dbio_commit.partitions import partition_types, replaced_files
 from dbio_commit.snapshot import (
     Scope,
     Snapshot,
@@ -50,8 +54,18 @@ from dbio_commit.snapshot import (
     read_descriptor,
     read_schema,
     read_snapshot,
+    refuse_dropped,
 )
-from dbio_commit.state import NO_SCHEMA, Commit, DataFile, Log, TableSchema, is_empty, parse_directories, parse_log
+from dbio_commit.state import (
+    NO_SCHEMA,
+    Commit,
+    Log,
+    TableSchema,
+    is_empty,
+    is_foreign,
+    parse_directories,
+    parse_log,
+)
 from dbio_commit.store import Store
 
 MAX_LIFE_S = 7 * 24 * 3600.0
@@ -85,10 +99,11 @@ class Terms:
     commit_id: str
     job: str
     """Random, in the name of each data file, as DBIO has it."""
-    began_s: float
-    """By the machine's monotonic clock."""
+    began: Moment
     schema: TableSchema
     """The table's columns when it began."""
+    creates: bool = False
+    """Whether it created the table."""
 
 
 class Transaction:
@@ -97,8 +112,11 @@ class Transaction:
     As a context manager it commits when the block ends, and aborts when the block raises.
     """
 
-    def __init__(self, store: Store, clock: Clock, terms: Terms) -> None:
+    def __init__(self, store: Store, clock: Clock, terms: Terms, *, inspector: Inspector | None = None) -> None:
         self.terms = terms
+        self.inspector = inspector
+        """Looks at files that were taken by `new_file`, when they are committed; None takes them as they are."""
+        self._footers: dict[str, Footer] = {}
         self._store = store
         self._clock = clock
         self._state = _State.OPEN
@@ -106,7 +124,15 @@ class Transaction:
         self._removed: set[str] = set()
         self._replaced: list[names.Partition] = []
         self._marked: set[str] = set()  # in the directory scope: with a start marker
+        self._refused: AccessDeniedError | None = None  # the answer to its commit
         self._attempt = clock.random_bits(31)  # so that copies which are resumed elsewhere take other names
+
+    def __repr__(self) -> str:
+        terms = self.terms
+        return (
+            f"<Transaction {terms.tid}: {terms.operation} on {self._store.url}, {self._state.value}, "
+            f"{len(self._staged)} files staged>"
+        )
 
     @property
     def tid(self) -> str:
@@ -181,15 +207,23 @@ class Transaction:
         """Makes all staged files live, and the removed ones not, at once. `schema`: the table's columns after it.
 
         Raises CommitConflictError or TransactionAbortedError (nothing was committed, begin again),
-        CommitStateUnknownError (read back first), StoreError (still open: commit again, or abort).
+        CommitStateUnknownError (commit again: it reads back first), StoreError (still open: commit again, or abort).
         """
-        self._require_open("commit")
+        if self._state is not _State.UNKNOWN:
+            self._require_open("commit")
         began_s = self._clock.monotonic()
         try:
             files = self._complete_files()
+            schema = self._fitted(schema)
             write = self._commit_table if self.terms.scope is Scope.TABLE else self._commit_directories
-            commit = self._committed_in_time(files) or write(files, schema, began_s)
-        except StoreError:
+            commit = self._decided_before(files) or write(files, schema, began_s)
+        except StoreError as error:
+            if self._state is _State.UNKNOWN:
+                raise CommitStateUnknownError(
+                    f"whether {self.tid} is committed to {self._store.url} is still not known: {error}; commit again "
+                    "once the store answers, or look for the tid with `dbio log`"
+                ) from error
+            self._refused = error if isinstance(error, AccessDeniedError) else None
             raise  # nothing is decided
         except CommitStateUnknownError:
             self._state = _State.UNKNOWN
@@ -219,12 +253,16 @@ class Transaction:
                 f"transaction {self.tid} of {self._store.url} is committed; it cannot be aborted"
             )
         if self.terms.scope is Scope.TABLE:
-            abort_transaction(self._store, self._clock, self.tid)
+            self._abort_table()
             self._delete(self._staged)
         else:
             self._abort_directories()
         self._state = _State.ABORTED
         _log.info("%s: aborted %s", self._store.url, self.tid)
+        if self.terms.creates:
+            columns = f"partitioned by {list(self.terms.partition_columns)}, " if self.terms.partition_columns else ""
+            _log.warning("%s is a table now, %swithout any rows: the write that created it was aborted. Write again, "
+                         "or remove it with `dbio drop`", self._store.url, columns)  # fmt: skip
 
     def __enter__(self) -> Self:
         return self
@@ -237,17 +275,32 @@ class Transaction:
                 try:
                     self.commit()
                 except StoreError:  # or nobody could take a turn before the lease ends
-                    self._try_abort()
+                    self._give_up()
                     raise
         elif self._state is _State.OPEN:
-            self._try_abort()
+            self._give_up()
 
-    def _try_abort(self) -> None:
-        """Where there is an error to raise already, or nothing to lose: vacuum aborts what we could not."""
+    def _give_up(self) -> None:
+        """Aborts. Where the store refused the commit, and the abort too, a request of the commit may still land.
+
+        Raises CommitStateUnknownError then.
+        """
+        if not self._try_abort() and self._refused:
+            self._state = _State.UNKNOWN
+            raise CommitStateUnknownError(
+                f"the commit of {self.tid} to {self._store.url} was refused, and so was its abort; a request that is "
+                f"still under way may land: with credentials that are valid, run `dbio abort {self._store.url} "
+                f"{self.tid}` before you write the same data again. {self._refused}"
+            ) from self._refused
+
+    def _try_abort(self) -> bool:
+        """Where there is an error to raise already, or nothing to lose: vacuum aborts what we could not; False."""
         try:
             self.abort()
         except DbioError as failure:
             _log.warning("%s: could not abort %s, vacuum will: %s", self._store.url, self.tid, failure)
+            return False
+        return True
 
     def _require_open(self, action: str) -> None:
         if self._state is not _State.OPEN:
@@ -255,28 +308,25 @@ class Transaction:
                 f"cannot {action}: transaction {self.tid} of {self._store.url} is {self._state.value}; begin a new one"
             )
 
+    @property
+    def _age_s(self) -> float:
+        return self._clock.seconds_since(self.terms.began)
+
+    @property
+    def _is_young(self) -> bool:
+        """Whether vacuum cannot have purged any of its markers."""
+        return self._clock.is_within(self.terms.began, _YOUNG_S)
+
     def _check_life(self) -> None:
-        age_s = self._clock.monotonic() - self.terms.began_s
-        if age_s < 0:
-            raise TransactionAbortedError(
-                f"transaction {self.tid} of {self._store.url} began before this machine was started, or on another: "
-                "how long ago is not known, and vacuum may have deleted its files; begin again"
-            )
-        if age_s > MAX_LIFE_S:
+        if (age_s := self._age_s) > MAX_LIFE_S:
             raise TransactionAbortedError(
                 f"transaction {self.tid} of {self._store.url} began {age_s / 86400:.1f} days ago, and none may commit "
                 f"after {MAX_LIFE_S / 86400:.0f} days, because vacuum may have deleted its files; begin again"
             )
 
-    def _check_late(self) -> None:
-        if self._clock.monotonic() - self.terms.began_s > MAX_LIFE_S:
-            raise CommitStateUnknownError(
-                f"the commit of {self.tid} to {self._store.url} took so long that vacuum may have deleted its files; "
-                "run `dbio check` on the table before anything else"
-            )
-
     def _complete_files(self) -> list[FileInfo]:
         """The staged files with their sizes; the data is durable before a marker names it (I2)."""
+        self._store.check_spelling({names.split(path)[0] for path in self._staged})
         new = [path for path, info in self._staged.items() if info is None]
         if new:
             found = self._store.stat_many(new)
@@ -287,11 +337,32 @@ class Transaction:
                     f"first {self._store.url_of(missing[0])}; write each one before commit"
                 )
             self._store.make_durable(new)
-            for entry in found:
-                if entry is not None:
-                    partition = names.parse_partition(names.split(entry.path)[0])
-                    self._staged[entry.path] = FileInfo(path=entry.path, size=entry.size, partition=partition)
+            written = [entry for entry in found if entry is not None]
+            if self.inspector:
+                self._footers |= {footer.path: footer for footer in self.inspector(self._store, written)}
+            for entry in written:
+                footer = self._footers.get(entry.path, Footer(path=entry.path))
+                self._staged[entry.path] = FileInfo(
+                    path=entry.path,
+                    size=entry.size,
+                    rows=footer.rows,
+                    partition=names.parse_partition(names.split(entry.path)[0]),
+                    statistics=footer.statistics,
+                )
         return [info for info in self._staged.values() if info is not None]
+
+    def _fitted(self, schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """The table's columns after the commit, where files that we looked at have a say in it."""
+        footers = [footer for footer in self._footers.values() if footer.columns is not None]
+        if self.terms.scope is Scope.DIRECTORY or not footers:
+            return schema
+        columns, where = self.terms.partition_columns, self._store.url
+        if schema is None and self.terms.operation == "overwrite":
+            with suppress(SchemaMismatchError):
+                return fit(footers, self.terms.schema.json, partition_columns=columns, where=where)
+            return fit(footers, None, partition_columns=columns, where=where)  # an overwrite may set its own
+        known = self.terms.schema.json if schema is None else schema
+        return fit(footers, known, partition_columns=columns, where=where)
 
     def _raise_if_decided(self, directory: str) -> None:
         """Files that are missing were deleted, rather than never written, where somebody aborted us before."""
@@ -344,34 +415,33 @@ class Transaction:
                 return self._committed_before(read_decided(self._store, self.tid, commit_id=terms.commit_id), files)
             if own := next((it for it in snapshot.commits if it.tid == self.tid and not it.marker.is_abort), None):
                 return self._committed_before(own.marker, files)  # and vacuum has purged its marker since
-            if terms.app and snapshot.app_versions.get(terms.app.id, -1) >= terms.app.version:
+            if terms.app and is_committed(snapshot, terms.app.id, terms.app.version):
                 return self._commit(self._marker([], (), self._metrics([], began_s), turn, seen), skipped=True)  # I8
             if terms.must_create and snapshot.tids:
                 raise TableExistsError(table_exists(self._store))
-            removed = self._to_remove(snapshot, files)
+            removed = self._to_remove(snapshot, files, schema)
             seen = self._schema_after(snapshot.schema, turn, schema, changes=changes_schema)
         marker = self._marker(files, removed, self._metrics(files, began_s), turn, seen)
         body = encode_commit(marker)
         self._check_life()
         before = decide(self._store, names.committed(self.tid), body, commit_id=terms.commit_id)
-        self._check_late()
-        if self._clock.monotonic() - terms.began_s > _YOUNG_S:
+        if not self._is_young:
             before = find_purged(self._store, self.tid, before) or before
         return self._commit(marker) if before is None else self._committed_before(before, files)
 
-    def _committed_in_time(self, files: Sequence[FileInfo]) -> Commit | None:
+    def _decided_before(self, files: Sequence[FileInfo]) -> Commit | None:
         """What another copy of it has committed, where this one comes too late; None while it may commit."""
-        try:
+        if self.terms.scope is Scope.DIRECTORY:
             self._check_life()
-        except TransactionAbortedError as late:
-            if self.terms.scope is Scope.DIRECTORY:
-                raise
-            try:
-                found = read_decided(self._store, self.tid, commit_id=self.terms.commit_id)
-            except TransactionAbortedError:
-                raise late from None
-            return self._committed_before(found, files)
-        return None
+            return None
+        if self._age_s <= MAX_LIFE_S and (self._is_young or has_start(self._store, self.tid)):
+            return None
+        try:
+            found = read_decided(self._store, self.tid, commit_id=self.terms.commit_id)
+        except TransactionAbortedError:
+            self._check_life()
+            raise
+        return self._committed_before(found, files)
 
     def _committed_before(self, found: CommitMarker, files: Sequence[FileInfo]) -> Commit:
         """By an earlier call of commit, or by another copy of this transaction that staged the same files.
@@ -410,13 +480,16 @@ class Transaction:
             )
         return TableSchema(schema, turn)
 
-    def _to_remove(self, snapshot: Snapshot, files: Sequence[FileInfo]) -> list[str]:
+    def _to_remove(
+        self, snapshot: Snapshot, files: Sequence[FileInfo], schema: Mapping[str, Any] | None = None
+    ) -> list[str]:
         match self.terms.operation:
             case "overwrite":
                 return [file.path for file in snapshot.files]
             case "replace_partitions":
                 replaced = self._replaced or [file.partition for file in files]
-                return [file.path for file in replaced_files(snapshot.files, replaced)]
+                types = partition_types(schema or snapshot.schema, snapshot.partition_columns)
+                return [file.path for file in replaced_files(snapshot.files, replaced, types)]
             case "rewrite":
                 live = {file.path for file in snapshot.files}
                 if gone := self._removed - live:
@@ -451,13 +524,22 @@ class Transaction:
             ),
         )
 
+    def _abort_table(self) -> None:
+        """Leaves no marker where there is nothing to decide any more: the table may be gone (`drop`), or another."""
+        if self._is_young or has_start(self._store, self.tid):
+            abort_transaction(self._store, self._clock, self.tid)
+            return
+        with suppress(TransactionAbortedError):
+            read_decided(self._store, self.tid, commit_id=self.terms.commit_id)
+            raise TransactionStateError(f"transaction {self.tid} of {self._store.url} was committed long ago")
+
     # --- directory scope ------------------------------------------------------------------------------------------
 
     def _commit_directories(self, files: list[FileInfo], schema: Mapping[str, Any] | None, began_s: float) -> Commit:
         """A marker in each directory, as DBIO has it: what is added first, so that a crash loses nothing."""
         needs_snapshot = self.terms.operation != "append"
         snapshot = read_snapshot(self._store, self._clock) if needs_snapshot else None
-        removed = self._to_remove(snapshot, files) if snapshot else []
+        removed = self._to_remove(snapshot, files, schema) if snapshot else []
         metrics = self._metrics(files, began_s)  # of the whole transaction, in each of its markers
         bodies: dict[str, bytes] = {}  # all of them, before the first one decides anything
         for directory, (added, gone) in _by_directory(files, removed).items():
@@ -472,7 +554,7 @@ class Transaction:
                 f"{self._store.url} was made a table (`dbio adopt`) since transaction {self.tid} began; nothing was "
                 "committed: begin again"
             )
-        if log.checkpoints:  # the descriptor may come at any moment, and what we commit is not in the checkpoint
+        if log.is_being_adopted:  # the descriptor may come at any moment, and what we commit is not in the checkpoint
             raise CommitConflictError(_being_adopted(self._store, log))
         done: list[str] = []
         for directory, body in bodies.items():
@@ -488,8 +570,15 @@ class Transaction:
                     "each directory only. See `dbio show` for what is committed"
                 ) from error
             done.append(directory)
-        self._check_late()
-        return self._commit(self._marker(files, removed, metrics))
+        if self._age_s > MAX_LIFE_S:
+            raise CommitStateUnknownError(
+                f"the commit of {self.tid} to {self._store.url} took so long that vacuum may have deleted its files; "
+                "run `dbio check` on the table before anything else"
+            )
+        foreign = snapshot.foreign if snapshot else ()
+        if foreign:
+            _log.warning("%s: %s", self._store.url, left_alone(foreign))
+        return replace(self._commit(self._marker(files, removed, metrics)), foreign=foreign)
 
     def _mark(self, directory: str) -> None:
         if self.terms.scope is Scope.DIRECTORY and directory not in self._marked:
@@ -519,9 +608,16 @@ def _check_new(path: str, tid: str) -> str:
         names.check_path(path, where="a new file")
     except CorruptMarkerError:
         raise InvalidInputError(f"{path[:200]!r} is no path inside the table; give another name") from None
+    if names.is_pattern(path):
+        raise InvalidInputError(f"{path[:200]!r} holds one of * ? [ ] {{, a pattern to other tools; give another name")
     if not names.is_data_file(path) or names.parse_data_file(names.split(path)[1]) != tid:
         raise InvalidInputError(f"{path!r} cannot be a data file of transaction {tid}: its name must hold that tid")
     return path
+
+
+def left_alone(foreign: Sequence[str]) -> str:
+    """What is said of files that are no Parquet: they are no part of a table."""
+    return f"{len(foreign)} files are no Parquet, first {foreign[0]!r:.200}; they are left alone, and nobody reads them"
 
 
 def _by_directory(files: Iterable[FileInfo], removed: Iterable[str]) -> dict[str, tuple[list[FileInfo], list[str]]]:
@@ -534,21 +630,20 @@ def _by_directory(files: Iterable[FileInfo], removed: Iterable[str]) -> dict[str
     return parts
 
 
-def replaced_files(live: Iterable[DataFile], replaced: Iterable[names.Partition]) -> list[DataFile]:
-    """The live files that lie in one of the partitions, each given by some or all partition columns."""
-    wanted: dict[tuple[str, ...], set[tuple[str | None, ...]]] = {}
-    for partition in replaced:
-        columns = tuple(sorted(partition))
-        wanted.setdefault(columns, set()).add(tuple(partition[column] for column in columns))
-    return [
-        file
-        for file in live
-        if any(
-            all(column in file.partition for column in columns)
-            and tuple(file.partition[column] for column in columns) in values
-            for columns, values in wanted.items()
-        )
-    ]
+def is_committed(snapshot: Snapshot, app_id: str, version: int) -> bool:
+    """Whether the application has committed this version, or a later one: then nothing may be written (I8).
+
+    A WARNING says by which commit: a version that somebody made up would stop a job for good, and in silence.
+    """
+    latest = snapshot.app_versions.get(app_id, -1)
+    if latest < version:
+        return False
+    apps = ((commit.tid, commit.marker.dbio_commit and commit.marker.dbio_commit.app) for commit in snapshot.commits)
+    tids = [tid for tid, app in apps if app and (app.id, app.version) == (app_id, latest)]
+    by = f"by transaction {tids[-1]}" if tids else "by a transaction of which a checkpoint knows no more than that"
+    _log.warning("%s: version %d of application %r is skipped: version %d is committed, %s; where no job of yours has "
+                 "come that far, look at `dbio log`", snapshot.url, version, app_id, latest, by)  # fmt: skip
+    return True
 
 
 # --- begin --------------------------------------------------------------------------------------------------------
@@ -563,28 +658,39 @@ class Target:
     partition_columns: tuple[str, ...] | None = None
     """None where nothing says what they are."""
     schema: TableSchema = NO_SCHEMA
+    looked: Moment | None = None
+    """It was so then, or later."""
+
+
+LOOK_S = 50.0
+"""How long a transaction trusts what it saw of the table before it claimed its tid."""
 
 
 def look(store: Store, clock: Clock, *, must_create: bool = False) -> Target:
     """What is at the root now; writes nothing. Raises TableExistsError where `must_create` and there are commits."""
+    looked = clock.moment()
     log = parse_log(store.list_log())
+    refuse_dropped(store, log)
     if log.descriptor is not None:
         if must_create and (log.committed or log.checkpoints) and read_snapshot(store, clock).tids:
             raise TableExistsError(table_exists(store))
         columns = tuple(read_descriptor(store, log).partition_columns)
-        return Target(scope=Scope.TABLE, partition_columns=columns, schema=read_schema(store, clock, log))
+        schema = read_schema(store, clock, log)
+        return Target(scope=Scope.TABLE, partition_columns=columns, schema=schema, looked=looked)
     entries = store.list_files()
     check_directories(store, (entry.path for entry in entries))
     if is_empty(parse_directories(entries)):
+        if foreign := [entry.path for entry in entries if is_foreign(entry.path)]:
+            _log.warning("%s: %s", store.url, left_alone(foreign))
         if log.checkpoints:
             raise InvalidInputError(
                 f"{store.url} holds nothing but the checkpoint of an adoption that did not come to its end; it would "
                 f"count in a new table: remove {names.checkpoint(log.last_checkpoint)}, then write again"
             )
-        return Target(scope=None)
+        return Target(scope=None, looked=looked)
     if parse_log(store.list_log()).descriptor is not None:  # created since the log was listed
         return look(store, clock, must_create=must_create)
-    if log.checkpoints:
+    if log.is_being_adopted:
         raise CommitConflictError(_being_adopted(store, log))
     if must_create:
         raise TableExistsError(table_exists(store))
@@ -609,6 +715,7 @@ def begin(
     app: tuple[str, int] | None = None,
     must_create: bool = False,
     target: Target | None = None,
+    inspector: Inspector | None = None,
 ) -> Transaction:
     """Creates the table where there is none, and claims a tid.
 
@@ -619,6 +726,7 @@ def begin(
     application = _check_app(app)
     target = target or look(store, clock, must_create=must_create)
     columns = choose_partition_columns(target, partition_by, where=store.url)
+    creates, looked = target.scope is None, target.looked
     if target.scope is None:
         target = _create(store, clock, columns)
         if target.partition_columns != columns:  # somebody else was faster; our tasks may be planned already
@@ -632,6 +740,8 @@ def begin(
             "committed; write to a table of its own"
         )
     tid = _claim_tid(store, clock) if target.scope is Scope.TABLE else new_tid(clock)
+    if target.scope is Scope.TABLE and not (looked and clock.is_within(looked, LOOK_S)):
+        _refuse_changed(store, tid, columns)
     terms = Terms(
         tid=tid,
         operation=operation,
@@ -641,10 +751,23 @@ def begin(
         must_create=must_create,
         commit_id=new_uuid(clock),
         job=new_uuid(clock),
-        began_s=clock.monotonic(),
+        began=clock.moment(),
         schema=target.schema,
+        creates=creates,
     )
-    return Transaction(store, clock, terms)
+    return Transaction(store, clock, terms, inspector=inspector)
+
+
+def _refuse_changed(store: Store, tid: str, columns: tuple[str, ...]) -> None:
+    """Raises CommitConflictError where the table that we looked at was dropped before our start marker came."""
+    log = parse_log(store.list_log())
+    there = log.dropped is None and log.descriptor is not None
+    if there and tuple(read_descriptor(store, log).partition_columns) == columns:
+        return
+    store.delete_many([names.started(tid)])
+    raise CommitConflictError(
+        f"{store.url} was dropped since this write looked at it; nothing was written: begin again"
+    )
 
 
 def choose_partition_columns(target: Target, partition_by: Sequence[str], *, where: str) -> tuple[str, ...]:
@@ -657,9 +780,10 @@ def choose_partition_columns(target: Target, partition_by: Sequence[str], *, whe
     if own is None:
         return asked
     if asked and [column.lower() for column in asked] != [column.lower() for column in own]:
+        remove = ", or remove the table with `dbio drop`" if target.scope is Scope.TABLE else ""
         raise SchemaMismatchError(
             f"{where} is partitioned by {list(own)}, not by {list(asked)}; "
-            "leave partition_by out, or write to another path"
+            f"leave partition_by out, or write to another path{remove}"
         )
     return own
 
@@ -672,9 +796,15 @@ def _check_app(app: tuple[str, int] | None) -> App | None:
     if app is None:
         return None
     try:
-        return App(id=app[0], version=app[1])
-    except (ValueError, TypeError, IndexError):
-        raise InvalidInputError(f"app={app!r} is not (application id, version): a text and a number from 0") from None
+        if isinstance(app, str):
+            raise ValueError("a text alone")
+        id, version = app
+        return App(id=id, version=version)
+    except (ValueError, TypeError):
+        raise InvalidInputError(
+            f"app={app!r:.200} is not (application id, version): give a text and a whole number from 0, which counts "
+            "up, such as app=('nightly', 20261120)"
+        ) from None
 
 
 def new_tid(clock: Clock) -> str:
@@ -702,7 +832,13 @@ def probe(store: Store, path: str, body: bytes, *, created: bool = True) -> None
     """
     if store.identity in _PROBED:
         return
-    if store.put_if_absent(path, body):
+    try:
+        is_created_twice = store.put_if_absent(path, body)
+    except StoreError as error:
+        raise type(error)(
+            f"cannot try out whether {store.url} refuses to create {path} twice, which stays as it is: {error}"
+        ) from error
+    if is_created_twice:
         if created:
             store.delete_many([path])
         raise UnsupportedStoreError(

@@ -71,6 +71,7 @@ class Front:
             "method": request.method,
             "path": unquote(url.path),
             "query": dict(parse_qsl(url.query, keep_blank_values=True)),
+            "headers": {name.lower(): value for name, value in request.headers},
             "status": answer.status_code,
             "fault": fault,
         }

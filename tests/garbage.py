@@ -68,7 +68,8 @@ class Scene:
 
     @property
     def names(self) -> set[str]:
-        return set(self.store.objects)
+        """Without what a vacuum that was killed has asked for the time with: it goes half an hour later."""
+        return {path for path in self.store.objects if not path.startswith(names.Kind.CLOCK)}
 
     def copy(self) -> "Scene":
         """The same at the same time, for somebody else to change."""

@@ -30,6 +30,8 @@ class Request:
     method: str
     path: str
     query: dict[str, str]
+    headers: dict[str, str]
+    """By their names in lower case."""
     status: int
     fault: Kind | None
 

@@ -205,12 +205,14 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     commit = markers.decode_commit(bodies["commit"], where="the document")
     abort = markers.decode_commit(bodies["abort"], where="the document")
     turn = markers.decode_turn(bodies["turn"], where="the document")
+    tombstone = markers.decode_tombstone(bodies["tombstone"], where="the document")
     assert commit.dbio_commit
     assert commit.dbio_commit.files
-    for example in (descriptor, commit, commit.dbio_commit, commit.dbio_commit.files, turn):
+    for example in (descriptor, commit, commit.dbio_commit, commit.dbio_commit.files, turn, tombstone):
         assert example.model_fields_set == set(type(example).model_fields), "a key is not shown"
     assert abort.is_abort
-    for name, body in {"descriptor": descriptor, "commit": commit, "abort": abort, "turn": turn}.items():
+    decoded = {"descriptor": descriptor, "commit": commit, "abort": abort, "turn": turn, "tombstone": tombstone}
+    for name, body in decoded.items():
         assert json.loads(markers.encode(body)) == json.loads(bodies[name])
 
 
@@ -225,5 +227,5 @@ def test_the_command_line_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "dbio_commit.cli", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=os.environ)
     named = set(re.findall(r"^\$ dbio ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
-    assert named == {"files", "log", "show", "check", "vacuum", "adopt", "abort"}
+    assert named == {"files", "log", "schema", "show", "check", "vacuum", "adopt", "abort"}
     assert all(name in shown.stdout for name in named)

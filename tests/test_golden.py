@@ -113,6 +113,7 @@ def test_check_reads_every_golden_directory_that_a_reader_can(case: GoldenCase, 
     assert bool(report.corrupt) == read.ignore_corrupt_markers
     all_data = {e.relative_to(case.table).as_posix() for e in case.table.rglob("*") if e.is_file()}
     reported = {entry.path for entries in report.garbage.values() for entry in entries}
+    reported |= {entry.path for entry in report.foreign}
     assert reported == {path for path in all_data if names.is_data_file(path)} - set(read.files)
 
 

@@ -12,7 +12,9 @@ Partition = Mapping[str, str | None]
 
 
 def stage(table: Table, transaction: Transaction, body: bytes = b"rows", partition: Partition | None = None) -> str:
-    """Writes one file of the transaction; returns its path from the root."""
+    """Writes one file of the transaction; returns its path from the root. A few bytes are enough, which need be no
+    Parquet."""
+    transaction.inspector = None
     path = transaction.new_file(partition=partition).removeprefix(f"{table.url}/")
     with table.store.open_write(path) as stream:
         stream.write(body)

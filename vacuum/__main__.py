@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from dbio_commit.errors import DbioError, InvalidInputError
+from dbio_commit.render import visible
 
 if TYPE_CHECKING:
     from structlog.stdlib import BoundLogger
@@ -67,13 +68,15 @@ def once(
         Path | None, typer.Option(show_default=False, help="Write the metrics there, for the node exporter.")
     ] = None,
 ) -> None:
-    """Vacuum every table once, now. Exits with 1 if any failed."""
+    """Vacuum every table once, now, and print a line for each. Exits with 1 if any failed."""
     service = _service(config)
 
     def work() -> int:
         from prometheus_client import write_to_textfile
 
         ok = service.once()
+        for name, result in service.results().items():
+            typer.echo(f"{visible(name)}: {visible(result)}")
         if metrics_file:
             write_to_textfile(str(metrics_file), service.metrics.registry)
         return 0 if ok else 1
@@ -90,10 +93,18 @@ def check(config: _Config) -> None:
     try:
         for entry in service.entries:
             for target in find_targets(entry, service.entries):
-                typer.echo(target.url)
+                typer.echo(visible(target.url))
     except DbioError as error:
-        typer.echo(f"vacuum: {error}", err=True)
+        typer.echo(f"vacuum: {visible(str(error))}", err=True)
         raise typer.Exit(1) from None
+
+
+@app.command(hidden=True)
+def table(connection: int) -> None:
+    """What the others run for each table, in a process of its own: the number of the pipe that says which."""
+    from vacuum.process import main
+
+    main(connection)
 
 
 def _service(path: Path) -> "Service":

@@ -188,6 +188,8 @@ _Cron = Annotated[str, AfterValidator(_check_cron)]
 _Retention = Annotated[float, Field(ge=LEAST_RETENTION_HOURS, allow_inf_nan=False)]
 _Checkpoint = Annotated[int, Field(ge=0)]
 _History = Annotated[float, Field(ge=HISTORY_DAYS, allow_inf_nan=False)]
+_Memory = Annotated[int, Field(ge=128)]
+_Deadline = Annotated[int, Field(ge=1)]
 
 
 class _Part(BaseModel):
@@ -212,6 +214,8 @@ class TableConfig(_Part):
     untracked: bool = False
     checkpoint_after: _Checkpoint | None = None
     history_days: _History | None = None
+    memory_mb: _Memory | None = None
+    deadline_s: _Deadline | None = None
     storage_options: Annotated[dict[str, Any], AfterValidator(_check_options)] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -235,6 +239,10 @@ class Entry:
     jitter_s: int
     dry_run: bool
     options: VacuumOptions
+    memory_mb: int
+    """What the process of one vacuum may have in memory."""
+    deadline_s: int
+    """How long it may take."""
     storage_options: Mapping[str, Any]
     """As the file has them."""
 
@@ -269,6 +277,8 @@ class Config(_Part):
     dry_run: bool = False
     checkpoint_after: _Checkpoint = 20
     history_days: _History = HISTORY_DAYS
+    memory_mb: _Memory = 2048
+    deadline_s: _Deadline = 7200
     http: HttpConfig = HttpConfig()
     tables: Annotated[list[TableConfig], Field(min_length=1)]
 
@@ -278,16 +288,15 @@ class Config(_Part):
 
     def _entry(self, table: TableConfig) -> Entry:
         given = table.model_dump(exclude_none=True)
-        said = {key: given.get(key, getattr(self, key)) for key in ("cron", "dry_run", *_OPTIONS)}
+        said = {key: given.get(key, getattr(self, key)) for key in (*_SETTINGS, *_OPTIONS)}
         return Entry(
             path=table.path,
             location=parse_location(table.path),
-            cron=said["cron"],
             timezone=self.timezone,
             jitter_s=self.jitter_s,
-            dry_run=said["dry_run"],
             options=VacuumOptions(untracked=table.untracked, **{key: said[key] for key in _OPTIONS}),
             storage_options=table.storage_options,
+            **{key: said[key] for key in _SETTINGS},
         )
 
     @model_validator(mode="after")
@@ -306,6 +315,7 @@ class Config(_Part):
         return self
 
 
+_SETTINGS = ("cron", "dry_run", "memory_mb", "deadline_s")
 _OPTIONS = ("retention_hours", "checkpoint_after", "history_days")
 
 _KEYS: Mapping[str, type[BaseModel]] = {"tables": TableConfig, "http": HttpConfig}

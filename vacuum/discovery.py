@@ -1,13 +1,13 @@
 """Which tables an entry of the configuration means: looks at directories, and opens no table."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from dbio_commit import names
 from dbio_commit.store import Location, open_store
-from dbio_commit.table import Table
 from vacuum.config import Entry
+from vacuum.process import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,8 +21,17 @@ class Target:
     def url(self) -> str:
         return self.location.url
 
-    def open(self) -> Table:
-        return Table(self.url, self.entry.resolved_options())
+    def job(self, secrets: Collection[str] = ()) -> Job:
+        entry = self.entry
+        return Job(
+            url=self.url,
+            storage_options=entry.resolved_options(),
+            options=entry.options,
+            dry_run=entry.dry_run,
+            memory_mb=entry.memory_mb,
+            deadline_s=entry.deadline_s,
+            secrets=secrets,
+        )
 
 
 def find_targets(entry: Entry, entries: Sequence[Entry]) -> list[Target]:

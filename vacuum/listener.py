@@ -1,14 +1,18 @@
 """The HTTP listener of the service: GET /metrics and GET /health, and nothing else."""
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from socket import AF_INET6
+from contextlib import contextmanager, suppress
+from io import StringIO
+from socket import AF_INET6, SHUT_RDWR, socket
 from socketserver import ThreadingMixIn
-from threading import Thread
+from threading import Lock, Thread
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+import structlog
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 if TYPE_CHECKING:
@@ -16,6 +20,17 @@ if TYPE_CHECKING:
 
 Health = Callable[[], tuple[bool, dict[str, Any]]]
 """Whether all is well, and a JSON document that says more."""
+
+REQUEST_S = 10.0
+"""How long a client may take for its request and the answer."""
+
+MOST_CONNECTIONS = 16
+"""At once; more are closed without an answer."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger("vacuum")
+
+_Request = socket | tuple[bytes, socket]
+"""As `socketserver` has it; ours are sockets."""
 
 
 @contextmanager
@@ -52,7 +67,53 @@ def listening(host: str, port: int, registry: CollectorRegistry, health: Health)
 
 
 class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each connection, few of them, none for long: who is slow must not take the service's descriptors."""
+
     daemon_threads = True
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._lock = Lock()
+        self._open: dict[_Request, float] = {}
+        self._refused_s = -REQUEST_S
+
+    def process_request(self, request: _Request, client_address: Any) -> None:
+        now_s = monotonic()
+        with self._lock:
+            if is_free := len(self._open) < MOST_CONNECTIONS:
+                self._open[request] = now_s
+        if is_free:
+            super().process_request(request, client_address)
+            return
+        self.shutdown_request(request)
+        if now_s - self._refused_s >= REQUEST_S:  # not a line for each: who wants many connections gets no log of them
+            self._refused_s = now_s
+            _log.warning("too many connections", most=MOST_CONNECTIONS, client=_host(client_address))
+
+    def shutdown_request(self, request: _Request) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Between connections, twice a second: ends those that have had their time."""
+        now_s = monotonic()
+        with self._lock:  # a connection that is closed is no more among them, so its number cannot be another's
+            for request, since_s in self._open.items():
+                if now_s - since_s > REQUEST_S and isinstance(request, socket):
+                    with suppress(OSError):  # the client has gone
+                        request.shutdown(SHUT_RDWR)
+
+    def handle_error(self, request: _Request, client_address: Any) -> None:
+        error = sys.exception()
+        if isinstance(error, OSError):
+            _log.info("request dropped", client=_host(client_address), error=type(error).__name__, message=str(error))
+        else:
+            _log.error("request failed", client=_host(client_address), exc_info=True)
+
+
+def _host(address: Any) -> str:
+    return str(address[0])
 
 
 class _Server6(_Server):
@@ -60,7 +121,20 @@ class _Server6(_Server):
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = 10  # a client that is silent holds a thread
+    timeout = REQUEST_S
 
     def log_message(self, format: str, *args: Any) -> None:
         """Scrapes are no news."""
+
+    def get_stderr(self) -> StringIO:
+        return _Errors()
+
+
+class _Errors(StringIO):
+    """Where the handler of a request prints an error, and then flushes."""
+
+    def flush(self) -> None:
+        if text := self.getvalue():
+            self.seek(0)
+            self.truncate()
+            _log.error("request failed", exception=text)

@@ -38,6 +38,7 @@ def log_as_json(secrets: Collection[str]) -> None:
     logging.captureWarnings(True)
     for name in ("vacuum", "dbio_commit"):
         logging.getLogger(name).setLevel(logging.INFO)
+    logging.getLogger("vacuum.run").setLevel(logging.ERROR)  # what a run did, and warns of, the service says
     logging.getLogger("apscheduler").setLevel(logging.ERROR)  # that a run is skipped, we say ourselves
 
 

@@ -4,13 +4,13 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Summary
 
-from vacuum.report import VacuumReport
+from vacuum.report import RunSummary
 
 _PREFIX = "dbio_vacuum_"
 
 
 class Metrics:
-    """Of every table by its URL. A pattern whose directories cannot be listed counts as a table that failed."""
+    """Of every table by its URL; a pattern is no table."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -24,6 +24,12 @@ class Metrics:
         self._seconds = Summary(_PREFIX + "run_seconds", "How long vacuums took", ["table"], registry=self.registry)
         self._oldest = self._gauge("oldest_garbage_seconds", "Age of the oldest garbage that is left; 0 without any")
         self._success = self._gauge("last_success_timestamp_seconds", "When a vacuum last ended without a failure")
+        self._patterns = Counter(
+            _PREFIX + "pattern_failures",
+            "Times that a pattern's directories could not be listed, or that the listing before was not done",
+            ["pattern"],
+            registry=self.registry,
+        )
         self._plain = (self._runs, self._failures, self._skipped, self._aborted, self._checkpoints, self._seconds)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
@@ -37,6 +43,12 @@ class Metrics:
         for metric in self._plain:
             metric.labels(table)
 
+    def expect_pattern(self, pattern: str) -> None:
+        self._patterns.labels(pattern)
+
+    def pattern_failed(self, pattern: str) -> None:
+        self._patterns.labels(pattern).inc()
+
     def skipped(self, table: str) -> None:
         self._skipped.labels(table).inc()
 
@@ -48,18 +60,17 @@ class Metrics:
     def succeeded(self, table: str, at: datetime) -> None:
         self._success.labels(table).set(at.timestamp())
 
-    def reported(self, table: str, report: VacuumReport) -> None:
+    def reported(self, table: str, run: RunSummary) -> None:
         """A dry run has deleted nothing."""
-        oldest = report.oldest_garbage
-        self._oldest.labels(table).set(oldest.total_seconds() if oldest else 0)
-        if report.dry_run:
+        if not run.stopped:  # else it has not seen all
+            self._oldest.labels(table).set(run.oldest_garbage_s or 0)
+        if run.dry_run:
             return
-        for deletion in report.deleted:
-            reason = deletion.reason.name.lower()
-            self._files.labels(table, reason).inc()
-            self._bytes.labels(table, reason).inc(deletion.size)
-        self._aborted.labels(table).inc(len(report.aborted))
-        self._checkpoints.labels(table).inc(report.checkpoint is not None)
+        for reason, total in run.deleted.items():
+            self._files.labels(table, reason.name.lower()).inc(total.objects)
+            self._bytes.labels(table, reason.name.lower()).inc(total.size)
+        self._aborted.labels(table).inc(run.aborted)
+        self._checkpoints.labels(table).inc(run.checkpoint is not None)
 
     def forget(self, table: str) -> None:
         """The table is gone: what it says of age and success would raise alarms for ever."""

@@ -3,8 +3,8 @@
 `run` reads what is there, asks here what to do about it, and does it. The directory scope has its own rules, in `dbio`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -24,16 +24,19 @@ ABORTS_KEPT = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class Horizons:
-    """What is older than these may go. By the clock as it was read before anything was listed."""
+    """What is older than these may go. By the time as it was before anything was listed."""
 
     now: datetime
     data: datetime
     metadata: datetime
+    """In the directory scope, as DBIO has it."""
+    purge: datetime
+    """In the table scope: never later, since readers and writers rest on it."""
 
     @classmethod
     def at(cls, now: datetime, options: VacuumOptions) -> "Horizons":
-        data = now - timedelta(hours=options.retention_hours)
-        return cls(now, data, max(now - METADATA_RETENTION, data))
+        data, metadata = now - timedelta(hours=options.retention_hours), now - METADATA_RETENTION
+        return cls(now=now, data=data, metadata=max(metadata, data), purge=metadata)
 
 
 class Garbage(NamedTuple):
@@ -61,6 +64,10 @@ def timed_out(snapshot: Snapshot, horizons: Horizons) -> list[str]:
 # --- data files ---------------------------------------------------------------------------------------------------
 
 
+IsSame = Callable[[str, str], bool]
+"""Whether two spellings of a path lead to one file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Judge:
     """Says of each file of a table whether it is garbage. Knows a snapshot that is not older than the aborts."""
@@ -75,28 +82,42 @@ class Judge:
     horizons: Horizons
     untracked: bool
     partition_columns: tuple[str, ...]
+    is_same: IsSame | None = None
+    named: Mapping[str, str] = field(default_factory=dict)
+    """The live and removed files: as `names.fold` has them -> as their markers do. Empty without `is_same`."""
 
     @classmethod
     def of(
-        cls, snapshot: Snapshot, horizons: Horizons, *, untracked: bool, assume_aborted: Iterable[str] = ()
+        cls,
+        snapshot: Snapshot,
+        horizons: Horizons,
+        *,
+        untracked: bool,
+        assume_aborted: Iterable[str] = (),
+        is_same: IsSame | None = None,
     ) -> "Judge":
-        """`assume_aborted`: what a dry run would have aborted."""
+        """`assume_aborted`: what a dry run would have aborted. `is_same`: of a disk, which may spell names anew."""
         aborted = {commit.tid for commit in snapshot.commits if commit.marker.is_abort} | set(assume_aborted)
         committed = {commit.tid for commit in snapshot.commits} - aborted
         started = snapshot.log.started
+        live = {file.path for file in snapshot.files}
+        removed = removed_files(snapshot.commits)
         return cls(
-            live={file.path for file in snapshot.files},
-            removed=removed_files(snapshot.commits),
+            live=live,
+            removed=removed,
             aborted=aborted,
             committed=committed,
             pending={tid: started[tid].modified for tid in started.keys() - committed - aborted},
             horizons=horizons,
             untracked=untracked,
             partition_columns=snapshot.partition_columns,
+            is_same=is_same,
+            named={names.fold(path): path for path in (*removed, *live)} if is_same else {},
         )
 
     def garbage(self, entries: Sequence[Entry]) -> list[Garbage]:
         """Of the entries of one directory, or of several whole ones, with their markers; live files may be left out."""
+        entries = [self._as_named(entry) for entry in entries] if self.named else entries
         foreign = _foreign(entries)
         found = [
             self._judge(entry, foreign)
@@ -131,6 +152,14 @@ class Judge:
         if tid in self.pending:
             return garbage(Reason.PENDING, self.pending[tid], due=False)
         return garbage(Reason.UNKNOWN, entry.modified, due=is_old)
+
+    def _as_named(self, entry: Entry) -> Entry:
+        """Under the name that a marker has for it: a disk that ignores case lists files by their directory's first."""
+        if self.is_same and entry.path not in self.live and entry.path not in self.removed:
+            path = self.named.get(names.fold(entry.path))
+            if path and self.is_same(entry.path, path):
+                return entry._replace(path=path)
+        return entry
 
     def still_unknown(self, garbage: Iterable[Garbage]) -> list[Garbage]:
         """Of the files of unknown transactions those that this later snapshot does not know either."""
@@ -212,8 +241,8 @@ def gone_files(snapshot: Snapshot, left: Collection[str]) -> set[str]:
 
 
 def checkpoint_to_purge_by(log: Log, horizons: Horizons) -> int:
-    """The highest checkpoint that is older than the metadata horizon; 0 for none."""
-    return max((number for number, entry in log.checkpoints.items() if entry.modified < horizons.metadata), default=0)
+    """The highest checkpoint that is older than the purge horizon; 0 for none."""
+    return max((number for number, entry in log.checkpoints.items() if entry.modified < horizons.purge), default=0)
 
 
 def purge(
@@ -239,15 +268,20 @@ def purge(
             decisions.append(_marker(entry, Reason.ABORT_MARKER, tid))
     older = [
         _marker(entry, Reason.CHECKPOINT)
-        for number, entry in sorted(log.checkpoints.items())
+        for number, entry in sorted({**log.checkpoints, **log.refusals}.items())
         if number < checkpoint.number
     ]
     turns: list[Garbage] = []
-    if log.turns and log.turns[log.last_turn].modified < horizons.metadata:
+    if log.turns and log.turns[log.last_turn].modified < horizons.purge:
         turns = [_marker(entry, Reason.TURN) for number, entry in sorted(log.turns.items()) if number < log.last_turn]
     # Of the time before the directory was adopted; the directory scope's vacuum would have needed them.
-    queues = [_marker(entry, Reason.QUEUED) for entry in log.queues.values() if entry.modified < horizons.metadata]
+    queues = [_marker(entry, Reason.QUEUED) for entry in log.queues.values() if entry.modified < horizons.purge]
     return [starts, decisions, older + turns + queues]
+
+
+def lost_clocks(log: Log, horizons: Horizons) -> list[Garbage]:
+    """What vacuums that were killed had asked for the time with."""
+    return [_marker(entry, Reason.CLOCK) for entry in log.clocks.values() if entry.modified < horizons.purge]
 
 
 def _needed_markers(commits: Sequence[Decided], left: Iterable[Garbage]) -> set[str]:

@@ -1,6 +1,7 @@
 """What a vacuum is asked for, and what it says that it did. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -69,6 +70,7 @@ class Reason(StrEnum):
     QUEUED = "marker that an earlier vacuum queued"
     CHECKPOINT = "older than the newest checkpoint"
     TURN = "turn before the last one"
+    CLOCK = "left by a vacuum that asked for the time"
     UPLOAD = "upload that nobody finished"
     DIRECTORY = "emptied directory"
 
@@ -106,6 +108,8 @@ class VacuumReport:
     failed: Sequence[Failure] = ()
     aborted: Sequence[str] = ()
     """The tids of the pending transactions that were decided against their writers."""
+    postponed: Sequence[str] = ()
+    """The tids of those that were too many for one run: the next goes on with them."""
     checkpoint: str | None = None
     """The checkpoint that was written."""
     queued: Sequence[str] = ()
@@ -114,6 +118,8 @@ class VacuumReport:
     """Garbage that is not old enough, or never deleted: untracked files unless asked for, other tools' files."""
     stopped: bool = False
     """It was asked to stop before it was done; what is left, the next vacuum does."""
+    warnings: Sequence[str] = ()
+    """What is no failure, and somebody should know all the same: sentences."""
 
     @property
     def ok(self) -> bool:
@@ -126,8 +132,91 @@ class VacuumReport:
         return max(waiting, default=None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """How many objects, and their bytes."""
+
+    objects: int = 0
+    size: int = 0
+
+
+MOST_FAILURES = 100
+"""So many failures a summary names; the rest it counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """What the log and the metrics say of a run: numbers, however large the table is."""
+
+    dry_run: bool = False
+    deleted: Mapping[Reason, Total] = field(default_factory=dict)
+    """In a dry run, what would be."""
+    failures: tuple[Failure, ...] = ()
+    failed: int = 0
+    """How many there were."""
+    aborted: int = 0
+    postponed: int = 0
+    checkpoint: str | None = None
+    queued: int = 0
+    kept: int = 0
+    oldest_garbage_s: float | None = None
+    """As `VacuumReport.oldest_garbage`."""
+    stopped: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, report: VacuumReport) -> "RunSummary":
+        objects, sizes = Counter[Reason](), Counter[Reason]()
+        for it in report.deleted:
+            objects[it.reason] += 1
+            sizes[it.reason] += it.size
+        oldest = report.oldest_garbage
+        return cls(
+            dry_run=report.dry_run,
+            deleted={reason: Total(objects=objects[reason], size=sizes[reason]) for reason in sorted(objects)},
+            failures=tuple(
+                Failure(path=it.path, message=it.message[:MOST_MESSAGE]) for it in report.failed[:MOST_FAILURES]
+            ),
+            failed=len(report.failed),
+            aborted=len(report.aborted),
+            postponed=len(report.postponed),
+            checkpoint=report.checkpoint,
+            queued=len(report.queued),
+            kept=len(report.kept),
+            oldest_garbage_s=None if oldest is None else oldest.total_seconds(),
+            stopped=report.stopped,
+            warnings=tuple(report.warnings),
+        )
+
+    @property
+    def text(self) -> str:
+        """The same in words, on one line."""
+        would = "would be " if self.dry_run else ""
+        objects = sum(total.objects for total in self.deleted.values())
+        size = sum(total.size for total in self.deleted.values())
+        parts = [
+            f"{objects:,} {'object' if objects == 1 else 'objects'} {would}deleted, {size:,} bytes",
+            f"{self.failed:,} could not be deleted" if self.failed else "",
+            f"{self.aborted:,} {'transaction' if self.aborted == 1 else 'transactions'} {would}aborted"
+            if self.aborted
+            else "",
+            f"{self.checkpoint} {would}written" if self.checkpoint else "",
+            f"{self.queued:,} markers {would}queued" if self.queued else "",
+            f"{self.kept:,} kept" if self.kept else "",
+            "stopped before the end" if self.stopped else "",
+        ]
+        start = "dry run, nothing was changed: " if self.dry_run else ""
+        return start + "; ".join(filter(None, parts))
+
+
+MOST_MESSAGE = 2000
+"""Characters."""
+
+
 Progress = Callable[[str, int, int | None], None]
-"""Called with what is being done ("listing", "deleting"), how much of it is done, and how much there is, if known."""
+"""Called with what is done just now ("aborting", "listing", "deleting"), how much of it, and how much there is, if
+known.
+"""
 
 
 def _silent(phase: str, done: int, total: int | None) -> None:

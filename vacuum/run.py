@@ -7,12 +7,12 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit import names
 from dbio_commit.clock import Clock
-from dbio_commit.decision import abort_timed_out
+from dbio_commit.decision import abort_many
 from dbio_commit.errors import DbioError, ObjectNotFoundError, StoreError, TableNotFoundError, TransactionStateError
 from dbio_commit.maintenance import write_checkpoint
 from dbio_commit.markers import CommitMarker, encode
@@ -27,18 +27,29 @@ from dbio_commit.snapshot import (
 )
 from dbio_commit.state import Entry, is_empty, parse_directories, parse_log
 from dbio_commit.store import Store
-from dbio_commit.store.base import Unfinished
+from dbio_commit.store.base import Listing, Unfinished
 from dbio_commit.table import Table
 from dbio_commit.transaction import new_tid, prove_store
 from vacuum import dbio, plan
 from vacuum.plan import Contents, Garbage, Horizons, Judge
 from vacuum.report import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport
-from vacuum.work import Listed, Stopped, Workers
+from vacuum.work import Listed, Stopped, Workers, chunks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
+
+ABORT_BATCH = 1000
+"""Transactions that are aborted with one look at the checkpoint; between batches the caller may stop us."""
+
+MOST_ABORTS = 10_000
+"""Of one run; more start markers than that, nobody's jobs have left behind since the last."""
+
+MOST_ABORT_S = 300.0
+"""No batch of aborts begins later than so long after the first."""
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def vacuum(
@@ -92,6 +103,8 @@ def vacuum_table(
             raise
         run.fail(error)  # what was done is reported all the same
     report = run.report()
+    for warning in report.warnings:
+        _log.warning("%s: %s", table.url, warning)
     _log.info(
         "%s: vacuum %s %d objects, %d failed, %d transactions aborted", table.url,
         "would delete" if dry_run else "deleted", len(report.deleted), len(report.failed), len(report.aborted),
@@ -114,23 +127,50 @@ class _Run:
     ) -> None:
         self._store, self._clock, self._options, self._dry_run = store, clock, options, dry_run
         self._workers = Workers(store, control, spark)
-        # Before anything is listed: a file that is younger than this listing must not look old.
         self._horizons = Horizons.at(clock.now(), options)
         self._scope = Scope.TABLE
         self._deleted: list[Deletion] = []
         self._failed: dict[str, str] = {}
         self._kept: list[Garbage] = []
         self._aborted: list[str] = []
+        self._postponed: list[str] = []
         self._checkpoint: str | None = None
         self._queued: list[str] = []
+        self._warnings: list[str] = []
         self.stopped = False
 
     def all(self) -> None:
-        if parse_log(self._store.list_log()).descriptor is not None:
+        # Before anything is listed: a file that is younger than this listing must not look old.
+        if not self._dry_run:
+            self._horizons = Horizons.at(self._now(), self._options)
+        log = parse_log(self._store.list_log())
+        self._delete(plan.lost_clocks(log, self._horizons))
+        if log.descriptor is not None:
             self._vacuum_table()
         else:
             self._scope = Scope.DIRECTORY
             self._vacuum_directories()
+
+    def _now(self) -> datetime:
+        """The time by our clock or the store's, whichever is earlier: a clock that is ahead would make all look old."""
+        if self._store.list_directory() == Listing([], []):
+            return self._clock.now()  # there is nothing here, and nothing is to be left here
+        try:
+            return min(self._clock.now(), until_quiet(self._store, self._ask_for_the_time))
+        except StoreError as error:
+            self._failed["time of the store"] = str(error)
+            # It was that late at least; most of the garbage will have to wait.
+            return max((entry.modified for entry in self._store.list_log()), default=_LONG_AGO)
+
+    def _ask_for_the_time(self) -> datetime:
+        """Raises ObjectNotFoundError where we slept, and another vacuum has tidied up."""
+        path = names.clock(new_tid(self._clock))
+        self._store.put_if_absent(path, b"")
+        try:
+            return self._store.stat(path).modified
+        finally:
+            for failure in self._store.delete_many([path]).values():
+                self._failed[path] = str(failure)
 
     @property
     def has_changed(self) -> bool:
@@ -148,10 +188,12 @@ class _Run:
             deleted=self._deleted,
             failed=[Failure(path=path, message=message) for path, message in self._failed.items()],
             aborted=self._aborted,
+            postponed=self._postponed,
             checkpoint=self._checkpoint,
             queued=self._queued,
             kept=[garbage.deletion(self._horizons.now) for garbage in self._kept],
             stopped=self.stopped,
+            warnings=[*self._warnings, *([_too_many(self._postponed)] if self._postponed else [])],
         )
 
     # --- table scope ----------------------------------------------------------------------------------------------
@@ -160,13 +202,17 @@ class _Run:
         snapshot = read_snapshot(self._store, self._clock)
         late = plan.timed_out(snapshot, self._horizons)
         if self._dry_run:
-            self._aborted = late
+            self._aborted, self._postponed = late[:MOST_ABORTS], late[MOST_ABORTS:]
         elif late:
             self._abort(late)
             # Only now: what was decided otherwise in the last moment is live in this snapshot (I4, I5).
             snapshot = read_snapshot(self._store, self._clock)
         judge = Judge.of(
-            snapshot, self._horizons, untracked=self._options.untracked, assume_aborted=late if self._dry_run else ()
+            snapshot,
+            self._horizons,
+            untracked=self._options.untracked,
+            assume_aborted=self._aborted if self._dry_run else (),
+            is_same=self._store.is_same if self._store.has_directories else None,
         )
         tree: dict[str, Contents] = {}
         due: list[Garbage] = []
@@ -206,21 +252,32 @@ class _Run:
         return bool(set(log.pending) - snapshot.checkpoint.covered - set(self._aborted))
 
     def _abort(self, tids: Sequence[str]) -> None:
-        for tid in tids:
-            try:
-                prove_store(self._store)
-                abort_timed_out(self._store, self._clock, tid)
-                self._aborted.append(tid)
-            except TransactionStateError:
-                continue  # it committed at the last moment: just as good
-            except DbioError as error:
-                self._failed[names.started(tid)] = str(error)  # pending still, so its files stay
+        """So many as one run may; what it does not come to stays pending, and is said."""
+        self._postponed = list(tids)
+        since_s = self._clock.monotonic()
+        for batch in chunks(tids[:MOST_ABORTS], ABORT_BATCH):
+            if self._clock.monotonic() - since_s > MOST_ABORT_S:
+                break
+            for tid, failure in self._abort_batch(batch).items():
+                if failure is None:
+                    self._aborted.append(tid)
+                elif not isinstance(failure, TransactionStateError):  # it committed at the last moment: just as good
+                    self._failed[names.started(tid)] = str(failure)  # pending still, so its files stay
+            del self._postponed[: len(batch)]
+            self._workers.report("aborting", len(tids) - len(self._postponed), len(tids))
+
+    def _abort_batch(self, tids: Sequence[str]) -> Mapping[str, DbioError | None]:
+        try:
+            prove_store(self._store)
+        except DbioError as error:
+            return dict.fromkeys(tids, error)
+        return abort_many(self._store, self._clock, tids)
 
     def _write_checkpoint(self, snapshot: Snapshot, left: Iterable[Garbage]) -> None:
         assumed = len(self._aborted) if self._dry_run else 0
         if not plan.checkpoint_is_due(snapshot, self._options, assume_aborted=assumed):
             return
-        name = names.checkpoint(snapshot.checkpoint.number + 1)
+        name = names.checkpoint(snapshot.log.checkpoint_after(snapshot.checkpoint.number))
         if self._dry_run:
             self._checkpoint = name
             return
@@ -299,7 +356,7 @@ class _Run:
         unseen = {names.split(entry.path)[0] for entry in self._store.list_files() if entry.path not in seen}
         linked = {directory for directory in unseen if not directory or names.is_data_file(directory)}
         if linked:
-            _log.warning("%s: %d directories hold symbolic links, and are left alone", self._store.url, len(linked))
+            self._warnings.append(f"directories that hold symbolic links are left alone: {len(linked):,}")
         tree = {path: contents for path, contents in tree.items() if path not in linked}
         return tree, [it for it in directories if it.path not in linked]
 
@@ -369,6 +426,13 @@ class _Run:
                 self._failed[empty[0]] = str(error)
                 return
         self._deleted += [Deletion(path=path, size=0, age=timedelta(0), reason=Reason.DIRECTORY) for path in empty]
+
+
+def _too_many(postponed: Sequence[str]) -> str:
+    return (
+        f"{len(postponed):,} transactions that timed out are too many for one run, and are still pending, first "
+        f"{postponed[0]}; the next run goes on. Look who left so many start markers: `dbio check` shows their times"
+    )
 
 
 def _unfinished(it: Unfinished, horizons: Horizons) -> Deletion:

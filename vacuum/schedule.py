@@ -3,7 +3,7 @@
 What a vacuum does is `run`'s; signals, and the process, are `__main__`'s. One table's failure stops no other.
 """
 
-from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,12 +23,11 @@ from apscheduler.schedulers.background import BackgroundScheduler  # type: ignor
 
 from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.errors import DbioError
-from dbio_commit.table import Table
-from vacuum.config import Config, Entry
+from vacuum.config import Config, Entry, secrets
 from vacuum.discovery import Target, find_targets
 from vacuum.metrics import Metrics
-from vacuum.report import Control, VacuumOptions, VacuumReport
-from vacuum.run import vacuum_table
+from vacuum.process import Job, RunFailed, vacuum_in_process
+from vacuum.report import RunSummary
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("vacuum")
 
@@ -36,9 +35,9 @@ _LATE_S = 60.0
 
 
 class Vacuum(Protocol):
-    """What is run for each table; `vacuum_table`, but for tests."""
+    """What is run for each table: `vacuum_in_process`, but for tests."""
 
-    def __call__(self, table: Table, options: VacuumOptions, /, *, dry_run: bool, control: Control) -> VacuumReport: ...
+    def __call__(self, job: Job, /, *, stop: Event) -> RunSummary: ...
 
 
 class Outcome(StrEnum):
@@ -60,12 +59,14 @@ class _State:
     last_run: datetime | None = None
     outcome: Outcome | None = None
     last_success: datetime | None = None
+    result: str = ""
+    """How the last run ended, in words."""
 
 
 class Service:
     """One process's vacuums. `stop` ends it in good order: no run begins, and those under way end after a batch."""
 
-    def __init__(self, config: Config, *, vacuum: Vacuum = vacuum_table, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(self, config: Config, *, vacuum: Vacuum = vacuum_in_process, clock: Clock = SYSTEM_CLOCK) -> None:
         self.config, self.entries = config, config.entries
         self.metrics = Metrics()
         self.stop = Event()
@@ -75,20 +76,31 @@ class Service:
             # A run that could not begin in time begins late, and once for all that were missed.
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         )
-        self._vacuum, self._clock = vacuum, clock
+        self._vacuum, self._clock, self._secrets = vacuum, clock, secrets(config)
         self._pool = ThreadPoolExecutor(config.concurrency, thread_name_prefix="vacuum")
         self._lock = Lock()
-        self._states: dict[str, _State] = {}
-        self._unfinished: list[str] = []
+        self._tables: dict[str, _State] = {}
+        self._patterns: dict[str, _State] = {}
+        self._unfinished: list[Entry | Target] = []
         for entry in self.entries:
-            self._know(entry.name, entry)
+            if entry.is_pattern:
+                self._patterns[entry.name] = _State(entry=entry, since=clock.now())
+                self.metrics.expect_pattern(entry.name)
+            else:
+                self._know(entry.name, entry)
 
     def once(self) -> bool:
         """Vacuums every table now. Whether none failed; one that `stop` kept from it did not."""
         for entry in self.entries:
             self.tick(entry)
         self.finish()
-        return all(state.outcome is not Outcome.FAILED for state in self._states.values())
+        states = (*self._tables.values(), *self._patterns.values())
+        return all(state.outcome is not Outcome.FAILED for state in states)
+
+    def results(self) -> Mapping[str, str]:
+        """How the last run of each table ended, in words; and what kept a pattern from being one's."""
+        states = {**self._patterns, **self._tables}
+        return {name: state.result for name, state in sorted(states.items()) if state.result}
 
     def serve(self) -> None:
         """Vacuums by the clock, until `stop`."""
@@ -97,8 +109,8 @@ class Service:
         self.scheduler.add_listener(self._tick_skipped, EVENT_JOB_MAX_INSTANCES)
         self.scheduler.add_listener(self._tick_began, EVENT_JOB_SUBMITTED)
         self.scheduler.start()
-        for job in self.scheduler.get_jobs():
-            _log.info("scheduled", table=job.id, next_run=job.next_run_time)
+        for entry in self.entries:
+            _log.info("scheduled", **_named(entry), next_run=self.scheduler.get_job(entry.name).next_run_time)
         self.stop.wait()
         self.scheduler.shutdown()
         self.finish()
@@ -106,13 +118,16 @@ class Service:
     def tick(self, entry: Entry) -> None:
         """Begins a run for each of the entry's tables, and waits for none."""
         if self.stop.is_set():
-            self._unfinished.append(entry.name)
+            self._unfinished.append(entry)
             return
         try:
             targets = find_targets(entry, self.entries)
         except Exception as error:  # whatever it is: the other entries have their own ticks
-            _log_failure(_log.bind(table=entry.name), error, pattern=entry.path)
-            self._ended(entry.name, Outcome.FAILED, 0.0)
+            _log_failure(_log.bind(**_named(entry)), error)
+            if entry.is_pattern:
+                self._not_expanded(entry, error)
+            else:
+                self._ended(entry.name, Outcome.FAILED, 0.0, _failure(error))
             return
         if entry.is_pattern:
             self._expanded(entry, {target.url for target in targets})
@@ -122,27 +137,22 @@ class Service:
     def finish(self) -> None:
         """Waits for the runs that have begun; there can be none afterwards."""
         self._pool.shutdown()
-        _log.info("stopped" if self.stop.is_set() else "done", unfinished=sorted(self._unfinished))
+        left = {kind: sorted(it[kind] for it in map(_named, self._unfinished) if kind in it) for kind in _KINDS}
+        facts = {"unfinished": left["table"]} | ({"unfinished_patterns": left["pattern"]} if left["pattern"] else {})
+        _log.info("stopped" if self.stop.is_set() else "done", **facts)
 
     def health(self) -> tuple[bool, dict[str, Any]]:
         """Whether the scheduler runs and every table succeeded lately; and the same in detail, for JSON."""
         now = self._clock.now()
         with self._lock:
-            tables = {
-                name: {
-                    "busy": state.busy,
-                    "last_run": state.last_run,
-                    "outcome": state.outcome,
-                    "last_success": state.last_success,
-                    "overdue": _is_overdue(state, now),
-                }
-                for name, state in sorted(self._states.items())
-            }
+            tables = {name: _facts(state, now) for name, state in sorted(self._tables.items())}
+            patterns = {name: _facts(state, now) for name, state in sorted(self._patterns.items())}
         if self.stop.is_set() or not self.scheduler.running:
             status = "stopped"
         else:
-            status = "overdue" if any(table["overdue"] for table in tables.values()) else "ok"
-        return status == "ok", {"status": status, "tables": tables}
+            overdue = any(facts["overdue"] for facts in (*tables.values(), *patterns.values()))
+            status = "overdue" if overdue else "ok"
+        return status == "ok", {"status": status, "tables": tables, "patterns": patterns}
 
     # --- one table ------------------------------------------------------------------------------------------------
 
@@ -158,73 +168,108 @@ class Service:
     def _run(self, target: Target) -> None:
         try:
             if self.stop.is_set():
-                self._unfinished.append(target.url)
+                self._unfinished.append(target)
             else:
                 self._run_vacuum(target)
         finally:
             with self._lock:
-                self._states[target.url].busy = False
+                self._tables[target.url].busy = False
 
     def _run_vacuum(self, target: Target) -> None:
         entry, log = target.entry, _log.bind(table=target.url)
         log.info("run started", retention_hours=entry.options.retention_hours, dry_run=entry.dry_run)
         outcome, started = Outcome.FAILED, self._clock.monotonic()
         try:
-            control = Control(stop=self.stop.is_set)
-            report = self._vacuum(target.open(), entry.options, dry_run=entry.dry_run, control=control)
+            run = self._vacuum(target.job(self._secrets), stop=self.stop)
         except Exception as error:  # whatever it is: it is this table's, and the others go on
             duration_s = self._clock.monotonic() - started
             _log_failure(log, error, seconds=round(duration_s, 3))
+            result = _failure(error)
         else:
             duration_s = self._clock.monotonic() - started
-            outcome = Outcome.FAILED if report.failed else Outcome.STOPPED if report.stopped else Outcome.OK
-            self.metrics.reported(target.url, report)
-            _log_report(log, report, outcome, duration_s)
-            if report.stopped:
-                self._unfinished.append(target.url)
-        self._ended(target.url, outcome, duration_s)
+            outcome = Outcome.FAILED if run.failed else Outcome.STOPPED if run.stopped else Outcome.OK
+            self.metrics.reported(target.url, run)
+            _log_run(log, run, outcome, duration_s)
+            result = run.text
+            if run.stopped:
+                self._unfinished.append(target)
+        self._ended(target.url, outcome, duration_s, result)
 
-    def _ended(self, name: str, outcome: Outcome, duration_s: float) -> None:
+    def _ended(self, name: str, outcome: Outcome, duration_s: float, result: str) -> None:
         now = self._clock.now()
         self.metrics.ended(name, duration_s, failed=outcome is Outcome.FAILED)
         with self._lock:
-            state = self._states[name]
-            state.last_run, state.outcome = now, outcome
+            state = self._tables[name]
+            state.last_run, state.outcome, state.result = now, outcome, result
             if outcome is Outcome.OK:
                 state.last_success = now
                 self.metrics.succeeded(name, now)
 
-    def _skip(self, name: str) -> None:
-        self.metrics.skipped(name)
-        _log.warning("run skipped", table=name, reason="the one before is not done")
+    def _skip(self, table: str) -> None:
+        self.metrics.skipped(table)
+        _log.warning("run skipped", table=table, reason="the one before is not done")
 
     # --- what is known --------------------------------------------------------------------------------------------
 
     def _know(self, name: str, entry: Entry) -> _State:
-        if name not in self._states:
-            self._states[name] = _State(entry=entry, since=self._clock.now())
+        if name not in self._tables:
+            self._tables[name] = _State(entry=entry, since=self._clock.now())
             self.metrics.expect(name)
-        return self._states[name]
+        return self._tables[name]
 
     def _expanded(self, entry: Entry, found: set[str]) -> None:
         if not found:
-            _log.warning("no table matches", table=entry.name)
+            _log.warning("no table matches", pattern=entry.name)
         with self._lock:
-            pattern = self._states[entry.name]
+            pattern = self._patterns[entry.name]
             pattern.last_run = pattern.last_success = self._clock.now()
-            pattern.outcome = Outcome.OK
-            known = {name for name, state in self._states.items() if state.entry == entry and not state.busy}
-            for name in known - found - {entry.name}:
-                del self._states[name]
+            pattern.outcome, pattern.result = Outcome.OK, "" if found else "no table matches"
+            known = {name for name, state in self._tables.items() if state.entry == entry and not state.busy}
+            for name in known - found:
+                del self._tables[name]
                 self.metrics.forget(name)
 
+    def _not_expanded(self, entry: Entry, error: Exception) -> None:
+        self.metrics.pattern_failed(entry.name)
+        with self._lock:
+            pattern = self._patterns[entry.name]
+            pattern.last_run, pattern.outcome, pattern.result = self._clock.now(), Outcome.FAILED, _failure(error)
+
+    def _entry(self, name: str) -> Entry:
+        return next(entry for entry in self.entries if entry.name == name)
+
     def _tick_skipped(self, event: JobSubmissionEvent) -> None:
-        self._skip(event.job_id)
+        entry = self._entry(event.job_id)
+        if not entry.is_pattern:
+            return self._skip(entry.name)
+        self.metrics.pattern_failed(entry.name)
+        _log.warning("run skipped", pattern=entry.name, reason="its directories are still being listed")
+        return None
 
     def _tick_began(self, event: JobSubmissionEvent) -> None:
         late_s = (self._clock.now() - event.scheduled_run_times[-1]).total_seconds()
         if late_s > _LATE_S:
-            _log.warning("run late", table=event.job_id, seconds=round(late_s))
+            _log.warning("run late", **_named(self._entry(event.job_id)), seconds=round(late_s))
+
+
+_KINDS = ("table", "pattern")
+
+
+def _named(it: Entry | Target) -> dict[str, str]:
+    """As log lines name it: what has the key "table" is one."""
+    if isinstance(it, Target):
+        return {"table": it.url}
+    return {"pattern" if it.is_pattern else "table": it.name}
+
+
+def _facts(state: _State, now: datetime) -> dict[str, Any]:
+    return {
+        "busy": state.busy,
+        "last_run": state.last_run,
+        "outcome": state.outcome,
+        "last_success": state.last_success,
+        "overdue": _is_overdue(state, now),
+    }
 
 
 def _is_overdue(state: _State, now: datetime) -> bool:
@@ -233,26 +278,37 @@ def _is_overdue(state: _State, now: datetime) -> bool:
     return third is not None and third + timedelta(seconds=state.entry.jitter_s) < now
 
 
-def _log_report(log: structlog.stdlib.BoundLogger, report: VacuumReport, outcome: Outcome, duration_s: float) -> None:
-    for failure in report.failed:
+def _log_run(log: structlog.stdlib.BoundLogger, run: RunSummary, outcome: Outcome, duration_s: float) -> None:
+    for failure in run.failures:
         log.warning("not deleted", path=failure.path, message=failure.message)
-    reasons = Counter(deletion.reason for deletion in report.deleted)
+    for warning in run.warnings:
+        log.warning("run warning", message=warning)
     log.info(
         "run finished",
         outcome=outcome,
-        dry_run=report.dry_run,
+        dry_run=run.dry_run,
         seconds=round(duration_s, 3),
-        files=len(report.deleted),
-        bytes=sum(deletion.size for deletion in report.deleted),
-        reasons={reason.name.lower(): count for reason, count in sorted(reasons.items())},
-        failed=len(report.failed),
-        aborted=len(report.aborted),
-        checkpoint=report.checkpoint,
-        kept=len(report.kept),
+        files=sum(total.objects for total in run.deleted.values()),
+        bytes=sum(total.size for total in run.deleted.values()),
+        reasons={reason.name.lower(): total.objects for reason, total in run.deleted.items()},
+        failed=run.failed,
+        aborted=run.aborted,
+        postponed=run.postponed,
+        checkpoint=run.checkpoint,
+        kept=run.kept,
     )
 
 
 def _log_failure(log: structlog.stdlib.BoundLogger, error: Exception, **facts: Any) -> None:
     """What is no error of ours may be a bug, and is shown with where it came from."""
+    if isinstance(error, RunFailed):
+        where = {"exception": error.traceback} if error.traceback else {}
+        log.error("run failed", error=error.error, message=error.message, **where, **facts)
+        return
     ours = isinstance(error, DbioError)
     log.error("run failed", error=type(error).__name__, message=str(error), exc_info=not ours, **facts)
+
+
+def _failure(error: Exception) -> str:
+    name = error.error if isinstance(error, RunFailed) else type(error).__name__
+    return f"failed: {name}: {error}"

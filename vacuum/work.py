@@ -63,35 +63,36 @@ class Workers:
                 below += filter(names.is_data_file, listing.directories)
                 listed += len(listing.entries)
             level = below
-            self._report("listing", listed, None)
+            self.report("listing", listed, None)
         units = [(unit, keep.below(unit)) for unit in level]
         for found in self._on_workers(partial(list_below, self._store), units):
             yield from found
             listed += sum(len(it.entries) + it.live for it in found)
-            self._report("listing", listed, None)
+            self.report("listing", listed, None)
 
     def delete(self, paths: Sequence[str]) -> Iterator[tuple[Sequence[str], dict[str, StoreError]]]:
         """Deletes in batches; what was tried, and the failures among it, after each few of them."""
         size, done = self._store.delete_batch, 0
-        for group in _chunks(paths, size * _BATCHES_AT_ONCE):
+        for group in chunks(paths, size * _BATCHES_AT_ONCE):
             if self._spark is None:
                 failures = self._store.delete_many(group)
             else:
-                parts = self._on_workers(partial(delete, self._store), _chunks(group, size))
+                parts = self._on_workers(partial(delete, self._store), chunks(group, size))
                 failures = {path: error for part in parts for path, error in part.items()}
             yield group, failures
             done += len(group)
-            self._report("deleting", done, len(paths))
+            self.report("deleting", done, len(paths))
 
     def _on_workers(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
         """The function's results in order; between groups of them the caller may stop us."""
         if self._spark is not None:
             yield from on_executors(self._spark, function, items)
             return
-        for group in _chunks(items, _UNITS_AT_ONCE):
+        for group in chunks(items, _UNITS_AT_ONCE):
             yield from self._store.in_parallel(function, group)
 
-    def _report(self, phase: str, done: int, total: int | None) -> None:
+    def report(self, phase: str, done: int, total: int | None) -> None:
+        """Between two batches: says how far it is. Raises Stopped where the caller wants no more."""
         self._control.progress(phase, done, total)
         if self._control.stop():
             raise Stopped
@@ -148,7 +149,7 @@ def _directory(entry: Entry) -> str:
     return names.split(entry.path)[0]
 
 
-def _chunks(items: Sequence[_T], size: int) -> list[Sequence[_T]]:
+def chunks(items: Sequence[_T], size: int) -> list[Sequence[_T]]:
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 

@@ -9,14 +9,15 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dbio_commit.errors import TableExistsError, TableNotFoundError
+from dbio_commit.errors import AccessDeniedError, TableExistsError, TableNotFoundError
 from dbio_commit.spark.datasource import register
 from dbio_commit.spark.job import Mode, WriteOptions, begin_job, errors_of_workers, no_commit
 from dbio_commit.spark.scan import scan
-from dbio_commit.spark.session import arrow_batches, open_table
+from dbio_commit.spark.session import arrow_batches, is_connect, open_table, raise_explained
 from dbio_commit.spark.task import RESULT_SCHEMA, Compression, map_in_arrow
 from dbio_commit.state import AsOf, Commit
 from dbio_commit.table import Table
+from dbio_commit.transaction import is_committed
 
 __all__ = ["enable", "read", "write"]
 
@@ -64,6 +65,8 @@ def write(
         if mode != "ignore":
             raise
         return no_commit(table, None)
+    except AccessDeniedError as error:
+        raise_explained(error, table, withheld=is_connect(spark))
 
 
 def read(
@@ -75,7 +78,10 @@ def read(
     TableNotFoundError, CorruptMarkerError, InvalidInputError, StoreError.
     """
     table = open_table(spark, path, storage_options)
-    return scan(spark, table, table.snapshot(as_of))
+    try:
+        return scan(spark, table, table.snapshot(as_of))
+    except AccessDeniedError as error:
+        raise_explained(error, table, withheld=is_connect(spark))
 
 
 def enable(spark: SparkSession) -> None:
@@ -89,6 +95,6 @@ def enable(spark: SparkSession) -> None:
 
 def _has_committed(table: Table, app: tuple[str, int]) -> bool:
     try:
-        return table.snapshot().app_versions.get(app[0], -1) >= app[1]
+        return is_committed(table.snapshot(), *app)
     except TableNotFoundError:
         return False

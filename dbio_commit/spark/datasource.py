@@ -4,10 +4,12 @@ and `scan`. Each method runs in a process of its own, so that what one knows rea
 """
 
 import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -22,15 +24,14 @@ from pyspark.sql.functions import udtf
 from pyspark.sql.types import StructType
 from pyspark.sql.udtf import UserDefinedTableFunction
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.errors import AccessDeniedError, InvalidInputError
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import Job, Mode, WriteOptions, begin_job
 from dbio_commit.spark.scan import ReadSpec, group_files, read_files, read_spec
-from dbio_commit.spark.session import Settings, hadoop_settings, storage_options
+from dbio_commit.spark.session import StoreSettings, raise_explained, store_settings
 from dbio_commit.spark.task import Compression, encode_file_info, run_task
 from dbio_commit.state import DataFile
-from dbio_commit.store import parse_location
 from dbio_commit.table import Table
 
 _READ_OPTIONS = {"path", "asof", "secretstorageoptions"}
@@ -47,19 +48,39 @@ _WRITE_OPTIONS = {
 }
 _GROUPS = 64
 
+_log = logging.getLogger(__name__)
+
+_Kind = TypeVar("_Kind")
+
 
 def register(spark: SparkSession) -> None:
     """Registers the data source and the table functions, with the session's store settings as they are now."""
-    settings = hadoop_settings(spark)
+    settings = store_settings(spark)
     spark.createDataFrame([], "id int")  # makes it the active session of this thread, where Spark looks for the source
-    spark.dataSource.register(type("Dbio", (DbioDataSource,), {"settings": settings}))
+    spark.dataSource.register(with_settings(DbioDataSource, settings))
     for name, function in (("dbio_files", _Files), ("dbio_history", _History)):
-        with_settings = type(name, (function,), {"settings": settings})
-        spark.udtf.register(name, cast(UserDefinedTableFunction, udtf(with_settings, returnType=function.COLUMNS)))
+        with_columns = udtf(with_settings(function, settings), returnType=function.COLUMNS)
+        spark.udtf.register(name, cast(UserDefinedTableFunction, with_columns))
 
 
-def _open_table(path: str, settings: Settings, explicit: Mapping[str, Any] | None = None) -> Table:
-    return Table(path, {**storage_options(parse_location(path), settings), **(explicit or {})})
+def with_settings(kind: type[_Kind], settings: StoreSettings) -> type[_Kind]:
+    """The class as it is registered: pickled whole, settings included."""
+    return type(kind.__name__, (kind,), {"settings": settings})
+
+
+def _open_table(path: str, settings: StoreSettings, explicit: Mapping[str, Any] | None = None) -> Table:
+    table, ignored = settings.open_table(path, explicit)
+    for sentence in ignored:
+        _log.warning("%s: %s", table.url, sentence)
+    return table
+
+
+@contextmanager
+def _explained(table: Table, settings: StoreSettings) -> Iterator[None]:
+    try:
+        yield
+    except AccessDeniedError as error:
+        raise_explained(error, table, withheld=settings.withheld)
 
 
 class DbioDataSource(DataSource):
@@ -69,14 +90,21 @@ class DbioDataSource(DataSource):
     partitionOverwriteMode (static or dynamic), txnAppId and txnVersion (committed at most once), secretStorageOptions.
     """
 
-    settings: ClassVar[Settings] = {}
+    settings: StoreSettings = StoreSettings()
+    """Of all stores, in the class that `register` makes."""
 
     @classmethod
     def name(cls) -> str:
         return "dbio"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With its table, whose options are of its own store; not with the class, which knows those of all stores."""
+        told = {"_table": self._table, "settings": StoreSettings(withheld=self.settings.withheld)}
+        return _restored, ({**self.__dict__, **told},)
+
     def schema(self) -> StructType:
-        schema = table_schema(self._table.store, self._snapshot)
+        with _explained(self._table, self.settings):
+            schema = table_schema(self._table.store, self._snapshot)
         if schema is None:
             raise InvalidInputError(
                 f"{self._table.url} holds no files and no recorded columns: write to it first, or read a later one"
@@ -85,7 +113,8 @@ class DbioDataSource(DataSource):
 
     def reader(self, schema: StructType) -> "DbioReader":
         self._check_options(_READ_OPTIONS)
-        snapshot = self._snapshot
+        with _explained(self._table, self.settings):
+            snapshot = self._snapshot
         return DbioReader(read_spec(self._table, snapshot, schema), snapshot.files)
 
     def writer(self, schema: StructType, overwrite: bool) -> "DbioWriter":
@@ -96,9 +125,10 @@ class DbioDataSource(DataSource):
             merge_schema=self._one_of("mergeSchema", ("false", "true")) == "true",
         )
         columns = [column.strip() for column in self.options.get("partitionBy", "").split(",") if column.strip()]
-        job = begin_job(
-            self._table, schema, mode=self._mode(overwrite), partition_by=columns, app=self._app(), options=options
-        )
+        with _explained(self._table, self.settings):
+            job = begin_job(
+                self._table, schema, mode=self._mode(overwrite), partition_by=columns, app=self._app(), options=options
+            )
         return DbioWriter(job)
 
     @cached_property
@@ -151,6 +181,12 @@ class DbioDataSource(DataSource):
         return text.lower()
 
 
+def _restored(state: dict[str, Any]) -> DbioDataSource:
+    source = DbioDataSource.__new__(DbioDataSource)
+    source.__dict__.update(state)
+    return source
+
+
 @dataclass(frozen=True, slots=True)
 class _Written(WriterCommitMessage):
     files: Sequence[str]
@@ -166,7 +202,8 @@ class DbioWriter(DataSourceArrowWriter):
         return _Written([encode_file_info(info) for info in run_task(self._job.spec, iterator)])
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        self._job.commit(self._job.transaction(), _files(messages))
+        with self._job.transaction() as transaction:
+            self._job.commit(transaction, _files(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         self._job.abort(self._job.transaction(), _files(messages))
@@ -200,7 +237,7 @@ class _Files:
     """`SELECT * FROM dbio_files('s3://…')`: the live files of a table."""
 
     COLUMNS = "path string, size bigint, tid string, partition map<string,string>"
-    settings: ClassVar[Settings] = {}
+    settings: ClassVar[StoreSettings] = StoreSettings()
 
     def eval(self, path: str) -> Iterator[tuple[Any, ...]]:
         for file in _open_table(path, self.settings).snapshot().files:
@@ -214,7 +251,7 @@ class _History:
         "tid string, timestamp timestamp, operation string, added bigint, removed bigint, metrics map<string,bigint>, "
         "app_id string, app_version bigint"
     )
-    settings: ClassVar[Settings] = {}
+    settings: ClassVar[StoreSettings] = StoreSettings()
 
     def eval(self, path: str) -> Iterator[tuple[Any, ...]]:
         for commit in _open_table(path, self.settings).history():

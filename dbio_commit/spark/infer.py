@@ -1,10 +1,7 @@
 """The columns of a table whose writers recorded none: from the footer of a file, and from directory names."""
 
 import json
-import re
-from collections.abc import Callable, Iterable
-from contextlib import suppress
-from datetime import date, datetime
+from collections.abc import Iterable
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -13,6 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from dbio_commit import columns
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import arrow
@@ -37,7 +35,7 @@ def infer_schema(store: Store, snapshot: Snapshot) -> t.StructType | None:
     with store.open_read(newest.path) as stream:
         data = _columns_of_file(stream, where=store.url_of(newest.path))
     partition = [
-        t.StructField(column, _narrowest(file.partition.get(column) for file in snapshot.files))
+        t.StructField(column, _partition_type(file.partition.get(column) for file in snapshot.files))
         for column in snapshot.partition_columns
     ]
     lower = {column.lower() for column in snapshot.partition_columns}
@@ -71,43 +69,6 @@ def _signed(field: Any) -> Any:
     return field.with_type(_SIGNED.get(field.type, field.type))
 
 
-def _narrowest(values: Iterable[str | None]) -> t.DataType:
-    """As Spark infers the type of a partition column from its directories."""
-    kinds = {_kind(value) for value in values if value is not None}
-    for narrow, wide in _WIDER:
-        if wide in kinds and kinds <= {narrow, wide}:
-            return wide
-    return kinds.pop() if len(kinds) == 1 else t.StringType()
-
-
-_WIDER: tuple[tuple[t.DataType, t.DataType], ...] = (
-    (t.IntegerType(), t.LongType()),
-    (t.IntegerType(), t.DoubleType()),
-    (t.DateType(), t.TimestampType()),
-)
-
-
-def _kind(text: str) -> t.DataType:
-    if re.fullmatch(r"[+-]?[0-9]{1,38}", text):
-        number = int(text)
-        if -(2**31) <= number < 2**31:
-            return t.IntegerType()
-        return t.LongType() if -(2**63) <= number < 2**63 else t.DecimalType(len(str(abs(number))), 0)
-    if re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", text):
-        return t.DoubleType()
-    for grammar, parse, kind in _TIMES:
-        if grammar.fullmatch(text):
-            with suppress(ValueError):  # 30 February
-                parse(text)
-                return kind
-    return t.StringType()
-
-
-_TIMES: tuple[tuple[re.Pattern[str], Callable[[str], object], t.DataType], ...] = (
-    (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), date.fromisoformat, t.DateType()),
-    (
-        re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"),
-        datetime.fromisoformat,
-        t.TimestampType(),
-    ),
-)
+def _partition_type(values: Iterable[str | None]) -> t.DataType:
+    one = {"type": "struct", "fields": [columns.field("value", columns.narrowest(values))]}
+    return t.StructType.fromJson(one).fields[0].dataType

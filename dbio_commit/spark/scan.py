@@ -21,10 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from dbio_commit.conform import conform
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.snapshot import Scope, Snapshot
 from dbio_commit.spark import arrow
-from dbio_commit.spark.conform import conform
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.session import native_root, parallelism
 from dbio_commit.state import DataFile
@@ -79,7 +79,8 @@ def _scan_natively(spark: SparkSession, root: str, snapshot: Snapshot, schema: S
     except AnalysisException as error:
         if not connect or error.getCondition() != "PATH_NOT_FOUND":
             raise
-        # The server of this session is on another machine. It then looks at every file once.
+        # The server of this session is on another machine. It then looks at every file once, and expands patterns.
+        snapshot.refuse_patterns()
         frame = reader.option("basePath", root).parquet(*(f"{root}/{file.path}" for file in snapshot.files))
         columns = frame.columns
     finally:

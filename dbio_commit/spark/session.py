@@ -1,110 +1,174 @@
-"""What we ask of a Spark session: credentials for the store, whether Spark itself reaches it, large Arrow batches.
+"""What we ask of a Spark session: settings of the stores, whether Spark itself reaches one, large Arrow batches.
 
-Works on classic sessions and over Spark Connect.
+Works on classic sessions and over Spark Connect. What the settings mean is in `hadoop`.
 """
 
 import os
+import re
+import time
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
+from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
+from dbio_commit.errors import AccessDeniedError
+from dbio_commit.spark import hadoop
 from dbio_commit.store import Location, parse_location
 from dbio_commit.table import Table
 
-Settings = Mapping[str, str]
-"""Hadoop settings by name, such as "fs.s3a.endpoint"."""
-
-_PREFIXES = ("fs.s3a.", "fs.azure.")
+# --- settings of the stores ---------------------------------------------------------------------------------------
 
 
-def hadoop_settings(spark: SparkSession) -> Settings:
-    """The session's settings for S3 and Azure; over Connect those that were set as Spark configuration, except for
-    keys and secrets: the server does not give those out, so they come as storage_options or from the environment.
-    """
-    session = getattr(spark, "_jsparkSession", None)
-    if session is not None:
-        conf = session.sessionState().newHadoopConf()
-        return {prefix + name: value for prefix in _PREFIXES for name, value in conf.getPropsWithPrefix(prefix).items()}
-    known = {name.removeprefix("spark.hadoop."): value for name, value in dict(spark.conf.getAll).items()}
-    return {name: value for name, value in known.items() if name.startswith(_PREFIXES)}
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """What a session says about S3 and Azure."""
+
+    values: hadoop.Settings = field(default_factory=dict, repr=False)  # secrets
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Why not, for each setting that names a Hadoop credential store which cannot be read."""
+    withheld: bool = False
+    """Over Spark Connect: the server has kept the secrets to itself."""
+
+    def open_table(
+        self, path: str | os.PathLike[str], explicit: Mapping[str, Any] | None = None
+    ) -> tuple[Table, tuple[str, ...]]:
+        """The table at the path, and a sentence for each setting that is not honoured though it might have mattered.
+
+        The explicit storage_options go before the settings. Raises InvalidInputError for a setting that cannot be
+        honoured and would change what is stored, AccessDeniedError where needed keys lie in a store that is not
+        readable.
+        """
+        location = parse_location(path)
+        translation = hadoop.translate(location, self.values, explicit)
+        options = translation.options
+        if not hadoop.gives_credentials(location, explicit or {}) or "s3_additional_kwargs" in options:
+            for setting in filter(self.unread.get, _credential_stores(location, self.unread)):
+                raise AccessDeniedError(
+                    f"cannot read the Hadoop credential store that {setting} names: {self.unread[setting]}; let the "
+                    "driver read it, unset it, or pass storage_options"
+                )
+        if translation.role:
+            with suppress(ImportError):  # `Table` says which extra is not installed
+                from dbio_commit.spark.assumed_role import RoleSession
+
+                options["session"] = RoleSession(translation.role)
+        return Table(path, options), translation.ignored
 
 
 def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapping[str, Any] | None) -> Table:
-    """The table at the path, with the session's credentials where `explicit` storage_options give none."""
+    """The table at the path, with the session's settings where `explicit` storage_options say nothing."""
     location = parse_location(path)
-    configured = {} if location.scheme == "file" else storage_options(location, hadoop_settings(spark))
-    return Table(path, {**configured, **(explicit or {})})
+    if location.scheme == "file":
+        return Table(path, explicit)
+    table, ignored = store_settings(spark, location).open_table(path, explicit)
+    for sentence in ignored:
+        warnings.warn(sentence, stacklevel=3)
+    return table
 
 
-def storage_options(location: Location, settings: Settings) -> dict[str, Any]:
-    """fsspec's options for the store, as far as the settings say; the rest is the environment's."""
-    match location.scheme:
-        case "s3":
-            return _s3_options(location, settings)
-        case "az":
-            return _azure_options(location, settings)
-    return {}
+def raise_explained(refused: AccessDeniedError, table: Table, *, withheld: bool) -> NoReturn:
+    """Where there were no credentials because a Connect server withholds them, the error says so."""
+    given = table.location is None or hadoop.gives_credentials(table.location, table.storage_options)
+    if given or not withheld:
+        raise refused
+    raise AccessDeniedError(
+        f"{refused}. Spark Connect gives no secrets out: keys, tokens, passwords and names of credential providers "
+        "that are set in the session stay on the server. Pass storage_options (to the data source as the option "
+        "secretStorageOptions), or set the environment of this process, of the server and of the workers"
+    ) from refused
 
 
-def _s3_options(location: Location, settings: Settings) -> dict[str, Any]:
-    def get(name: str) -> str | None:
-        return settings.get(f"fs.s3a.bucket.{location.container}.{name}") or settings.get(f"fs.s3a.{name}")
-
-    options: dict[str, Any] = {
-        option: value
-        for option, name in (("key", "access.key"), ("secret", "secret.key"), ("token", "session.token"))
-        if (value := get(name))
-    }
-    if endpoint := get("endpoint"):
-        plain = get("connection.ssl.enabled") == "false"
-        options["endpoint_url"] = endpoint if "://" in endpoint else f"http{'' if plain else 's'}://{endpoint}"
-    if region := get("endpoint.region"):
-        options["client_kwargs"] = {"region_name": region}
-    if get("path.style.access") == "true":
-        options["config_kwargs"] = {"s3": {"addressing_style": "path"}}
-    return options
+def is_connect(spark: SparkSession) -> bool:
+    return not hasattr(spark, "_jsparkSession")
 
 
-def _azure_options(location: Location, settings: Settings) -> dict[str, Any]:
-    if location.account is None:
-        return {}
-    host = f"{location.account}.dfs.{location.cloud}"
+def store_settings(spark: SparkSession, location: Location | None = None) -> StoreSettings:
+    """The session's settings for S3 and Azure, those in Hadoop's credential stores included.
 
-    def get(name: str) -> str | None:
-        return settings.get(f"fs.azure.{name}.{host}") or settings.get(f"fs.azure.{name}")
+    The location says for which bucket; without one, it is for all. Over Connect there are only those that were set as
+    spark.hadoop.fs…, and no secrets.
+    """
+    if is_connect(spark):
+        set_there = {name.removeprefix("spark.hadoop."): value for name, value in dict(spark.conf.getAll).items()}
+        return StoreSettings({name: value for name, value in set_there.items() if hadoop.is_known(name)}, withheld=True)
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    given: dict[str, str] = {}
+    for prefix in hadoop.PREFIXES:
+        given |= {prefix + name: value for name, value in conf.getPropsWithPrefix(prefix).items()}
+    values = {name: value for name, value in given.items() if hadoop.is_known(name)}
+    unread: dict[str, str] = {}
+    for setting in _credential_stores(location, given):
+        if path := (conf.get(setting) or "").strip():
+            try:
+                values |= _read_credential_store(spark, conf, setting, path)
+            except Py4JJavaError as error:
+                unread[setting] = str(error.java_exception.toString())
+    return StoreSettings(values, unread)
 
-    options = {
-        option: value
-        for option, name in (
-            ("account_key", "account.key"),
-            ("sas_token", "sas.fixed.token"),
-            ("client_id", "account.oauth2.client.id"),
-            ("client_secret", "account.oauth2.client.secret"),
-        )
-        if (value := get(name))
-    }
-    if endpoint := get("account.oauth2.client.endpoint"):
-        options["tenant_id"] = endpoint.split("://")[-1].split("/")[1]  # https://host/TENANT/oauth2/token
-    return options
+
+_STORES = "security.credential.provider.path"
+
+
+def _credential_stores(location: Location | None, settings: Iterable[str]) -> list[str]:
+    """The settings that may name some: Hadoop's own, then S3A's, then those of the bucket, or of all buckets."""
+    if location and location.scheme != "s3":
+        return [f"hadoop.{_STORES}"] if location.scheme == "az" else []
+    own = f"fs.s3a.bucket.{location.container}.{_STORES}" if location else None
+    buckets = (name for name in settings if name.startswith("fs.s3a.bucket.") and name.endswith(f".{_STORES}"))
+    return [f"hadoop.{_STORES}", f"fs.s3a.{_STORES}", *(name for name in buckets if own in (None, name))]
+
+
+def _read_credential_store(spark: SparkSession, conf: Any, setting: str, path: str) -> dict[str, str]:
+    """Our settings that lie there; what lies in the store of a bucket is the bucket's."""
+    owner = setting.removesuffix(_STORES) if setting.startswith("fs.s3a.bucket.") else "fs.s3a."
+    hadoop_api: Any = spark.sparkContext._jvm.org.apache.hadoop  # type: ignore[union-attr]
+    own = hadoop_api.conf.Configuration(conf)
+    own.set(f"hadoop.{_STORES}", path)
+    found: dict[str, str] = {}
+    for provider in hadoop_api.security.alias.CredentialProviderFactory.getProviders(own):
+        for name in filter(hadoop.is_secret, provider.getAliases()):
+            value = "".join(own.getPassword(name))
+            found[name if name.startswith("fs.s3a.bucket.") else name.replace("fs.s3a.", owner, 1)] = value
+    return found
 
 
 # --- does Spark reach it? -----------------------------------------------------------------------------------------
 
-_reached: dict[tuple[int, str], bool] = {}
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    reached: bool
+    until: float
 
 
-def native_root(spark: SparkSession, location: Location, *, account: str | None, file: str) -> str | None:
+_LOOK_AGAIN_S = 60.0
+_SHARE = 20
+"""A look that fails may take half a minute: the next one comes after so many times as long, at least."""
+
+_looks: "WeakKeyDictionary[SparkSession, dict[str, _Look]]" = WeakKeyDictionary()
+
+
+def native_root(
+    spark: SparkSession,
+    location: Location,
+    *,
+    account: str | None,
+    file: str,
+    now: Callable[[], float] = time.monotonic,
+) -> str | None:
     """The table's root as Hadoop writes it, if this session can read there; None, and a warning once, if it cannot.
 
     `account` is the storage account of a container whose URL names none; `file` a live file of the table, relative
-    to its root: only if Spark sees that very file does it look at the same store as we do.
+    to its root: only if Spark sees that very file does it look at the same store as we do. A "no" holds for a minute
+    or more, a "yes" for good.
     """
     if location.scheme == "file":
         return f"file://{location.prefix}"
@@ -112,19 +176,21 @@ def native_root(spark: SparkSession, location: Location, *, account: str | None,
     host = f"@{account}.dfs.{location.cloud}" if location.scheme == "az" and account else ""
     container = f"s3a://{location.container}" if location.scheme == "s3" else f"abfss://{location.container}{host}"
     root = f"{container}/{location.prefix}".rstrip("/")
-    known = (id(spark), container)
-    if known not in _reached:
-        problem = "its URL names no account" if location.scheme == "az" and not account else None
-        problem = problem or _problem_of_reading(spark, f"{root}/{file}")
-        _reached[known] = problem is None
-        if problem:
+    looks = _looks.setdefault(spark, {})
+    look = looks.get(container)
+    if look is None or (not look.reached and now() >= look.until):
+        began = now()
+        nameless = location.scheme == "az" and not account
+        problem = "its URL names no account" if nameless else _problem_of_reading(spark, f"{root}/{file}")
+        looks[container] = _Look(problem is None, now() + max(_LOOK_AGAIN_S, _SHARE * (now() - began)))
+        if problem and look is None:
             warnings.warn(
-                f"Spark cannot read {container} itself ({problem:.300}); dbio_commit reads it through fsspec in Python "
-                "workers, which is about 3 times slower. Give the session a connector (hadoop-aws or hadoop-azure) and "
-                "credentials",
+                f"Spark cannot read {container} itself ({_cause(problem, container)}); dbio_commit reads it through "
+                "fsspec in Python workers, which is about 3 times slower. Give the session a connector (hadoop-aws or "
+                "hadoop-azure) and credentials",
                 stacklevel=5,
             )
-    return root if _reached[known] else None
+    return root if looks[container].reached else None
 
 
 def _problem_of_reading(spark: SparkSession, file: str) -> str | None:
@@ -133,13 +199,23 @@ def _problem_of_reading(spark: SparkSession, file: str) -> str | None:
     except Py4JJavaError as error:
         return str(error.java_exception.toString())
     except (PySparkException, Py4JError) as error:
-        return str(error).strip().splitlines()[0]
+        return str(error)
     return None
+
+
+_CAUSE = 400
+
+
+def _cause(problem: str, container: str) -> str:
+    """What was found, in a line: paths and stack traces are long, and what matters comes last."""
+    text = " ".join(problem.partition("JVM stacktrace:")[0].split())
+    text = re.sub(rf"{re.escape(container)}/[^\s,]*[^\s,:;)\]]", "the file", text)
+    return text if len(text) <= _CAUSE else f"{text[: _CAUSE // 4]} … {text[-3 * _CAUSE // 4 :]}"
 
 
 def parallelism(spark: SparkSession) -> int:
     """How many tasks run at once, as far as the session tells."""
-    if hasattr(spark, "_jsparkSession"):
+    if not is_connect(spark):
         return spark.sparkContext.defaultParallelism
     known = spark.conf.get("spark.default.parallelism", None) or spark.conf.get("spark.sql.shuffle.partitions", None)
     return int(known or 8)

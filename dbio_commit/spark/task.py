@@ -26,6 +26,7 @@ from pydantic import TypeAdapter
 from dbio_commit import names
 from dbio_commit.markers import FileInfo
 from dbio_commit.spark import arrow
+from dbio_commit.statistics import bounds
 
 Compression = Literal["snappy", "zstd", "gzip", "none"]
 
@@ -369,7 +370,7 @@ class _DataFile:
             self._writer.add_key_value_metadata(dict(metadata))
             self._writer.close()
             size = self._stream.tell()
-        statistics = arrow.bounds(self._schema, self._footers[0], nulls=self._nulls)
+        statistics = bounds(self._schema, self._footers[0], nulls=self._nulls)
         return FileInfo(path=self._path, size=size, rows=self.rows, partition=self._partition, statistics=statistics)
 
     def discard(self, error: BaseException) -> None:

@@ -14,9 +14,10 @@ from azure.core.exceptions import (
 from fsspec.asyn import sync
 
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
+from dbio_commit.markers import MAX_BYTES
 from dbio_commit.names import split
 from dbio_commit.state import Entry
-from dbio_commit.store.base import BATCHES, CONCURRENCY, FsspecStore, Listing, Unfinished
+from dbio_commit.store.base import BATCHES, CONCURRENCY, FsspecStore, Listing, Unfinished, too_large
 from dbio_commit.store.location import Location
 
 _T = TypeVar("_T")
@@ -85,9 +86,11 @@ class AzureStore(FsspecStore):
 
         return self._run("list", under, list_blobs)
 
-    def get(self, path: str) -> bytes:
+    def get(self, path: str, *, limit_bytes: int = MAX_BYTES) -> bytes:
         async def download() -> bytes:
-            stream = await self._blob(path).download_blob()
+            stream = await self._blob(path).download_blob()  # of a large blob the first 32 MiB
+            if stream.size > limit_bytes:
+                raise too_large(self.url_of(path), limit_bytes)
             return cast(bytes, await stream.readall())
 
         return self._run("read", path, download)

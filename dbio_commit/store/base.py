@@ -4,15 +4,18 @@ Paths are relative to the root of the table, "/" between components, and have be
 """
 
 import os
+import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar, cast
+from urllib.parse import parse_qs, unquote, urlsplit
 
-from dbio_commit.errors import DbioError, InvalidInputError, ObjectNotFoundError, StoreError
+from dbio_commit.errors import CorruptMarkerError, DbioError, InvalidInputError, ObjectNotFoundError, StoreError
+from dbio_commit.markers import INSPECT, MAX_BYTES
 from dbio_commit.names import split
 from dbio_commit.state import Entry
 from dbio_commit.store.upload import Upload
@@ -101,8 +104,12 @@ class Store(ABC):
         """Gives up the uploads; what is not there (any more) counts as done. Returns the failures by path."""
 
     @abstractmethod
-    def get(self, path: str) -> bytes:
-        """The whole object. Raises ObjectNotFoundError."""
+    def get(self, path: str, *, limit_bytes: int = MAX_BYTES) -> bytes:
+        """The whole object. Raises ObjectNotFoundError, and CorruptMarkerError where it is larger than the limit.
+
+        It takes no more memory than the limit, however large the object is, and has become since it was listed. On a
+        local disk a marker (any name that readers skip) must be a regular file, else it is a CorruptMarkerError, too.
+        """
 
     @abstractmethod
     def stat(self, path: str) -> Entry:
@@ -151,6 +158,16 @@ class Store(ABC):
     def prepare(self, path: str) -> str:
         """The URL to which any tool can write the object; its directory exists where directories are real."""
 
+    def check_spelling(self, directories: Iterable[str]) -> None:  # noqa: B027
+        """Raises InvalidInputError where one of them is there under another spelling that the store takes for it.
+
+        Stores keep names as they are; not so disks that ignore case, or compose and decompose letters.
+        """
+
+    def is_same(self, path: str, other: str) -> bool:
+        """Whether two different paths lead to one object: on a disk by such spellings, or by a second link to it."""
+        return False
+
     @property
     @abstractmethod
     def identity(self) -> str:
@@ -159,9 +176,11 @@ class Store(ABC):
     def url_of(self, path: str) -> str:
         return f"{self.url}/{path}"
 
-    def get_many(self, paths: Sequence[str]) -> list[bytes]:
-        """The objects, in order, read in parallel. Raises ObjectNotFoundError for the first that is not there."""
-        return self.in_parallel(self.get, paths)
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Some bytes of the object, and no more than these travel. Raises ObjectNotFoundError."""
+        with self.open_read(path) as stream:
+            stream.seek(start)
+            return stream.read(length)
 
     def stat_many(self, paths: Sequence[str]) -> list[Entry | None]:
         """The objects' sizes and times, in order; None for what is not there."""
@@ -188,6 +207,10 @@ class Store(ABC):
             return [function(item) for item in items]
         with ThreadPoolExecutor(min(at_once, len(items)), thread_name_prefix="dbio") as pool:
             return list(pool.map(function, items))
+
+
+def too_large(url: str, limit_bytes: int) -> CorruptMarkerError:
+    return CorruptMarkerError(f"{url} has more than {limit_bytes} bytes, and no writer writes that; {INSPECT}")
 
 
 def remove_upwards(paths: Iterable[str], remove: Callable[[str], bool]) -> list[str]:
@@ -250,6 +273,10 @@ class FsspecStore(Store):
     def open_read(self, path: str) -> BinaryIO:
         return self.call("read", path, lambda: cast(BinaryIO, self.fs.open(self.location(path), "rb")))
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        where, end = self.location(path), start + length
+        return self.call("read", path, lambda: cast(bytes, self.fs.cat_file(where, start=start, end=end)))
+
     def open_write(self, path: str) -> BinaryIO:
         def create() -> BinaryIO:
             return cast(BinaryIO, self.fs.open(self.location(path), "wb", block_size=UPLOAD_BYTES))
@@ -273,16 +300,19 @@ class FsspecStore(Store):
             translated = self.translate(error, action, path)
             if translated is None:
                 raise
-            raise translated from error
+            cause = ClientFailure.of(error, self.redact)
+        raise translated from cause  # out here, where the client's error is no context of it
 
     def failure(self, action: str, path: str, error: BaseException) -> str:
         """A message that names the facts without any secret that we were given."""
         return f"cannot {action} {self.url_of(path)}: {type(error).__name__}: {self.redact(str(error))[:500]}"
 
     def redact(self, text: str) -> str:
+        """The text without the secrets that we were given, however a client spells them, and without those in URLs."""
         for secret in sorted(_secrets(self.storage_options), key=len, reverse=True):
-            text = text.replace(secret, "***")
-        return text
+            for form in (secret, unquote(secret)):
+                text = re.sub(_in_any_encoding(form), "***", text)
+        return _SIGNATURE.sub(r"\1***", _USER_INFO.sub(r"\1://***@", text))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_fs": None, "_pid": 0}
@@ -291,16 +321,73 @@ class FsspecStore(Store):
         return f"{type(self).__name__}({self.url!r})"  # without the options: they hold secrets
 
 
-_NOT_SECRET = {"endpoint_url", "account_name", "region_name", "profile", "addressing_style", "account_host"}
+class ClientFailure(Exception):
+    """What a store's client said, as the cause of an error of ours: its type and its text, without secrets.
+
+    The client's own error would be shown in every traceback with all that it says, and those that it came from.
+    """
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code
+        """The service's, where it gave one."""
+
+    @classmethod
+    def of(cls, error: BaseException, redact: Callable[[str], str]) -> "ClientFailure":
+        origin = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        failure = cls(redact(f"{type(error).__module__}.{type(error).__qualname__}: {error}")[:2000], _code_of(error))
+        if origin is not None and origin is not error:
+            failure.__cause__ = cls.of(origin, redact)
+            failure.code = failure.code or failure.__cause__.code
+        return failure
+
+
+def _code_of(error: BaseException) -> str:
+    response = getattr(error, "response", None)  # of botocore's
+    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, Mapping) else ""
+
+
+_NOT_SECRET = {"account_name", "region_name", "profile", "addressing_style", "account_host"}
+
+_USER_INFO = re.compile(r"(?<![a-z0-9])(https?|socks5h?)://[^\s/?#@]+@", re.IGNORECASE)
+_SIGNATURE = re.compile(r"([?&](?:sig|Signature|X-Amz-(?:Signature|Security-Token))=)[^\s&\"'<>]+", re.IGNORECASE)
 
 
 def _secrets(options: Mapping[str, Any]) -> set[str]:
-    """Every text among the options that could be one, connection strings by their parts too."""
+    """Every text among the options that could be one; of connection strings, signatures and URLs the parts."""
     found: set[str] = set()
     for key, value in options.items():
         if isinstance(value, Mapping):
             found |= _secrets(value)
         elif isinstance(value, str) and key not in _NOT_SECRET:
-            parts = (part.partition("=")[2] for part in value.split(";"))
-            found |= {text for text in (value, *parts) if len(text) >= 8 and "://" not in text}
+            found |= {text for text in _parts(value) if len(text) >= _SHORTEST}
     return found
+
+
+def _parts(value: str) -> Iterator[str]:
+    for part in value.split(";"):
+        text = part.partition("=")[2] or part
+        if "://" in text:
+            yield from filter(None, [urlsplit(text).password])
+            yield from parse_qs(urlsplit(text).query).get("sig", ())
+        else:
+            yield text
+            yield from parse_qs(text.removeprefix("?")).get("sig", ())
+    if "://" not in value:
+        yield value
+
+
+_SHORTEST = 8
+"""Of a secret: a shorter text is too often part of another word."""
+
+
+def _in_any_encoding(secret: str) -> str:
+    """A pattern of the text with any of its characters percent-encoded, also more than once."""
+
+    def either(character: str) -> str:
+        if character.isalnum() and character.isascii():
+            return character
+        encoded = "".join(f"%(?:25)*(?i:{byte:02x})" for byte in character.encode(errors="replace"))
+        return f"(?:{re.escape(character)}|{encoded})"
+
+    return "".join(map(either, secret))

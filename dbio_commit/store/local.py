@@ -3,9 +3,12 @@
 import errno
 import io
 import os
+import stat
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from itertools import pairwise
 from threading import Thread
 from typing import Any, BinaryIO, TypeVar, cast
 from uuid import uuid4
@@ -13,27 +16,38 @@ from uuid import uuid4
 from dbio_commit import names
 from dbio_commit.errors import (
     AccessDeniedError,
+    CorruptMarkerError,
     DbioError,
     InvalidInputError,
     ObjectNotFoundError,
     StoreError,
     UnsupportedStoreError,
 )
+from dbio_commit.markers import MAX_BYTES
 from dbio_commit.state import Entry
-from dbio_commit.store.base import Listing, Store, Unfinished, remove_upwards
+from dbio_commit.store.base import Listing, Store, Unfinished, remove_upwards, too_large
+from dbio_commit.store.beneath import LinkInTheWay, descend, make_root, refuse_other_spelling, sync_directory
 from dbio_commit.store.location import Location
 from dbio_commit.store.upload import Upload
 
 _T = TypeVar("_T")
-_Child = tuple[str, os.DirEntry[str]]  # with its path below the root
 _TEMPORARY = "._dbio-"
 _SYNC_BYTES = 8 * 1024 * 1024
 _ATTEMPTS = 100
 _OF_WHAT_IS_THERE = {"read", "look at", "sync", "delete"}
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # opening a pipe would wait for its other end
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_UNTOLD_S = 1234
+"""The modification time, in s since 1970, of what is not linked to its name yet: its change time is the right one."""
 
 
 class LocalStore(Store):
-    """`put_if_absent` writes and fsyncs a temporary file, then hard-links it to its name, which is atomic."""
+    """`put_if_absent` writes and fsyncs a temporary file, then hard-links it to its name, which is atomic.
+
+    Reads of data follow symbolic links, since people link data in. Markers must be what they are; and nothing is
+    written or deleted through a link below the root.
+    """
 
     def __init__(self, location: Location, storage_options: Mapping[str, Any]) -> None:
         if storage_options:
@@ -44,145 +58,275 @@ class LocalStore(Store):
     def identity(self) -> str:
         return f"file:{self.url}"  # each table may lie on a file system of its own
 
+    # --- listing --------------------------------------------------------------------------------------------------
+
     def list_log(self) -> list[Entry]:
-        children = self._children("", links=True, prefix="_")
-        return list(self._entries(child for child in children if not self._is_directory(child)))
+        with self._children("", links=True, prefix="_") as (_, children):
+            files = (child for child in children if not child.is_dir(follow_symlinks=False))
+            return [entry for child in files if (entry := self._listed(child.name, child))]
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
-        return list(self._entries(self._walk(under, links=links)))
+        return list(self._walk(under, links=links))
 
     def list_directory(self, under: str = "") -> Listing:
-        files: list[_Child] = []
-        directories: list[str] = []
-        for child in self._children(under, links=False):
-            if self._is_directory(child):
-                directories.append(child[0])
-            else:
-                files.append(child)
-        return Listing(list(self._entries(files)), directories)
+        found = Listing([], [])
+        with self._children(under, links=False) as (_, children):
+            for child in children:
+                path = names.join(under, child.name)
+                if child.is_dir(follow_symlinks=False):
+                    found.directories.append(path)
+                elif entry := self._listed(path, child):
+                    found.entries.append(entry)
+        return found
 
     def list_unfinished(self) -> list[Unfinished]:
-        entries = self._entries(self._walk("", links=False), temporary=True)
+        entries = self._walk("", links=False, temporary=True)
         return [Unfinished(entry.path, entry.path, entry.size, entry.modified) for entry in entries]
 
-    def _walk(self, directory: str, *, links: bool) -> Iterator[_Child]:
-        """Whatever is not a directory, recursively; temporary files included."""
-        for child in self._children(directory, links=links):
-            if self._is_directory(child):
-                yield from self._walk(child[0], links=links)
-            else:
-                yield child
+    def _walk(self, top: str, *, links: bool, temporary: bool = False) -> Iterator[Entry]:
+        """Every file below. Each directory once, under its own path if it has one here: links may lead in circles."""
+        seen: set[tuple[int, int]] = set()
+        rest: list[Entry | str] = [top]  # what comes next is last; a directory by its path
+        linked: list[str] = []
+        while rest or linked:
+            it = rest.pop() if rest else linked.pop(0)
+            if isinstance(it, Entry):
+                yield it
+                continue
+            with self._children(it, links=links) as (identity, children):
+                if identity not in seen:
+                    seen.add(identity)
+                    for child in reversed(children):
+                        path = names.join(it, child.name)
+                        if child.is_dir(follow_symlinks=False):
+                            rest.append(path)
+                        elif self._leads_to_directory(path, child):
+                            linked.append(path)
+                        elif entry := self._listed(path, child, temporary=temporary):
+                            rest.append(entry)
 
-    def _children(self, directory: str, *, links: bool, prefix: str = "") -> list[_Child]:
-        if not links and self._is_behind_link(directory):
-            return []
+    @contextmanager
+    def _children(
+        self, directory: str, *, links: bool, prefix: str = ""
+    ) -> Iterator[tuple[tuple[int, int], list[os.DirEntry[str]]]]:
+        """Which directory it is, and what lies in it; look at that only as long as it is open."""
+        with ExitStack() as opened:
+            children: list[os.DirEntry[str]] = []
+            identity = (0, 0)
+            with self._translating("list", directory), suppress(FileNotFoundError, NotADirectoryError, LinkInTheWay):
+                # Else there is no root, or the directory has gone since its parent was listed.
+                if links:
+                    descriptor = os.open(self._local(directory), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                    opened.callback(os.close, descriptor)
+                else:
+                    descriptor = opened.enter_context(descend(self.url, directory)).here
+                status = os.fstat(descriptor)
+                identity = (status.st_dev, status.st_ino)
+                with os.scandir(descriptor) as found:
+                    children = [e for e in found if e.name.startswith(prefix) and (links or not e.is_symlink())]
+            yield identity, sorted(children, key=lambda child: child.name)
+
+    def _leads_to_directory(self, path: str, child: os.DirEntry[str]) -> bool:
+        """Whether it is a symbolic link to a directory, which readers do not skip."""
+        if not child.is_symlink() or names.is_hidden(child.name):
+            return False
         try:
-            with os.scandir(self._local(directory)) as found:
-                children = sorted((e for e in found if e.name.startswith(prefix)), key=lambda e: e.name)
-        except (FileNotFoundError, NotADirectoryError):
-            return []  # there is no root, or the directory has gone since its parent was listed
+            return child.is_dir()
         except OSError as error:
-            raise self._translate(error, "list", directory) from error
-        return [(names.join(directory, child.name), child) for child in children if links or not child.is_symlink()]
+            if error.errno == errno.ELOOP:  # it leads nowhere but to itself
+                return False
+            raise self._translate(error, "list", path) from error
 
-    def _is_directory(self, child: _Child) -> bool:
-        path, found = child
-        return self._call("list", path, found.is_dir)
-
-    def _is_behind_link(self, path: str) -> bool:
-        """Whether the path, or a directory on the way to it, is a symbolic link. The root may be one."""
-        while path:
-            if os.path.islink(self._local(path)):
-                return True
-            path = names.split(path)[0]
-        return False
-
-    def _entries(self, children: Iterable[_Child], *, temporary: bool = False) -> Iterator[Entry]:
-        for path, child in children:
-            if child.name.startswith(_TEMPORARY) is temporary:
-                with suppress(ObjectNotFoundError):  # deleted since it was listed
-                    yield self._entry(path, child.stat)
-
-    def get(self, path: str) -> bytes:
-        def read() -> bytes:
-            with open(self._local(path), "rb") as file:
-                return file.read()
-
-        return self._call("read", path, read)
-
-    def stat(self, path: str) -> Entry:
-        return self._entry(path, lambda: os.stat(self._local(path)))
-
-    def _entry(self, path: str, look: Callable[[], os.stat_result]) -> Entry:
-        status = self._call("look at", path, look)
+    def _listed(self, path: str, child: os.DirEntry[str], *, temporary: bool = False) -> Entry | None:
+        """None for what is no object: of the other kind, gone since it was listed, or neither file nor marker."""
+        if child.name.startswith(_TEMPORARY) is not temporary:
+            return None
+        is_hidden = names.is_hidden(child.name)
         try:
-            modified = datetime.fromtimestamp(status.st_mtime, UTC)
+            status = child.stat(follow_symlinks=not is_hidden)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) or error.errno == errno.ELOOP:
+                return None
+            raise self._translate(error, "look at", path) from error
+        # A marker that is no file is there all the same, and reading it says what is wrong.
+        return self._entry(path, status) if is_hidden or stat.S_ISREG(status.st_mode) else None
+
+    def _entry(self, path: str, status: os.stat_result) -> Entry:
+        seconds = status.st_ctime if status.st_mtime == _UNTOLD_S else status.st_mtime
+        try:
+            modified = datetime.fromtimestamp(seconds, UTC)
         except (ValueError, OverflowError, OSError):
             raise StoreError(
-                f"{self._local(path)} has a modification time that no calendar holds ({status.st_mtime:g} s since "
+                f"{self._local(path)} has a modification time that no calendar holds ({seconds:g} s since "
                 "1970); set it right with `touch`"
             ) from None
         return Entry(path, status.st_size, modified)
 
+    # --- reading --------------------------------------------------------------------------------------------------
+
+    def get(self, path: str, *, limit_bytes: int = MAX_BYTES) -> bytes:
+        with self._translating("read", path), self._open(path) as file:
+            body = file.read(limit_bytes + 1)
+        if len(body) > limit_bytes:
+            raise too_large(self._local(path), limit_bytes)
+        return body
+
+    def stat(self, path: str) -> Entry:
+        with self._translating("look at", path):
+            return self._entry(path, os.stat(self._local(path), follow_symlinks=not _is_hidden(path)))
+
     def open_read(self, path: str) -> BinaryIO:
-        return self._call("read", path, lambda: open(self._local(path), "rb"))
+        with self._translating("read", path):
+            return self._open(path)
+
+    def _open(self, path: str) -> BinaryIO:
+        is_hidden = _is_hidden(path)
+        try:
+            descriptor = os.open(self._local(path), _READ | os.O_NOFOLLOW if is_hidden else _READ)
+        except OSError as error:
+            if is_hidden and error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):  # a link; a socket
+                raise self._no_file(path) from None
+            raise
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise self._no_file(path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return open(descriptor, "rb")
+
+    def _no_file(self, path: str) -> DbioError:
+        message = f"{self._local(path)} is no regular file, but a directory, a link, a pipe or a device"
+        if _is_hidden(path):
+            return CorruptMarkerError(f"{message}; no writer makes such a marker: inspect it, and remove it")
+        return StoreError(f"{message}; remove it, or put the file in its place")
+
+    # --- writing --------------------------------------------------------------------------------------------------
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
-        return self._call("create", path, lambda: _again(lambda: _link_new(self._local(path), body)))
+        directory, name = names.split(path)
+
+        def put() -> bool:
+            with descend(self.url, directory, make=True) as descent:
+                is_first = _link_new(descent.here, name, body)
+                descent.sync()  # whoever loses relies on what is there, and its winner may not have come to this
+                return is_first
+
+        with self._translating("create", path):
+            above = make_root(self.url)
+            is_first = _again(put)
+            for gained in above:
+                sync_directory(gained)
+            return is_first
 
     def open_write(self, path: str) -> BinaryIO:
-        target = self._local(path)
+        directory, name = names.split(path)
+
+        def open_new() -> _SyncedEarly:
+            with descend(self.url, directory, make=True) as descent:
+                return _SyncedEarly(os.open(name, _CREATE, 0o666, dir_fd=descent.here), "wb")
 
         def create() -> BinaryIO:
-            return cast(BinaryIO, io.BufferedWriter(_again(lambda: _open_new(target))))
+            make_root(self.url)
+            return cast(BinaryIO, io.BufferedWriter(_again(open_new)))
 
-        return cast(BinaryIO, Upload(create, lambda f: self._call("write", path, f)))
+        def guard(function: Callable[[], Any]) -> Any:
+            with self._translating("write", path):
+                return function()
+
+        return cast(BinaryIO, Upload(create, guard))
 
     def prepare(self, path: str) -> str:
-        target = self._local(path)
-        self._call("create the directory of", path, lambda: _again(lambda: _make_directory_of(target)))
-        return target
+        def make() -> None:
+            with descend(self.url, names.split(path)[0], make=True):
+                pass
+
+        with self._translating("create the directory of", path):
+            make_root(self.url)
+            _again(make)
+        return self._local(path)
+
+    def check_spelling(self, directories: Iterable[str]) -> None:
+        for directory in sorted(set(directories)):
+            with (
+                suppress(ObjectNotFoundError),
+                self._translating("look at", directory),
+                descend(self.url, directory) as descent,
+            ):
+                for name, (parent, child) in zip(directory.split("/"), pairwise(descent.descriptors), strict=False):
+                    refuse_other_spelling(parent, child, name, self._local(directory))
+
+    def is_same(self, path: str, other: str) -> bool:
+        try:
+            first, second = (os.stat(self._local(it), follow_symlinks=False) for it in (path, other))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise self._translate(error, "look at", path) from error
+        return os.path.samestat(first, second)
 
     def make_durable(self, paths: Iterable[str]) -> None:
-        paths = list(paths)
-        directories = {""}
-        for path in paths:
-            self._call("sync", path, lambda path=path: _sync(self._local(path)))  # type: ignore[misc]
-            directory = names.split(path)[0]
-            while directory not in directories:
-                directories.add(directory)
+        by_directory = _by_directory(paths)
+        for directory, files in by_directory.items():
+            with self._translating("sync", names.join(directory, files[0])), descend(self.url, directory) as descent:
+                for name in files:
+                    with self._translating("sync", names.join(directory, name)):
+                        _sync_file(descent.here, name)
+        above = {""}
+        for directory in by_directory:
+            while directory not in above:
+                above.add(directory)
                 directory = names.split(directory)[0]
-        for directory in sorted(directories, reverse=True):
-            self._call("sync", directory, lambda directory=directory: _sync(self._local(directory)))  # type: ignore[misc]
+        for directory in sorted(above, reverse=True):
+            with self._translating("sync", directory), descend(self.url, directory) as descent:
+                os.fsync(descent.here)
         with suppress(PermissionError):  # the directory that holds the root need not be ours to open
-            _sync(os.path.dirname(self.url))
+            sync_directory(os.path.dirname(self.url))
+
+    # --- deleting -------------------------------------------------------------------------------------------------
 
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
-        return self.in_batches(self._delete_batch, paths)
-
-    def _delete_batch(self, paths: Sequence[str]) -> dict[str, StoreError]:
-        failures: dict[str, StoreError] = {}
-        for path in paths:
-            try:
-                self._call("delete", path, lambda path=path: os.remove(self._local(path)))  # type: ignore[misc]
-            except ObjectNotFoundError:
-                continue
-            except StoreError as error:
-                failures[path] = error
-        return failures
+        return self.in_batches(lambda batch: self._delete(batch, _unlink), paths)
 
     def abort_unfinished(self, items: Sequence[Unfinished]) -> dict[str, StoreError]:
-        return self.delete_many([item.path for item in items if not self._is_behind_link(item.path)])
+        failures = self._delete([item.path for item in items], _unlink_temporary)
+        return {path: error for path, error in failures.items() if not isinstance(error.__cause__, LinkInTheWay)}
+
+    def _delete(self, paths: Sequence[str], unlink: Callable[[int, str], None]) -> dict[str, StoreError]:
+        failures: dict[str, StoreError] = {}
+
+        def attempt(tried: Sequence[str], function: Callable[[], None]) -> None:
+            try:
+                with self._translating("delete", tried[0]):
+                    function()
+            except ObjectNotFoundError:
+                pass
+            except StoreError as error:
+                failures.update(dict.fromkeys(tried, error))
+
+        def in_directory(directory: str, found: Sequence[str]) -> None:
+            with descend(self.url, directory) as descent:
+                for name in found:
+                    attempt([names.join(directory, name)], lambda name=name: unlink(descent.here, name))  # type: ignore[misc]
+
+        for directory, found in _by_directory(paths).items():
+            tried = [names.join(directory, name) for name in found]
+            attempt(tried, lambda directory=directory, found=found: in_directory(directory, found))  # type: ignore[misc]
+        return failures
 
     def remove_directories(self, paths: Iterable[str]) -> list[str]:
-        return remove_upwards(paths, lambda path: self._call("remove the directory", path, lambda: self._rmdir(path)))
+        def remove(path: str) -> bool:
+            with self._translating("remove the directory", path):
+                return self._rmdir(path)
+
+        return remove_upwards(paths, remove)
 
     def _rmdir(self, path: str) -> bool:
-        if self._is_behind_link(path):
-            return False
+        parent, name = names.split(path)
         try:
-            os.rmdir(self._local(path))
-        except (FileNotFoundError, NotADirectoryError):
+            with descend(self.url, parent) as descent:
+                os.rmdir(name, dir_fd=descent.here)
+        except (FileNotFoundError, NotADirectoryError, LinkInTheWay):
             return False
         except OSError as error:
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST):  # POSIX allows either
@@ -190,12 +334,15 @@ class LocalStore(Store):
             raise
         return True
 
+    # --- all ------------------------------------------------------------------------------------------------------
+
     def _local(self, path: str) -> str:
         return os.path.join(self.url, path) if path else self.url
 
-    def _call(self, action: str, path: str, function: Callable[[], _T]) -> _T:
+    @contextmanager
+    def _translating(self, action: str, path: str) -> Iterator[None]:
         try:
-            return function()
+            yield
         except OSError as error:
             raise self._translate(error, action, path) from error
 
@@ -204,6 +351,9 @@ class LocalStore(Store):
         link_refused = isinstance(error, PermissionError) and error.filename2 is not None  # only link(2) names two
         if link_refused or error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
             return UnsupportedStoreError(f"{message}; this file system has no hard links, which a commit needs")
+        if isinstance(error, LinkInTheWay):
+            return StoreError(f"cannot {action} {self._local(path)}: {error.filename} is {error.strerror}; name the "
+                              "directory that it leads to")  # fmt: skip
         if isinstance(error, FileNotFoundError | NotADirectoryError) and action in _OF_WHAT_IS_THERE:
             return ObjectNotFoundError(message)
         if isinstance(error, PermissionError):
@@ -217,8 +367,8 @@ class LocalStore(Store):
 class _SyncedEarly(io.FileIO):
     """Brings what is written to the disk in the background, so that little is left for `make_durable` to wait for."""
 
-    def __init__(self, path: str, mode: str) -> None:
-        super().__init__(path, mode)
+    def __init__(self, descriptor: int, mode: str) -> None:
+        super().__init__(descriptor, mode)
         self._unsynced = 0
         self._thread: Thread | None = None
         self._failure: OSError | None = None
@@ -247,6 +397,18 @@ class _SyncedEarly(io.FileIO):
             raise failure
 
 
+def _is_hidden(path: str) -> bool:
+    return names.is_hidden(names.split(path)[1])
+
+
+def _by_directory(paths: Iterable[str]) -> dict[str, list[str]]:
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        directory, name = names.split(path)
+        found[directory].append(name)
+    return found
+
+
 def _again(create: Callable[[], _T]) -> _T:
     """Calls it a few times more where a directory has gone: vacuum may remove one while there is nothing in it."""
     for _ in range(_ATTEMPTS - 1):
@@ -255,48 +417,53 @@ def _again(create: Callable[[], _T]) -> _T:
     return create()
 
 
-def _make_directory_of(target: str) -> list[str]:
-    """Makes it where it is missing. Returns the directories that gained an entry by that."""
-    missing = []
-    directory = os.path.dirname(target)
-    while not os.path.isdir(directory):
-        missing.append(directory)
-        directory = os.path.dirname(directory)
-    for directory in reversed(missing):
-        with suppress(FileExistsError):  # others make it too
-            os.mkdir(directory)
-    return [os.path.dirname(directory) for directory in missing]
+def _link_new(here: int, name: str, body: bytes) -> bool:
+    """The time of the new file is that of its link, which only the disk knows: it is the change time right after.
 
-
-def _open_new(target: str) -> "_SyncedEarly":
-    _make_directory_of(target)
-    return _SyncedEarly(target, "xb")
-
-
-def _link_new(target: str, body: bytes) -> bool:
-    directory = os.path.dirname(target)
-    gaining = [directory, *_make_directory_of(target)]
-    temporary = os.path.join(directory, _TEMPORARY + uuid4().hex)
-    try:
-        with open(temporary, "xb") as file:
+    Until that is copied, `_UNTOLD_S` says so; and the temporary name goes last, since its removal changes it.
+    """
+    temporary = _TEMPORARY + uuid4().hex
+    with open(os.open(temporary, _CREATE, 0o666, dir_fd=here), "wb") as file:
+        try:
             file.write(body)
             file.flush()
+            os.utime(file.fileno(), (_UNTOLD_S, _UNTOLD_S))
             os.fsync(file.fileno())
-        try:
-            os.utime(temporary)  # its time is that of its appearance, however long the disk took
-            os.link(temporary, target)
-        except FileExistsError:
-            return False
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-    for directory in gaining:
-        _sync(directory)
+            try:
+                os.link(temporary, name, src_dir_fd=here, dst_dir_fd=here, follow_symlinks=False)
+            except FileExistsError:
+                return False
+            _tell_time(file.fileno())
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=here)
     return True
 
 
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+def _tell_time(descriptor: int) -> None:
+    changed = os.fstat(descriptor).st_ctime_ns
+    os.utime(descriptor, ns=(changed, changed))
+
+
+def _unlink(here: int, name: str) -> None:
+    os.unlink(name, dir_fd=here)
+
+
+def _unlink_temporary(here: int, name: str) -> None:
+    """What a writer that died had linked to its name already is not to become younger by this."""
+    with suppress(FileNotFoundError):
+        status = os.stat(name, dir_fd=here, follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode) and status.st_mtime == _UNTOLD_S and status.st_nlink > 1:
+            descriptor = os.open(name, _READ | os.O_NOFOLLOW, dir_fd=here)
+            try:
+                _tell_time(descriptor)
+            finally:
+                os.close(descriptor)
+    os.unlink(name, dir_fd=here)
+
+
+def _sync_file(here: int, name: str) -> None:
+    descriptor = os.open(name, _READ | os.O_NOFOLLOW, dir_fd=here)
     try:
         os.fsync(descriptor)
     finally:

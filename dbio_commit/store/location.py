@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.errors import InvalidInputError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _AZURE_HOST = re.compile(r"(?P<account>[a-z0-9]+)\.(?:dfs|blob)\.(?P<cloud>[a-z0-9.-]+)")
@@ -58,9 +58,11 @@ class Location:
 def parse_location(path: str | os.PathLike[str]) -> Location:
     """Understands s3://, s3a://, az://, abfs://, abfss://container@account..., file: and plain paths.
 
-    Raises UnsupportedStoreError for other schemes, InvalidInputError for a URL with credentials or without a bucket.
+    Raises InvalidInputError for other schemes, for a URL with credentials or without a bucket, and for what is no path.
     """
-    text = os.fspath(path)
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str):
+        raise InvalidInputError(f"a path or URL is expected, not a {type(path).__name__}; name the root of a table")
     if not text or "\0" in text:
         raise InvalidInputError(f"{text!r} is no path of a table")
     match = _SCHEME.match(text)
@@ -69,7 +71,7 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
     if match is None or (scheme is None and not rest.startswith("/")):
         return Location("file", "", os.path.abspath(text))
     if scheme is None:
-        raise UnsupportedStoreError(
+        raise InvalidInputError(
             f"no store is known for {match[1]}: URLs; use a plain path, file:, s3://, s3a://, az://, abfs:// or abfss://"
         )
     if not rest.startswith("/"):

@@ -1,8 +1,10 @@
 """Amazon S3, and what speaks its protocol with If-None-Match."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 import s3fs
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
@@ -10,10 +12,15 @@ from botocore.handlers import add_expect_header
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_random_exponential
 
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
+from dbio_commit.markers import MAX_BYTES
 from dbio_commit.names import split
 from dbio_commit.state import Entry
-from dbio_commit.store.base import FsspecStore, Listing, Unfinished
+from dbio_commit.store.base import BATCHES, CONCURRENCY, ClientFailure, FsspecStore, Listing, Unfinished, too_large
 from dbio_commit.store.location import Location
+
+_T = TypeVar("_T")
+
+_NOT_IN_XML = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")  # some of these it has; their way back is no plain one
 
 _DENIED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "401", "403"}
 _ABSENT = {"NoSuchKey", "NoSuchUpload", "404"}
@@ -90,13 +97,37 @@ class S3Store(FsspecStore):
             if place == before:
                 raise OSError(f"the service answers {operation} with the same page for ever")
 
-    def get(self, path: str) -> bytes:
-        # max_concurrency=1: one GET; more would ask for the size first.
-        return self.call("read", path, lambda: cast(bytes, self.fs.cat_file(self.location(path), max_concurrency=1)))
+    def get(self, path: str, *, limit_bytes: int = MAX_BYTES) -> bytes:
+        def get() -> bytes:
+            try:  # one GET; without a range, cat_file would ask for the size first, or has no limit
+                return cast(bytes, self.fs.cat_file(self.location(path), start=0, end=limit_bytes + 1))
+            except OSError as error:
+                if _status(error) == 416:  # an empty object has no first byte
+                    return b""
+                raise
+
+        body = self._unless_absent("read", path, get)
+        if len(body) > limit_bytes:
+            raise too_large(self.url_of(path), limit_bytes)
+        return body
 
     def stat(self, path: str) -> Entry:
-        head = self.call("look at", path, lambda: self.fs.call_s3("head_object", **self._object(path)))
+        head = self._unless_absent("look at", path, lambda: self.fs.call_s3("head_object", **self._object(path)))
         return Entry(path, head["ContentLength"], head["LastModified"])
+
+    def open_read(self, path: str) -> BinaryIO:
+        return self._unless_absent("read", path, lambda: cast(BinaryIO, self.fs.open(self.location(path), "rb")))
+
+    def _unless_absent(self, action: str, path: str, function: Callable[[], _T]) -> _T:
+        """`call`. Who may not list the bucket without a prefix is told 403 of what is not there: a listing tells."""
+        try:
+            return self.call(action, path, function)
+        except AccessDeniedError as refused:
+            with suppress(AccessDeniedError):  # of the listing, too
+                found = self._list(path, self._prefix + path, Delimiter="/")
+                if all(entry.path != path for entry in found.entries):
+                    raise ObjectNotFoundError(f"cannot {action} {self.url_of(path)}: no listing has it") from None
+            raise refused
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         def put() -> bool:
@@ -146,7 +177,15 @@ class S3Store(FsspecStore):
         return failures
 
     def _delete(self, paths: Sequence[str]) -> dict[str, tuple[StoreError, bool]]:
-        """One request. Returns what was not deleted: why, and whether only because the service was busy."""
+        """Returns what was not deleted: why, and whether only because the service was busy."""
+        singly = [path for path in paths if _NOT_IN_XML.search(path)]
+        refusals = self._delete_singly(singly)
+        if len(singly) < len(paths):
+            refusals |= self._delete_together([path for path in paths if path not in singly] if singly else paths)
+        return refusals
+
+    def _delete_together(self, paths: Sequence[str]) -> dict[str, tuple[StoreError, bool]]:
+        """One request."""
         delete = {"Objects": [{"Key": self._prefix + path} for path in paths], "Quiet": True}
         try:
             answer = self.call(
@@ -155,8 +194,7 @@ class S3Store(FsspecStore):
                 lambda: self.fs.call_s3("delete_objects", Bucket=self._bucket, Delete=delete),
             )
         except StoreError as error:
-            busy = error.__cause__ is not None and _code(error.__cause__) in _BUSY
-            return dict.fromkeys(paths, (error, busy))
+            return dict.fromkeys(paths, (error, _is_busy(error)))
         refusals: dict[str, tuple[StoreError, bool]] = {}
         for refused in answer.get("Errors", ()):
             path = refused["Key"].removeprefix(self._prefix)
@@ -165,6 +203,21 @@ class S3Store(FsspecStore):
             if isinstance(failure, StoreError) and not isinstance(failure, ObjectNotFoundError):
                 refusals[path] = (failure, _code(reason) in _BUSY)
         return refusals
+
+    def _delete_singly(self, paths: Sequence[str]) -> dict[str, tuple[StoreError, bool]]:
+        """A key that XML has no way to write would fail the whole batch; a URL has one."""
+
+        def delete(path: str) -> StoreError | None:
+            try:
+                self.call("delete", path, lambda: self.fs.call_s3("delete_object", **self._object(path)))
+            except ObjectNotFoundError:
+                return None
+            except StoreError as error:
+                return error
+            return None
+
+        failures = zip(paths, self.in_parallel(delete, paths, at_once=CONCURRENCY // BATCHES), strict=True)
+        return {path: (error, _is_busy(error)) for path, error in failures if error}
 
     def abort_unfinished(self, items: Sequence[Unfinished]) -> dict[str, StoreError]:
         def abort(item: Unfinished) -> StoreError | None:
@@ -233,6 +286,10 @@ def _response(error: BaseException) -> Mapping[str, Any]:
 def _status(error: BaseException) -> int | None:
     status: int | None = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
     return status
+
+
+def _is_busy(error: StoreError) -> bool:
+    return isinstance(error.__cause__, ClientFailure) and error.__cause__.code in _BUSY
 
 
 def _code(error: BaseException) -> str:

@@ -30,16 +30,27 @@ class Amazon:
         """By the name of a key: the error codes that its next deletions meet."""
         self.stuck = False
         """Whether every page of uploads is the first."""
+        self.hides_absence = False
+        """Whether what is not there is refused, as to those who may list the bucket with some prefixes only."""
+        self.refuses_lists = False
+        self.requests: list[str] = []
+        """The methods, and the prefixes of lists."""
         self._moto = _forward_to(urlsplit(server.endpoint_url).port or 0, keep=server)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterator[bytes]:
         request = Request(environ)
+        is_list = "list-type" in request.args
+        self.requests.append(f"LIST {request.args['prefix'].rpartition('/')[2]}" if is_list else request.method)
         if request.method == "POST" and "delete" in request.args:
             answer = self._delete(request)
         elif request.method == "GET" and "uploads" in request.args:
             answer = self._list_uploads(request)
+        elif is_list and self.refuses_lists:
+            answer = _denied(request)
         else:
             answer = Response.from_app(self._moto, environ, buffered=True)
+            if self.hides_absence and answer.status_code == 404 and request.method in ("GET", "HEAD"):
+                answer = _denied(request)
         return answer(environ, start_response)  # type: ignore[return-value]
 
     def _delete(self, request: Request) -> Response:
@@ -79,6 +90,11 @@ class Amazon:
         environ = {**request.environ, "wsgi.input": BytesIO(body), "CONTENT_LENGTH": str(len(body))}
         environ["front.headers"] = [(k, v) for k, v in environ["front.headers"] if k.lower() != "content-length"]
         return Response.from_app(self._moto, environ, buffered=True).get_data()
+
+
+def _denied(request: Request) -> Response:
+    xml = "<?xml version='1.0' encoding='utf-8'?><Error><Code>AccessDenied</Code><Message>No.</Message></Error>"
+    return Response("" if request.method == "HEAD" else xml, 403, content_type="application/xml")
 
 
 @contextmanager

@@ -157,6 +157,26 @@ def test_a_key_that_is_refused_for_another_reason_later_is_returned_with_that(
     assert app.deletions == [["a"], ["a"]]
 
 
+AWKWARD = ["day=1/a\x01b", "\x1f", "tab\there", "return\rhere", "delete\x7f", "last\uffff"]
+
+
+def test_a_key_that_no_xml_can_hold_is_deleted_and_fails_no_batch(moody: tuple[Amazon, Store]) -> None:
+    app, store = moody
+    plain = [f"part-{number}" for number in range(5)]
+    create(store, *plain, *AWKWARD, "kept")
+    assert store.delete_many([*plain, *AWKWARD, "missing\x01"]) == {}
+    assert app.deletions == [plain]
+    assert left(store) == ["kept"]
+
+
+def test_any_key_is_deleted(place: Place) -> None:
+    store = place.open()
+    keys = [key for key in AWKWARD if place.kind != "azure" or key.isprintable()]  # which takes no other names
+    create(store, "part-0", *keys)
+    assert store.delete_many(["part-0", *keys]) == {}
+    assert left(store) == []
+
+
 def test_a_busy_service_is_asked_again_for_a_batch_of_blobs(azure: Place, azure_server: AzureServer) -> None:
     store = azure.open()
     create(store, "a", "b", "kept")

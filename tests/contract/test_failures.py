@@ -5,16 +5,24 @@ import socket
 import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 import pytest
 
+from dbio_commit import Table
+from dbio_commit.clock import Clock
 from dbio_commit.errors import AccessDeniedError, ObjectNotFoundError, StoreError
 from dbio_commit.store import Store, open_store, parse_location
 from dbio_commit.store.base import FsspecStore
+from tests.contract.amazon import Amazon, amazon
 from tests.contract.places import Place
 from tests.servers import AzureServer, Fault, Kind, S3Server, Server
+from tests.writers import contents
+from tests.writers import write as write_rows
+from vacuum import VacuumOptions, vacuum_table
 
 
 def write(store: Store) -> None:
@@ -184,6 +192,79 @@ def test_a_refusal_is_access_denied(remote: Place, server: Server) -> None:
         assert "credentials" in str(error), name
 
 
+@pytest.fixture
+def secretive(s3: Place, s3_server: S3Server) -> Iterator[tuple[Amazon, Store]]:
+    """A service that refuses what is not there, and a store on it."""
+    with amazon(s3_server) as (app, endpoint):
+        app.hides_absence = True
+        yield app, s3.open(endpoint_url=endpoint, **FEW_RETRIES)
+
+
+LOOKS: list[Callable[[Store, str], object]] = [
+    lambda store, path: store.get(path),
+    lambda store, path: store.stat(path),
+    lambda store, path: store.open_read(path).read(),
+]
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=["get", "stat", "open_read"])
+def test_what_is_not_there_is_not_found_where_the_service_refuses_to_say_so(
+    secretive: tuple[Amazon, Store], look: Callable[[Store, str], object]
+) -> None:
+    app, store = secretive
+    for name in ("_committed_1", "_committed_12", "_committed_1/below"):
+        store.put_if_absent(name, b"x")
+    look(store, "_committed_1")
+    store.delete_many(["_committed_1"])
+    app.requests.clear()
+    with pytest.raises(ObjectNotFoundError, match=f"{store.url}/_committed_1: no listing has it"):
+        look(store, "_committed_1")
+    assert app.requests[-1] == "LIST _committed_1"
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=["get", "stat", "open_read"])
+def test_what_is_there_and_refused_is_access_denied(
+    s3: Place, s3_server: S3Server, look: Callable[[Store, str], object]
+) -> None:
+    store = s3.open()
+    store.put_if_absent("_committed_1", b"x")
+    refusals = [Fault(method=method, path=r"/_committed_1$", kind="403", times=10) for method in ("GET", "HEAD")]
+    s3_server.inject(*refusals)
+    with pytest.raises(AccessDeniedError, match="_committed_1"):
+        look(store, "_committed_1")
+
+
+def test_a_refusal_is_access_denied_where_listings_are_refused_too(secretive: tuple[Amazon, Store]) -> None:
+    app, store = secretive
+    app.refuses_lists = True
+    with pytest.raises(AccessDeniedError, match="_committed_1"):
+        store.get("_committed_1")
+
+
+def test_a_table_is_written_vacuumed_and_read_where_the_service_refuses_what_is_not_there(
+    secretive: tuple[Amazon, Store],
+) -> None:
+    _, store = secretive
+    clock = AheadClock()
+    table = Table.over(store, clock)
+    for _ in range(2):
+        write_rows(table)
+        write_rows(table, "overwrite")
+        vacuum_table(table, VacuumOptions(checkpoint_after=1))
+        clock.ahead += timedelta(days=3)
+    vacuum_table(table, VacuumOptions(checkpoint_after=1))
+    write_rows(table)
+    write_rows(table, "overwrite")
+    assert len(contents(table)) == 1
+
+
+class AheadClock(Clock):
+    ahead = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead
+
+
 SECRET = "c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 
 
@@ -231,6 +312,87 @@ def test_a_secret_that_a_client_repeats_is_not_shown(url: str, options: dict[str
     error = store.translate(OSError(f"<AWSAccessKey>{SECRET}</AWSAccessKey> is none"), "read", "_marker")
     assert "is none" in str(error)
     assert SECRET not in str(error)
+
+
+PASSWORD = "hunter22/+=é"
+ENCODED = quote(PASSWORD, safe="")
+SIGNATURE = "ab+cd/ef==gh12"
+TOKEN = f"sv=2024-11-04&se=2026-12-01T00%3A00%3A00Z&sr=c&sig={quote(SIGNATURE, safe='')}"
+
+
+def spellings(secret: str) -> list[str]:
+    once = quote(secret, safe="")
+    return [secret, once, once.lower(), quote(secret, safe="/"), quote(once, safe=""), quote_plus(secret)]
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "secret"),
+    [
+        ("s3://t/x", {"endpoint_url": f"https://user:{ENCODED}@host:9000"}, PASSWORD),
+        ("s3://t/x", {"client_kwargs": {"endpoint_url": f"https://user:{ENCODED}@host"}}, PASSWORD),
+        (
+            "s3://t/x",
+            {"config_kwargs": {"proxies": {"https": f"http://u:{ENCODED}@proxy:1"}}},
+            PASSWORD,
+        ),
+        ("s3://t/x", {"key": "AKIAAAAAAAAA", "secret": PASSWORD}, PASSWORD),
+        ("az://t/x", {"account_name": "account", "sas_token": TOKEN}, SIGNATURE),
+        ("az://t/x", {"account_name": "account", "sas_token": f"?{TOKEN}"}, SIGNATURE),
+        ("az://t/x", {"connection_string": f"BlobEndpoint=https://a/;SharedAccessSignature={TOKEN}"}, SIGNATURE),
+        ("az://t/x", {"connection_string": f"BlobEndpoint=https://a/?{TOKEN};AccountName=a"}, SIGNATURE),
+    ],
+)
+def test_a_secret_is_shown_in_none_of_its_spellings(url: str, options: dict[str, Any], secret: str) -> None:
+    store = open_store(parse_location(url), options)
+    assert isinstance(store, FsspecStore)
+    for spelling in spellings(secret):
+        text = store.redact(f"the service says {spelling} is none; see the log")
+        assert text == "the service says *** is none; see the log"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("cannot reach http://a:b@host/x", "cannot reach http://***@host/x"),
+        ("cannot reach https://token@host", "cannot reach https://***@host"),
+        ("GET https://a/b?sv=1&sig=abc%2B&se=2 failed", "GET https://a/b?sv=1&sig=***&se=2 failed"),
+        ("GET https://a/b?X-Amz-Signature=abc&x=1", "GET https://a/b?X-Amz-Signature=***&x=1"),
+        ("s3://bucket/day=1/a@b is gone", "s3://bucket/day=1/a@b is gone"),
+        ("abfss://c@a.dfs.x/t is gone", "abfss://c@a.dfs.x/t is gone"),
+    ],
+)
+def test_what_is_secret_in_any_url_is_not_shown(text: str, shown: str) -> None:
+    """Also of those that came from the environment."""
+    store = open_store(parse_location("s3://t/x"), {})
+    assert isinstance(store, FsspecStore)
+    assert store.redact(text) == shown
+
+
+@pytest.mark.parametrize("url", ["s3://tables/x", "az://tables/x"])
+def test_no_error_in_the_chain_shows_a_secret_and_each_keeps_its_type(url: str) -> None:
+    store = open_store(parse_location(url), {"secret" if url.startswith("s3") else "sas_token": SECRET})
+    assert isinstance(store, FsspecStore)
+
+    def fail() -> None:
+        try:
+            raise ValueError(f"key {SECRET}")
+        except ValueError as error:
+            try:
+                raise KeyError(SECRET)
+            except KeyError:
+                raise PermissionError(f"{SECRET} refused") from error
+
+    with pytest.raises(AccessDeniedError) as failure:
+        store.call("read", "_marker", fail)
+    shown = "".join(traceback.format_exception(failure.value))
+    assert SECRET not in shown
+    assert "builtins.PermissionError: *** refused" in shown
+    assert "builtins.ValueError: key ***" in shown
+    error: BaseException | None = failure.value
+    while error is not None:  # also what no traceback shows
+        assert SECRET not in str(error)
+        assert error.__context__ in (None, error.__cause__)
+        error = error.__cause__
 
 
 @pytest.mark.parametrize("call", CALLS)

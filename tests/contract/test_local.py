@@ -3,6 +3,7 @@
 import errno
 import os
 import pickle
+import socket
 import subprocess
 import sys
 import time
@@ -11,11 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
-from dbio_commit.errors import StoreError
+from dbio_commit import Table
+from dbio_commit.errors import CommitStateUnknownError, CorruptMarkerError, StoreError
 from dbio_commit.store import Listing, Store, Unfinished, open_store, parse_location
+from tests.writers import stage
 
 NOBODY = 65534
 
@@ -94,6 +98,51 @@ def test_a_disk_that_fails_in_the_background_fails_the_file(store: Store, monkey
         file.close()
 
 
+def test_whoever_finds_an_object_there_syncs_its_directory(store: Store, root: Path, synced: list[Path]) -> None:
+    """The one who created it may not have come to that, and never will."""
+    store.put_if_absent("_committed_1", b"x")
+    synced.clear()
+    assert store.put_if_absent("_committed_1", b"y") is False
+    assert root in synced
+
+
+def broken_after(monkeypatch: pytest.MonkeyPatch, path: Path) -> list[str]:
+    """Directories cannot be synced any more once the path is there. Returns what was tried."""
+    fsync, tried = os.fsync, list[str]()
+
+    def fail(descriptor: int) -> None:
+        place = os.readlink(f"/proc/self/fd/{descriptor}")
+        if os.path.isdir(place) and path.exists():
+            tried.append(place)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    return tried
+
+
+def test_a_commit_that_may_not_survive_a_power_cut_is_not_reported(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table(root)
+    transaction = table.begin()
+    stage(table, transaction)
+    tried = broken_after(monkeypatch, root / f"_committed_{transaction.tid}")
+    with pytest.raises(CommitStateUnknownError, match="Input/output error"):
+        transaction.commit()
+    assert tried
+
+
+def test_a_commit_of_an_earlier_call_is_not_reported_before_it_survives_a_power_cut(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table(root)
+    transaction = table.begin("overwrite")
+    copy = table.resume(transaction.terms)
+    transaction.commit()
+    broken_after(monkeypatch, root / f"_committed_{transaction.tid}")
+    with pytest.raises(StoreError, match="Input/output error"):
+        copy.commit()
+
+
 def test_an_object_that_could_not_be_synced_was_not_created(
     store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,7 +170,7 @@ def test_the_temporary_file_of_a_killed_writer_is_in_no_listing(store: Store, ro
     program = (
         "import os, pickle, signal, sys\n"
         "store = pickle.loads(bytes.fromhex(sys.argv[1]))\n"
-        "os.link = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "os.link = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
         "store.put_if_absent('_marker', b'x')"
     )
     child = run(program, pickle.dumps(store).hex())
@@ -268,7 +317,8 @@ def test_a_written_object_is_not_written_again(store: Store) -> None:
 def test_a_disk_without_room_is_a_store_error_and_leaves_no_temporary_file(store: Store, root: Path) -> None:
     program = f"""{AS_NOBODY.partition("if os.getuid()")[0]}
 import resource
-from dbio_commit.errors import StoreError
+from dbio_commit import Table
+from dbio_commit.errors import CommitStateUnknownError, CorruptMarkerError, StoreError
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 def write():
     with store.open_write("part-0") as file:
@@ -287,21 +337,217 @@ for call in [lambda: store.put_if_absent("_marker", bytes(2000)), write]:
     assert everything(root) == ["part-0"]
 
 
-def test_links_are_followed_but_not_in_circles(store: Store, root: Path, tmp_path: Path) -> None:
+def test_readers_follow_links_to_data(store: Store, root: Path, tmp_path: Path) -> None:
     store.put_if_absent("day=1/part-0", b"")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere/part-1").write_bytes(b"12")
     (root / "day=2").symlink_to(tmp_path / "elsewhere")
     (root / "part-2").symlink_to(tmp_path / "elsewhere/part-1")
     (root / "dangling").symlink_to(tmp_path / "nowhere")
+    (root / "itself").symlink_to(root / "itself")
     assert {entry.path: entry.size for entry in store.list_files()} == {
         "day=1/part-0": 0,
         "day=2/part-1": 2,
         "part-2": 2,
     }
-    (root / "day=1/circle").symlink_to(root)
-    with pytest.raises(StoreError, match="circle"):
-        store.list_files()
+    assert store.get("day=2/part-1") == store.get("part-2") == store.open_read("part-2").read() == b"12"
+    assert [entry and entry.size for entry in store.stat_many(["day=2/part-1", "part-2", "dangling"])] == [2, 2, None]
+
+
+def test_a_walk_comes_to_each_directory_once_wherever_links_lead(store: Store, root: Path) -> None:
+    """Two links in each of 40 directories would be 2^40 ways; and those to themselves have no end."""
+    for number in range(40):
+        (root / f"d{number:02d}").mkdir(parents=True)
+        for name in "ab":
+            (root / f"d{number:02d}" / name).symlink_to(f"../d{number + 1:02d}")
+    (root / "d39/part-0").touch()
+    (root / "circle").symlink_to(root)
+    (root / "dot").symlink_to(".")
+    (root / "a-second-name").symlink_to("d39")
+    assert [entry.path for entry in store.list_files()] == ["d39/part-0"]  # under its own path, not a link's
+
+
+def test_a_hidden_name_that_is_a_link_to_a_directory_is_not_walked(store: Store, root: Path, tmp_path: Path) -> None:
+    store.put_if_absent("part-0", b"")
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/part-1").touch()
+    (root / "_hidden").symlink_to(tmp_path / "outside")
+    assert "_hidden/part-1" not in [entry.path for entry in store.list_files()]
+
+
+NAMES = [b"part-\xff.parquet", b"part\n0.parquet", b"part\t\x1b[1m.parquet", b"\xc3\x28"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_any_name_that_a_disk_can_hold_is_listed_read_and_deleted(store: Store, root: Path, name: bytes) -> None:
+    directory = os.fsencode(root) + b"/in " + name
+    os.makedirs(directory)
+    with open(directory + b"/" + name, "wb") as file:
+        file.write(b"12")
+    path = os.fsdecode(b"in " + name + b"/" + name)
+    assert [(entry.path, entry.size) for entry in store.list_files()] == [(path, 2)]
+    assert store.list_directory(os.path.dirname(path)).entries == [store.stat(path)]
+    assert store.get(path) == b"12"
+    store.make_durable([path])
+    assert store.delete_many([path]) == {}
+    assert store.remove_directories([os.path.dirname(path)]) == [os.path.dirname(path)]
+
+
+# --- nothing is written or deleted through a link -----------------------------------------------------------------
+
+
+@pytest.fixture
+def victim(store: Store, root: Path, tmp_path: Path) -> Path:
+    """Somebody else's directory, to which a partition of the table is a link."""
+    store.put_if_absent("_marker", b"")
+    (tmp_path / "victim/below").mkdir(parents=True)
+    (tmp_path / "victim/part-0").write_bytes(b"mine")
+    (root / "day=1").symlink_to(tmp_path / "victim")
+    return tmp_path / "victim"
+
+
+@pytest.mark.parametrize("directory", ["day=1", "day=1/below", "day=1/new"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store, directory: store.put_if_absent(f"{directory}/_started_1", b""),
+        lambda store, directory: store.open_write(f"{directory}/part-1"),
+        lambda store, directory: store.prepare(f"{directory}/part-1"),
+        lambda store, directory: store.make_durable([f"{directory}/part-0"]),
+    ],
+    ids=["put_if_absent", "open_write", "prepare", "make_durable"],
+)
+def test_nothing_is_written_through_a_link(
+    store: Store, root: Path, victim: Path, call: Callable[[Store, str], object], directory: str
+) -> None:
+    before = everything(victim)
+    with pytest.raises(StoreError, match=f"{root}/day=1 is a symbolic link.*name the directory") as failure:
+        call(store, directory)
+    assert type(failure.value) is StoreError
+    assert everything(victim) == before
+    assert not (victim / "new").exists()
+
+
+def test_nothing_is_deleted_through_a_link_and_nothing_counts_as_deleted(store: Store, victim: Path) -> None:
+    failures = store.delete_many(["day=1/part-0", "day=1/below", "day=1/missing", "_marker"])
+    assert sorted(failures) == ["day=1/below", "day=1/missing", "day=1/part-0"]
+    assert {type(error) for error in failures.values()} == {StoreError}
+    assert "symbolic link" in str(failures["day=1/part-0"])
+    assert everything(victim) == ["part-0"]
+
+
+def test_a_link_is_deleted_and_not_what_it_leads_to(store: Store, root: Path, victim: Path) -> None:
+    (root / "part-1").symlink_to(victim / "part-0")
+    assert store.delete_many(["part-1"]) == {}
+    assert not (root / "part-1").is_symlink()
+    assert everything(victim) == ["part-0"]
+
+
+@pytest.mark.parametrize("call", ["os.unlink", "os.rmdir", "os.link", "os.open"])
+def test_a_directory_that_becomes_a_link_at_the_last_moment_leads_nowhere(
+    store: Store, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """As if somebody had waited for the moment between the look at the directory and the deed."""
+    store.put_if_absent("day=1/part-0", b"")
+    store.put_if_absent("day=1/empty/x", b"")
+    store.delete_many(["day=1/empty/x"])
+    (tmp_path / "victim/empty").mkdir(parents=True)
+    (tmp_path / "victim/part-0").write_bytes(b"mine")
+    before, deed = everything(tmp_path / "victim"), getattr(os, call.removeprefix("os."))
+
+    def swapping(*args: object, **options: object) -> object:
+        if not (root / "day=1").is_symlink() and str(args[0]) not in (str(root), "day=1"):
+            (root / "day=1").rename(root / "_gone")
+            (root / "day=1").symlink_to(tmp_path / "victim")
+        return deed(*args, **options)
+
+    monkeypatch.setattr(os, call.removeprefix("os."), swapping)
+    match call:
+        case "os.unlink":
+            store.delete_many(["day=1/part-0"])
+        case "os.rmdir":
+            store.remove_directories(["day=1/empty"])
+        case "os.link":
+            store.put_if_absent("day=1/_started_1", b"")
+        case "os.open":
+            store.open_write("day=1/part-1").close()
+    assert (root / "day=1").is_symlink()
+    assert everything(tmp_path / "victim") == before
+    assert (tmp_path / "victim/empty").is_dir()
+
+
+def test_a_temporary_file_that_becomes_a_link_is_not_followed(
+    store: Store, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    link = os.link
+
+    def swapping(source: str, target: str, **options: Any) -> None:
+        (root / source).unlink()
+        (root / source).symlink_to(tmp_path / "secret")
+        link(source, target, **options)
+
+    monkeypatch.setattr(os, "link", swapping)
+    store.put_if_absent("_marker", b"x")
+    assert (tmp_path / "secret").stat().st_nlink == 1
+    with pytest.raises(CorruptMarkerError, match="link"):
+        store.get("_marker")
+
+
+# --- what is no regular file --------------------------------------------------------------------------------------
+
+
+def no_file(kind: str, path: Path, target: Path) -> None:
+    match kind:
+        case "pipe":
+            os.mkfifo(path)
+        case "link":
+            target.write_bytes(b"{}")
+            path.symlink_to(target)
+        case "dangling":
+            path.symlink_to(target)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(os.path.relpath(path))  # which must be short
+        case "directory":
+            path.mkdir()
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["pipe", "link", "dangling", "device", "socket", "directory"])
+def test_a_marker_that_is_no_regular_file_is_there_and_corrupt(
+    store: Store, root: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root.mkdir()
+    monkeypatch.chdir(root)
+    no_file(kind, root / "_committed_1", tmp_path / "target")
+    listed = [entry.path for entry in store.list_log()]
+    assert listed == [] if kind == "directory" else ["_committed_1"]
+    assert [entry.path for entry in store.list_files()] == listed
+    assert store.put_if_absent("_committed_1", b"x") is False
+    for read in (store.get, store.open_read):
+        with pytest.raises(CorruptMarkerError, match=f"{root}/_committed_1 is no regular file"):
+            read("_committed_1")
+    assert store.stat("_committed_1").path == "_committed_1"
+    if kind != "directory":
+        assert store.delete_many(["_committed_1"]) == {}
+        assert store.list_log() == []
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_data_that_is_no_regular_file_is_not_listed_and_not_read(
+    store: Store, root: Path, tmp_path: Path, kind: str
+) -> None:
+    root.mkdir()
+    no_file(kind, root / "part-0.parquet", tmp_path / "target")
+    assert store.list_files() == []
+    assert store.list_directory() == Listing([], [])
+    for read in (store.get, store.open_read):
+        with pytest.raises(StoreError, match="no regular file"):
+            read("part-0.parquet")
 
 
 @pytest.fixture
@@ -389,13 +635,19 @@ def write(store: Store, path: str) -> bool:
     return True
 
 
+def below(root: str, path: str, dir_fd: int | None) -> str:
+    """The path relative to the root, of something in an open directory."""
+    parent = os.readlink(f"/proc/self/fd/{dir_fd}") if dir_fd is not None else ""
+    return os.path.relpath(os.path.join(parent, path), root)
+
+
 def removing(monkeypatch: pytest.MonkeyPatch, store: Store, *, after: str, times: int) -> None:
     """As if a vacuum ran right after the writer has made the directory, so many times."""
     mkdir, left = os.mkdir, [times]
 
-    def make(path: str, mode: int = 0o777) -> None:
-        mkdir(path, mode)
-        if path == str(Path(store.url) / after) and left[0]:
+    def make(path: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        mkdir(path, mode, dir_fd=dir_fd)
+        if below(store.url, path, dir_fd) == after and left[0]:
             left[0] -= 1
             assert store.remove_directories([after])[0] == after
 
@@ -427,9 +679,9 @@ def test_directories_that_another_writer_makes_first_are_used(
 ) -> None:
     mkdir = os.mkdir
 
-    def make(path: str, mode: int = 0o777) -> None:
-        mkdir(path, mode)
-        mkdir(path, mode)
+    def make(path: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        mkdir(path, mode, dir_fd=dir_fd)
+        mkdir(path, mode, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "mkdir", make)
     assert create(store) is True
@@ -486,3 +738,72 @@ def test_a_marker_is_as_old_as_its_appearance_however_long_the_disk_takes(
     monkeypatch.setattr(os, "fsync", slow)
     store.put_if_absent("_committed_1", b"x")
     assert store.stat("_committed_1").modified.timestamp() >= written[0] / 1e9 + 0.04
+
+
+def now() -> float:
+    return datetime.now(UTC).timestamp()
+
+
+def age_s(store: Store, path: str) -> float:
+    (listed,) = [entry for entry in store.list_log() if entry.path == path]
+    assert listed == store.stat(path)
+    return now() - listed.modified.timestamp()
+
+
+def test_a_marker_is_as_old_as_its_appearance_however_long_its_writer_slept_before(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else vacuum would take what it removes for removed long ago."""
+    link = os.link
+
+    def late(source: str, target: str, **options: Any) -> None:
+        slept_since = time.time() - 3 * 86400
+        os.utime(root / source, (slept_since, slept_since))
+        link(source, target, **options)
+
+    monkeypatch.setattr(os, "link", late)
+    store.put_if_absent("_committed_1", b"x")
+    assert abs(age_s(store, "_committed_1")) < 3600
+
+
+def test_the_time_of_a_marker_never_changes_before_a_readers_eyes(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even while its writer is held up between its steps."""
+    seen: list[datetime] = []
+
+    def looking(call: Callable[..., None]) -> Callable[..., None]:
+        def wrapper(*args: Any, **options: Any) -> None:
+            time.sleep(0.02)
+            call(*args, **options)
+            seen.extend(entry.modified for entry in store.list_log())
+            time.sleep(0.02)
+
+        return wrapper
+
+    for name in ("link", "utime", "unlink", "fsync"):
+        monkeypatch.setattr(os, name, looking(getattr(os, name)))
+    store.put_if_absent("_committed_1", b"x")
+    monkeypatch.undo()
+    assert len(seen) >= 4
+    assert {*seen, store.stat("_committed_1").modified} == {seen[0]}
+
+
+def test_a_marker_of_a_writer_that_was_killed_right_after_its_link_is_as_old_as_that(store: Store, root: Path) -> None:
+    program = (
+        "import os, pickle, signal, sys\n"
+        "store, link = pickle.loads(bytes.fromhex(sys.argv[1])), os.link\n"
+        "os.link = lambda *args, **options: (link(*args, **options), os.kill(os.getpid(), signal.SIGKILL))\n"
+        "store.put_if_absent('_committed_1', b'x')"
+    )
+    child = run(program, pickle.dumps(store).hex())
+    assert child.returncode == -9, child.stderr
+    assert len(everything(root)) == 2  # the temporary name, too
+    assert abs(age_s(store, "_committed_1")) < 3600
+    before = store.stat("_committed_1")
+    (unfinished,) = store.list_unfinished()
+    assert abs(now() - unfinished.started.timestamp()) < 3600
+    time.sleep(0.02)
+    assert store.abort_unfinished([unfinished]) == {}
+    assert everything(root) == ["_committed_1"]
+    assert store.stat("_committed_1") == before

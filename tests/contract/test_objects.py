@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dbio_commit.errors import ObjectNotFoundError
+from dbio_commit.errors import CorruptMarkerError, ObjectNotFoundError
 from dbio_commit.store import Store, open_store, parse_location
 from tests.contract.places import Place
 
@@ -144,18 +144,18 @@ def test_many_objects_are_read_in_order(store: Store) -> None:
     names = [f"_{number * 7919 % 100:02d}" for number in range(100)]
     for name in names:
         store.put_if_absent(name, name.encode())
-    assert store.get_many(names) == [name.encode() for name in names]
+    assert store.in_parallel(store.get, names) == [name.encode() for name in names]
     found = store.stat_many([*names[:50], "missing", *names[50:]])
     assert found[50] is None
     assert [entry.path for entry in found if entry] == names
-    assert store.get_many([]) == []
+    assert store.in_parallel(store.get, []) == []
     assert store.stat_many([]) == []
 
 
 def test_many_objects_of_which_one_is_missing_are_not_found(store: Store) -> None:
     store.put_if_absent("_1", b"")
     with pytest.raises(ObjectNotFoundError, match="_2"):
-        store.get_many(["_1", "_2", "_1"])
+        store.in_parallel(store.get, ["_1", "_2", "_1"])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -164,7 +164,7 @@ def test_names_are_taken_literally(store: Store, name: str) -> None:
     assert store.put_if_absent(created, b"created") is True
     assert store.put_if_absent(created, b"") is False
     write(store, written, b"written")
-    assert store.get_many([created, written]) == [b"created", b"written"]
+    assert store.in_parallel(store.get, [created, written]) == [b"created", b"written"]
     with store.open_read(written) as file:
         assert file.read() == b"written"
     assert [entry and entry.path for entry in store.stat_many([created, written])] == [created, written]
@@ -185,6 +185,24 @@ def test_roots_are_taken_literally(shared: Place, suffix: str) -> None:
     assert store.get("_marker") == b"1"
     assert store.delete_many(["_marker", "part-0"]) == {}
     assert store.list_files() == []
+
+
+@pytest.mark.parametrize("path", ["_marker", "part-0"])
+def test_no_more_than_the_limit_is_read(store: Store, path: str) -> None:
+    """So that what grew after it was listed takes no memory."""
+    body = b"0123456789"
+    store.put_if_absent(path, body)
+    for limit_bytes in (10, 11, 1 << 30):
+        assert store.get(path, limit_bytes=limit_bytes) == body
+    for limit_bytes in (0, 9):
+        with pytest.raises(CorruptMarkerError, match=f"{path} has more than {limit_bytes} bytes"):
+            store.get(path, limit_bytes=limit_bytes)
+
+
+@pytest.mark.parametrize("limit_bytes", [0, 1, 1 << 30])
+def test_an_empty_object_is_within_any_limit(store: Store, limit_bytes: int) -> None:
+    store.put_if_absent("_empty", b"")
+    assert store.get("_empty", limit_bytes=limit_bytes) == b""
 
 
 # --- listing ------------------------------------------------------------------------------------------------------
@@ -261,7 +279,7 @@ def test_a_whole_bucket_can_be_a_table(kind: str, request: pytest.FixtureRequest
     store.put_if_absent("_x=1/part-0", b"2")
     assert paths(store.list_log()) == ["_marker"]
     assert paths(store.list_files()) == ["_marker", "_x=1/part-0"]
-    assert store.get_many(["_marker", "_x=1/part-0"]) == [b"1", b"2"]
+    assert store.in_parallel(store.get, ["_marker", "_x=1/part-0"]) == [b"1", b"2"]
 
 
 # --- deleting -----------------------------------------------------------------------------------------------------
@@ -282,3 +300,10 @@ def test_deleting_a_name_deletes_nothing_that_begins_with_it(store: Store) -> No
         store.put_if_absent(path, b"")
     assert store.delete_many(["a", "c*"]) == {}
     assert paths(store.list_files()) == ["a-1/x", "ab", "b/x", "c1"]
+
+
+def test_a_part_of_an_object_can_be_read(store: Store) -> None:
+    write(store, "part-0", b"PAR1 rows PAR2")
+    assert [store.get_range("part-0", start, 4) for start in (0, 10, 5)] == [b"PAR1", b"PAR2", b"rows"]
+    with pytest.raises(ObjectNotFoundError):
+        store.get_range("part-1", 0, 4)

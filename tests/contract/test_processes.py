@@ -21,14 +21,16 @@ def work(store: Store) -> None:
     assert store.put_if_absent("_child", b"from the child") is True
     with store.open_write("day=1/part-0") as file:
         file.write(b"data")
-    assert store.get_many(["_marker", "_child", "day=1/part-0"]) == [b"from the parent", b"from the child", b"data"]
+    bodies = store.in_parallel(store.get, ["_marker", "_child", "day=1/part-0"])
+    assert bodies == [b"from the parent", b"from the child", b"data"]
     assert sorted(entry.path for entry in store.list_log()) == ["_child", "_marker"]
 
 
 def used(place: Place) -> Store:
     store = place.open()
     store.put_if_absent("_marker", b"from the parent")
-    assert store.get_many(["_marker"] * 3) == [b"from the parent"] * 3  # so that threads have used it, too
+    bodies = store.in_parallel(store.get, ["_marker"] * 3)  # so that threads have used it, too
+    assert bodies == [b"from the parent"] * 3
     return store
 
 

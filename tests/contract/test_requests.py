@@ -38,7 +38,7 @@ def store(s3: Place, s3_server: S3Server) -> Store:
         (lambda store: store.put_if_absent("_new", b""), ["PUT"]),
         (lambda store: store.put_if_absent("_marker", b"x"), ["PUT"]),
         (lambda store: store.delete_many(["_marker", "_missing"]), ["POST"]),
-        (lambda store: store.get_many(["_marker"] * 5), ["GET"] * 5),
+        (lambda store: store.in_parallel(store.get, ["_marker"] * 5), ["GET"] * 5),
         (lambda store: store.stat_many(["_marker"] * 5), ["HEAD"] * 5),
         (lambda store: store.prepare("day=1/part-0"), []),
         (lambda store: store.make_durable(["day=1/part-0"]), []),

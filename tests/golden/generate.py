@@ -701,7 +701,8 @@ def set_algebra() -> Iterable[Case]:
     t.commit(P, [new], [gone], operation="rewrite")
     t.commit(Q, [gone, kept])
     t.sees(new, kept)
-    t.sees(new, as_of=P)
+    t.sees(gone, kept, as_of=Q)
+    t.sees(new, kept, as_of=P)  # who removes what another adds came after it, whatever the times say
     t.sees(new, kept, without_descriptor=True)
     yield t
 
@@ -1101,6 +1102,28 @@ def interrupted_adoption() -> Iterable[Case]:
     yield t
 
 
+def foreign_files() -> Iterable[Case]:
+    t = Case("foreign-files", "Only Parquet counts: by its suffix, or by its content where there is a tid.")
+    mine, other = t.data(A), t.data(B)
+    t.commit(A, [mine])
+    shouted, unnamed = t.file("COPIED.PARQUET"), t.file(f"part-00000-tid-{C}-job-0-0-c000")
+    for name in ("README.txt", "export.csv", "secret.key", f"part-00000-tid-{C}-job-0-0-c000.csv"):
+        t.put(name, b"a,b and more")
+    t.sees(mine, other, shouted, unnamed)
+    yield t
+
+
+def dropped() -> Iterable[Case]:
+    t = OurTable("dropped", "A tombstone: there is no table, whatever is left of it.", by=["day"])
+    old = t.data(P, "day=1")
+    t.commit(P, [old])
+    t.put("_dropped", {"version": 1, "everything": True, "created": ADOPTED})
+    t.refused("TableNotFoundError")
+    t.refused("TableNotFoundError", as_of=P)
+    t.refused("TableNotFoundError", without_descriptor=True)
+    yield t
+
+
 DIRECTORY_SCOPE = [
     no_markers,
     commits,
@@ -1115,6 +1138,7 @@ DIRECTORY_SCOPE = [
     no_table,
     directory_scope_at_once,
     interrupted_adoption,
+    foreign_files,
 ]
 TABLE_SCOPE = [
     appends,
@@ -1133,6 +1157,7 @@ TABLE_SCOPE = [
     condensed,
     adopted,
     broken_checkpoints,
+    dropped,
 ]
 
 

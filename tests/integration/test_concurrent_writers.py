@@ -44,6 +44,7 @@ class Write(NamedTuple):
 def write_once(table: Table, operation: Operation, app: tuple[str, int] | None) -> tuple[Commit, float, float]:
     """A file in each of two days, in one transaction."""
     transaction = table.begin(operation, partition_by=["day"], app=app)
+    transaction.inspector = None  # no Parquet
     for day in DAYS[:2] if operation != "replace_partitions" else DAYS[1:]:
         url = transaction.new_file(partition={"day": day})
         Path(url).write_text(f"{transaction.tid} {app}")
@@ -163,6 +164,7 @@ def create_table(root: str, writer: int) -> str | None:
     """The tid of the writer that created the table; None for one that came too late."""
     try:
         with Table(root).begin(partition_by=["day"], must_create=True) as transaction:
+            transaction.inspector = None  # no Parquet
             Path(transaction.new_file(partition={"day": str(writer)})).write_text("rows")
         return transaction.tid
     except TableExistsError:

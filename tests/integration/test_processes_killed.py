@@ -125,18 +125,25 @@ class Fuse:
 
 
 def burn_before_system_calls(fuse: Fuse, root: str) -> None:
-    """That open, list, link, delete or make something below the root. The hook lasts as long as the process."""
+    """That open, list, link, delete or make something below the root. The hook lasts as long as the process.
+
+    What has a name without a directory, or none, lies in a directory that is open: the store's alone does.
+    """
     events = {"open", "os.scandir", "os.mkdir", "os.link", "os.remove"}
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in events and str(arguments[0]).startswith(root):
-            fuse.burn()
+        if event in events:
+            place = arguments[0]
+            if event == "open" and (isinstance(place, int) or arguments[2] & os.O_DIRECTORY):
+                return
+            if isinstance(place, int) or not os.path.isabs(place) or str(place).startswith(root):
+                fuse.burn()
 
     sys.addaudithook(hook)
 
 
 def burn_after_requests(fuse: Fuse) -> None:
-    from aiobotocore.client import AioBaseClient  # type: ignore[import-untyped]
+    from aiobotocore.client import AioBaseClient
 
     call = AioBaseClient._make_api_call
 

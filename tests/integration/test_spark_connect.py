@@ -103,6 +103,9 @@ JOB = """
         [row.operation for row in spark.sql("SELECT * FROM dbio_history(:path)", {"path": path}).collect()],
     ]
 
+    # a version that is skipped
+    found["skipped"] = [dbio.write(numbers(0, 1), path, app=("nightly", version)).skipped for version in (2, 1)]
+
     # S3, with options and with the session's settings
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -113,7 +116,12 @@ JOB = """
         found["s3 settings"] = ids(dbio.read(spark, s3_url, storage_options=s3_options))
         spark.conf.set("spark.hadoop.fs.s3a.access.key", s3_options["key"])
         spark.conf.set("spark.hadoop.fs.s3a.secret.key", s3_options["secret"])
-        found["s3 secrets"] = error_of(lambda: dbio.read(spark, s3_url))
+        found["s3 secrets"] = [error_of(lambda: dbio.read(spark, s3_url))]
+        found["s3 secrets"].append(error_of(lambda: dbio.write(numbers(0, 1), s3_url)))
+        dbio.enable(spark)
+        found["s3 secrets"].append(error_of(lambda: spark.read.format("dbio").load(s3_url).schema))
+        save = numbers(0, 1).write.format("dbio").mode("append").save
+        found["s3 secrets"].append(error_of(lambda: save(s3_url)))
         found["warned"] = sum("Spark cannot read" in str(warning.message) for warning in caught)
     print(json.dumps(found))
 """
@@ -132,7 +140,7 @@ def found(tmp_path_factory: pytest.TempPathFactory, s3_server: Any) -> dict[str,
     )
     assert job.returncode == 0, job.stderr[-3000:]
     result: dict[str, Any] = json.loads(job.stdout.splitlines()[-1])
-    return result
+    return {**result, "stderr": job.stderr}
 
 
 def test_modes_work_over_connect(found: dict[str, Any]) -> None:
@@ -185,6 +193,14 @@ def test_s3_works_over_connect_with_options_and_settings(found: dict[str, Any]) 
 
 
 def test_secrets_that_connect_does_not_give_out_are_asked_for(found: dict[str, Any]) -> None:
-    """Should a server begin to give them out, `hadoop_settings` finds them, and this test has had its day."""
-    assert found["s3 secrets"].startswith("AccessDeniedError: ")
-    assert "storage_options" in found["s3 secrets"]
+    """Should a server begin to give them out, `store_settings` finds them, and this test has had its day."""
+    for error in found["s3 secrets"]:
+        assert "AccessDeniedError: cannot " in error
+        assert "Spark Connect gives no secrets out" in error
+        assert "Pass storage_options" in error
+    assert len(found["s3 secrets"]) == 4
+
+
+def test_a_version_that_is_skipped_is_a_warning_over_connect(found: dict[str, Any]) -> None:
+    assert found["skipped"] == [False, True]
+    assert "version 1 of application 'nightly' is skipped: version 2 is committed, by transaction " in found["stderr"]

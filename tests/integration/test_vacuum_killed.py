@@ -24,6 +24,7 @@ import pytest
 
 from dbio_commit import CommitConflictError, FileInfo, StoreError, Table, TransactionAbortedError, names
 from dbio_commit.clock import Clock
+from dbio_commit.markers import MAX_BYTES
 from dbio_commit.store.base import Unfinished
 from dbio_commit.store.local import LocalStore
 from dbio_commit.transaction import Terms
@@ -126,12 +127,12 @@ class Mortal(LocalStore):
         self.url, self._left, self._lock = table.store.url, calls, Lock()
         link = os.link
 
-        def linking(*paths: Any) -> None:
+        def linking(*paths: Any, **options: Any) -> None:
             self._spend()  # the temporary file is there, its name is not
-            link(*paths)
+            link(*paths, **options)
             self._spend()  # both are
 
-        os.link = linking  # type: ignore[assignment]
+        os.link = linking
 
     def _spend(self) -> None:
         with self._lock:
@@ -173,8 +174,8 @@ class Mortal(LocalStore):
     def list_unfinished(self) -> Any:
         return self._counted(super().list_unfinished)
 
-    def get(self, path: str) -> Any:
-        return self._counted(super().get, path)
+    def get(self, path: str, *, limit_bytes: int = MAX_BYTES) -> Any:
+        return self._counted(super().get, path, limit_bytes=limit_bytes)
 
     def stat(self, path: str) -> Any:
         return self._counted(super().stat, path)
@@ -298,6 +299,7 @@ def write_many(root: str, writer: int) -> list[str]:
                 continue
             row = f"{writer}-{len(done)}"
             with table.begin(partition_by=["day"]) as transaction:
+                transaction.inspector = None  # no Parquet
                 url = transaction.new_file(partition={"day": str(chance.randrange(5))})
                 Path(url).write_text(f"{row}\n")
                 if chance.random() < 0.1:
@@ -314,6 +316,7 @@ def rewrite(table: Table) -> None:
     day = files[0].partition["day"] if files else "0"
     old = [file.path for file in files if file.partition["day"] == day]
     with table.begin("rewrite", partition_by=["day"]) as transaction:
+        transaction.inspector = None  # no Parquet
         rows = "".join(Path(table.url, path).read_text() for path in old)
         Path(transaction.new_file(partition={"day": day})).write_text(rows)
         transaction.remove(old)

@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import SimpleQueue
@@ -24,12 +24,12 @@ from vacuum.discovery import find_targets
 
 WAIT_S = 60
 
-# The real program, but for a vacuum that takes its time, and a cron expression that is true every second.
+# The real program, but for a vacuum that takes its time, and a cron expression that is true every second. Each table
+# has a process of its own: what Python runs when it starts comes to all of them.
 SLOW = """
-import runpy, threading
-from apscheduler.triggers.cron import CronTrigger
+import threading
 from dbio_commit.snapshot import Scope
-from vacuum import VacuumReport, config, run
+from vacuum import VacuumReport, run
 
 def slow(table, options, *, dry_run, control):
     while not (OBEYS and control.stop()):
@@ -37,8 +37,9 @@ def slow(table, options, *, dry_run, control):
     return VacuumReport(url=table.url, scope=Scope.TABLE, dry_run=dry_run, retention_hours=1, stopped=True)
 
 run.vacuum_table = slow
+from vacuum import config
+from apscheduler.triggers.cron import CronTrigger
 config.cron_trigger = lambda cron, timezone, jitter_s=0: CronTrigger(second="*", timezone="UTC")
-runpy.run_module("vacuum", run_name="__main__", alter_sys=True)
 """
 
 
@@ -74,8 +75,8 @@ class Process:
 
 
 @contextmanager
-def process(*arguments: object, program: tuple[str, ...] = ("-m", "vacuum")) -> Iterator[Process]:
-    command = [sys.executable, *program, *map(str, arguments)]
+def process(*arguments: object) -> Iterator[Process]:
+    command = [sys.executable, "-m", "vacuum", *map(str, arguments)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as popen:
         try:
             yield Process(popen)
@@ -83,8 +84,19 @@ def process(*arguments: object, program: tuple[str, ...] = ("-m", "vacuum")) -> 
             popen.kill()
 
 
-def slow(*, obeys: bool = True) -> tuple[str, ...]:
-    return "-c", f"OBEYS = {obeys}\n{SLOW}"
+Slow = Callable[[bool], None]
+
+
+@pytest.fixture
+def slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slow:
+    """Makes vacuums slow; those that do not obey end with their service only."""
+
+    def make(obeys: bool) -> None:
+        (tmp_path / "patch").mkdir()
+        (tmp_path / "patch/sitecustomize.py").write_text(f"OBEYS = {obeys}\n{SLOW}")
+        monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/patch:{os.environ.get('PYTHONPATH', '')}")
+
+    return make
 
 
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
@@ -128,8 +140,9 @@ def test_serve_answers_on_the_loopback_and_a_signal_ends_it(config: Path) -> Non
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_during_a_run_lets_it_end_and_exits_with_0(config: Path, number: signal.Signals) -> None:
-    with process("serve", "--config", config, program=slow()) as service:
+def test_a_signal_during_a_run_lets_it_end_and_exits_with_0(config: Path, number: signal.Signals, slow: Slow) -> None:
+    slow(True)
+    with process("serve", "--config", config) as service:
         running = service.line("run started")["table"]
         service.line("run skipped")  # the next second has come
         service.popen.send_signal(number)
@@ -141,8 +154,9 @@ def test_a_signal_during_a_run_lets_it_end_and_exits_with_0(config: Path, number
     assert [line["table"] for line in service.lines if line["event"] == "run started"] == [running]
 
 
-def test_a_second_signal_exits_at_once_with_1(config: Path) -> None:
-    with process("serve", "--config", config, program=slow(obeys=False)) as service:
+def test_a_second_signal_exits_at_once_with_1(config: Path, slow: Slow) -> None:
+    slow(False)
+    with process("serve", "--config", config) as service:
         service.line("run started")
         service.popen.send_signal(signal.SIGTERM)
         service.line("stopping")
@@ -156,8 +170,9 @@ def test_a_second_signal_exits_at_once_with_1(config: Path) -> None:
         assert service.lines[-1]["event"] == "killed"
 
 
-def test_two_signals_at_once_are_one_wish(config: Path) -> None:
-    with process("serve", "--config", config, program=slow()) as service:
+def test_two_signals_at_once_are_one_wish(config: Path, slow: Slow) -> None:
+    slow(True)
+    with process("serve", "--config", config) as service:
         service.line("run started")
         service.popen.send_signal(signal.SIGTERM)
         service.popen.send_signal(signal.SIGINT)
@@ -186,6 +201,24 @@ def test_once_vacuums_every_table_and_exits_with_0(config: Path, tmp_path: Path)
     assert f'dbio_vacuum_runs_total{{table="{tmp_path}/a"}} 1.0' in (tmp_path / "vacuum.prom").read_text()
 
 
+def test_once_prints_what_it_did_and_whether_it_was_a_dry_run(config: Path, tmp_path: Path) -> None:
+    write(Table(tmp_path / "a"))
+    config.write_text("dry_run = true\n" + config.read_text())
+    done = run("once", "--config", config)
+    assert done.stdout.splitlines() == [
+        f"{tmp_path}/a: dry run, nothing was changed: 0 objects would be deleted, 0 bytes",
+        f"{tmp_path}/b: failed: TableNotFoundError: there is no table at {tmp_path}/b; check the path",
+    ]
+
+
+def test_the_log_has_one_line_for_what_a_run_did(config: Path, tmp_path: Path) -> None:
+    """The functions that users call log it too."""
+    for name in "ab":
+        write(Table(tmp_path / name))
+    lines = [json.loads(line) for line in run("once", "--config", config).stderr.splitlines()]
+    assert sorted(line["event"] for line in lines) == ["done", *["run finished"] * 2, *["run started"] * 2]
+
+
 def test_once_exits_with_1_where_a_table_failed_and_vacuums_the_others(config: Path, tmp_path: Path) -> None:
     write(Table(tmp_path / "b"))
     done = run("once", "--config", config)
@@ -196,8 +229,9 @@ def test_once_exits_with_1_where_a_table_failed_and_vacuums_the_others(config: P
     assert [line["table"] for line in lines if line["event"] == "run finished"] == [f"{tmp_path}/b"]
 
 
-def test_a_signal_ends_once_in_good_order(config: Path) -> None:
-    with process("once", "--config", config, program=slow()) as service:
+def test_a_signal_ends_once_in_good_order(config: Path, slow: Slow) -> None:
+    slow(True)
+    with process("once", "--config", config) as service:
         service.line("run started")
         service.popen.send_signal(signal.SIGTERM)
         assert service.line("stopped")["unfinished"] == [f"{config.parent}/a", f"{config.parent}/b"]
@@ -252,6 +286,21 @@ def test_check_lists_the_tables_that_are_meant(tmp_path: Path) -> None:
     done = run("check", "--config", path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [f"{tmp_path}/lake/a", f"{tmp_path}/lake/b", f"{tmp_path}/other"]
+
+
+def test_check_shows_names_that_would_steer_a_terminal_escaped_a_line_each(tmp_path: Path) -> None:
+    for name in ("ok", "\x1b]0;PWNED\x07red", "two\nlines"):
+        (tmp_path / "lake" / name).mkdir(parents=True)
+        (tmp_path / "lake" / name / "_dbio_table").touch()
+    path = tmp_path / "vacuum.toml"
+    path.write_text(f'[[tables]]\npath = "{tmp_path}/lake/*"\n')
+    done = run("check", "--config", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert set(done.stdout.splitlines()) == {
+        f"{tmp_path}/lake/ok",
+        f"{tmp_path}/lake/\\x1b]0;PWNED\\x07red",
+        f"{tmp_path}/lake/two\\nlines",
+    }
 
 
 def test_no_log_line_shows_a_secret(tmp_path: Path) -> None:

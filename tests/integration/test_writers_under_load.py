@@ -77,7 +77,8 @@ def read_rows(table: Table, snapshot: Snapshot) -> dict[str, list[int]]:
     """The rows of each transaction that the snapshot shows: each batch whole, no row twice."""
     rows: dict[str, list[int]] = {}
     sizes: dict[int, int] = {}
-    for file, body in zip(snapshot.files, table.store.get_many([file.path for file in snapshot.files]), strict=True):
+    bodies = table.store.in_parallel(table.store.get, [file.path for file in snapshot.files])
+    for file, body in zip(snapshot.files, bodies, strict=True):
         columns = pq.read_table(BytesIO(body)).to_pydict()
         rows.setdefault(str(file.tid), []).extend(columns["id"])
         sizes |= {id // MOST_ROWS: size for id, size in zip(columns["id"], columns["size"], strict=True)}

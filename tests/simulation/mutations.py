@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from dbio_commit import decision, maintenance, snapshot, transaction
+from dbio_commit import decision, maintenance, names, snapshot, transaction
 from dbio_commit.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.clock import Clock
 from dbio_commit.errors import (
@@ -160,8 +160,19 @@ def delete_the_files_before_the_abort() -> Iterator[None]:
 
 @mutation("late", "I3", "I5")
 def let_transactions_live_for_ever() -> Iterator[None]:
-    """No bound on the life of a transaction; abort markers stay for 30 days."""
-    with patch.object(transaction, "MAX_LIFE_S", float("inf")):
+    """No bound on the life of a transaction, and no look at its start marker; abort markers stay for 30 days."""
+    with patch.object(transaction, "MAX_LIFE_S", float("inf")), _every_transaction_is_young():
+        yield
+
+
+def _every_transaction_is_young() -> AbstractContextManager[object]:
+    return patch.object(Transaction, "_is_young", True)
+
+
+@mutation("late", "I3", "I5")
+def look_for_no_start_marker() -> Iterator[None]:
+    """A transaction is as old as its monotonic clock says, which stands still while its machine is paused."""
+    with _every_transaction_is_young():
         yield
 
 
@@ -346,16 +357,15 @@ def read_the_log_once() -> Iterator[None]:
 def pass_over_a_purged_marker() -> Iterator[None]:
     """A commit marker that is gone when it is read counts as one that says nothing."""
 
-    def get_many(self: SerialStore, paths: Sequence[str]) -> list[bytes]:
-        return [get(self, path) for path in paths]
-
-    def get(store: SerialStore, path: str) -> bytes:
+    def read_marker(store: Store, entry: Entry) -> bytes:
         try:
-            return store.get(path)
+            return store.get(entry.path)
         except ObjectNotFoundError:
-            return b'{"added":[],"removed":[]}'
+            if entry.path.startswith(names.Kind.COMMITTED):
+                return b'{"added":[],"removed":[]}'
+            raise
 
-    with patch.object(SerialStore, "get_many", get_many):
+    with patch.object(snapshot, "read_marker", read_marker):
         yield
 
 

@@ -232,20 +232,28 @@ class World:
 
 
 class SimClock(Clock):
-    """An actor's clock: off by something, and made to jump; its monotonic clock is right."""
+    """An actor's clock: off by something, and made to jump; its monotonic clock is that of a machine of its own."""
 
     def __init__(self, world: World, offset: timedelta = timedelta()) -> None:
         self._world, self.offset = world, offset
+        self._paused_s = 0.0
+        """How long the machine was paused, and its monotonic clock with it."""
         self.actor: Actor | None = None
+
+    def boot(self) -> str:
+        return self.actor.name if self.actor else ""
 
     def now(self) -> datetime:
         return self._world.now + self.offset
 
     def monotonic(self) -> float:
-        return self._world.time_s
+        return self._world.time_s - self._paused_s
 
     def sleep(self, duration_s: float) -> None:
         if self.actor is not None:
+            if duration_s > DAY_S and self._world.random.random() < 0.3:
+                self._paused_s += duration_s
+                self._world.faults["machine paused"] += 1
             self.actor.wake_s = self._world.time_s + duration_s
             self._world.pause(self.actor)
 

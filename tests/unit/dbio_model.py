@@ -53,7 +53,8 @@ class Directory:
     def put(self, name: str, body: bytes, modified: datetime) -> None:
         self.names.add(name)
         if not is_skipped(name):
-            self.files[name] = modified
+            if tid_of(name) or name.lower().endswith(".parquet"):  # all else is nobody's business
+                self.files[name] = modified
         elif match := re.fullmatch(r"_started_([a-z0-9]+)", name):
             self.started[match[1]] = modified
         elif match := re.fullmatch(r"\.(.+)\.crc", name):
@@ -114,7 +115,14 @@ def at(directory: str, name: str) -> str:
 def visible(objects: Objects) -> set[str]:
     """The files that a reader must see."""
     found = directories(objects)
-    return {at(path, name) for path, it in found.items() for name in it.files if it.is_visible(name)}
+    shown = {at(path, name): name for path, it in found.items() for name in it.files if it.is_visible(name)}
+    return {path for path, name in shown.items() if is_parquet(name, objects[path][0])}
+
+
+def is_parquet(name: str, body: bytes) -> bool:
+    """By its suffix; with a tid and another suffix, by its content."""
+    by_content = tid_of(name) != "" and len(body) >= 12 and body[:4] == body[-4:] == b"PAR1"
+    return name.lower().endswith(".parquet") or by_content
 
 
 class Plan(NamedTuple):

@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ from dbio_commit.errors import (
 )
 from dbio_commit.markers import Operation
 from dbio_commit.snapshot import Scope
-from dbio_commit.state import AsOf
+from dbio_commit.state import REFUSAL, AsOf
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
@@ -61,8 +62,9 @@ class Place(MemoryStore):
         self.clock = ManualClock()
         super().__init__(self.clock)
 
-    def get_many(self, paths: Sequence[str]) -> list[bytes]:
-        return [self.get(path) for path in paths]
+    @staticmethod
+    def in_parallel(function: Callable[[Any], Any], items: Sequence[Any], *, at_once: int = 1) -> list[Any]:
+        return [function(item) for item in items]
 
     def write(self, *paths: str) -> None:
         for path in paths:
@@ -714,8 +716,44 @@ def test_an_adoption_that_is_refused_leaves_nothing_that_stops_writers() -> None
     with pytest.raises(CommitConflictError, match="somebody wrote"):
         place.table().adopt()
     heal(place)
-    assert CHECKPOINT not in place.objects
     append(place.table())
+
+
+def test_what_a_refused_adoption_asked_for_may_land_late_and_harms_no_other_adoption() -> None:
+    place = two_days()
+    deleted: list[str] = []
+
+    def disturb(operation: str, path: str) -> None:
+        if operation == "delete":
+            deleted.append(path)
+        if path == CHECKPOINT:
+            place.write("day=1/late.parquet")
+
+    place.before = disturb
+    with pytest.raises(CommitConflictError, match="somebody wrote"):
+        place.table().adopt()
+    heal(place)
+    asked_for = {path: body for path, (body, _) in place.objects.items() if path.startswith("_checkpoint_")}
+    visible = live(place.table())
+    place.table().adopt()
+    assert not any(place.put_if_absent(path, body) for path, body in asked_for.items())
+    assert not deleted
+    assert live(place.table()) == visible
+    append(place.table())
+    assert place.table().checkpoint() not in asked_for
+    assert visible < live(place.table())
+
+
+def test_a_refusal_that_lands_behind_an_adoption_of_the_same_number_puts_nothing_out_of_use() -> None:
+    """An operator has removed the checkpoint of an adoption that was not dead."""
+    place = two_days()
+    visible = live(place.table())
+    place.table().adopt()
+    assert place.put_if_absent(names.checkpoint(2), REFUSAL)
+    assert live(place.table()) == visible
+    append(place.table())
+    assert place.table().checkpoint() == names.checkpoint(3)
+    assert visible < live(place.table())
 
 
 @pytest.mark.parametrize("path", ["_a=1.parquet", "day=1/_x=2.parquet", "_day=1/x.parquet"])

@@ -4,7 +4,6 @@ A commit of unknown outcome has landed, or a copy is resumed in another process;
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -148,6 +147,25 @@ def test_an_abort_that_fails_at_any_call_and_is_tried_again_deletes_no_live_file
             assert live(table) == before <= store.objects.keys(), (is_applied, fails_at)
 
 
+def test_an_abort_in_a_directory_whose_own_retry_conflicts_with_it_after_a_purge_deletes_no_live_file(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    store.put("day=1/old.parquet", b"rows")
+    transaction = table.begin()
+    path = stage(table, transaction, partition={"day": "1"})
+    copy = resumed(table, transaction)
+    transaction.commit()
+    marker = names.join("day=1", names.committed(transaction.tid))
+    store.before = once("put_if_absent", marker, lambda: purge(table, store, clock))  # it has looked, and slept
+    put_if_absent = store.put_if_absent
+    # The client's first attempt lands, its answer is lost, and the second conflicts with it.
+    store.put_if_absent = lambda path, body: put_if_absent(path, body) and path != marker  # type: ignore[method-assign]
+    with pytest.raises(TransactionStateError, match="is committed"):
+        copy.abort()
+    assert path in live(table) <= store.objects.keys()
+    assert marker not in store.objects
+
+
 def test_an_abort_beside_a_listing_that_two_checkpoints_overtook_deletes_no_live_file(
     table: Table, store: MemoryStore, clock: ManualClock
 ) -> None:
@@ -243,10 +261,17 @@ def test_a_copy_that_staged_other_files_is_told_so_also_after_the_purge(
     first, second = transaction._complete_files()
     resumed(table, transaction, [first]).commit()
     again, other = resumed(table, transaction, [first]), resumed(table, transaction, [second])
-    purge(table, store, clock)
     late = resumed(table, transaction, [second])
+    clock.advance(timedelta(minutes=2))
     store.after = fail_with(StoreError("timed out"), "put_if_absent", names.committed(transaction.tid), times=5)
-    store.before = fail_with(StoreError("timed out"), "get", names.committed(transaction.tid))
+
+    def before(operation: str, path: str) -> None:
+        if (operation, path) == ("put_if_absent", names.committed(transaction.tid)):
+            store.before = lambda operation, path: None
+            purge(table, store, clock)  # between the look at its start marker and the commit
+            store.before = fail_with(StoreError("timed out"), "get", names.committed(transaction.tid))
+
+    store.before = before
     with pytest.raises(CommitStateUnknownError):
         late.commit()  # which put its marker all the same
     heal(store)
@@ -275,7 +300,12 @@ def test_a_commit_that_has_landed_is_never_called_failed_because_of_the_look_aft
     transaction = table.begin()
     path = stage(table, transaction)
     clock.advance(timedelta(minutes=2))
-    store.before = fail_with(StoreError("503"), "stat", names.started(transaction.tid))
+
+    def after(operation: str, path: str) -> None:
+        if path == names.committed(transaction.tid):
+            store.before = fail_with(StoreError("503"), "stat", names.started(transaction.tid))
+
+    store.after = after
     with pytest.raises(CommitStateUnknownError):
         transaction.commit()
     assert live(table) == {path}
@@ -316,12 +346,114 @@ def test_a_copy_that_is_resumed_after_a_week_is_told_that_it_had_committed(
     assert copy.commit().added == [path]
 
 
-def test_a_transaction_that_is_resumed_after_a_restart_of_the_machine_is_refused(
+# --- an abort that is purged, too ---------------------------------------------------------------------------------
+
+
+class AnotherBoot(ManualClock):
+    """Of a machine that was started a minute ago, or of another one; its time of day is right, or behind."""
+
+    def __init__(self, clock: ManualClock, *, name: str = "another", behind: timedelta = timedelta()) -> None:
+        super().__init__(clock.now() - behind, seed=7)
+        self._name = name
+
+    def boot(self) -> str:
+        return self._name
+
+
+def forget_the_abort(table: Table, clock: ManualClock) -> None:
+    """Vacuum runs for longer than abort markers are kept, beside a writer."""
+    for _ in range(80):
+        clock.advance(timedelta(hours=12))
+        write(table)
+        vacuum_table(table, AT_ONCE)
+
+
+ALMOST = timedelta(days=39, hours=23, minutes=59, seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("boot", "behind"),
+    [("manual", timedelta()), ("another", timedelta()), ("another", ALMOST), ("another", timedelta(days=90))],
+    ids=["paused", "started again", "started again, clock behind", "clock far behind"],
+)
+def test_a_commit_that_comes_after_its_abort_was_purged_is_refused_whatever_the_clocks_say(
+    table: Table, store: MemoryStore, clock: ManualClock, boot: str, behind: timedelta
+) -> None:
+    """The machine was started again, or paused with its clocks: its writer seems to have begun a minute ago."""
+    write(table)
+    transaction = table.begin()
+    path = stage(table, transaction)
+    files = transaction._complete_files()
+    forget_the_abort(table, clock)
+    assert not any(transaction.tid in path for path in store.objects)
+    again = Table.over(store, AnotherBoot(clock, name=boot, behind=behind)).resume(transaction.terms)
+    again.add(files)
+    with pytest.raises(TransactionAbortedError):
+        again.commit()
+    assert transaction.tid not in table.snapshot().tids
+    assert path not in live(table)
+    assert table.check().ok
+
+
+def test_a_commit_whose_abort_is_purged_between_the_look_and_the_put_is_withdrawn(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    write(table)
+    transaction = table.begin()
+    stage(table, transaction)
+    transaction._complete_files()
+    clock.advance(timedelta(minutes=2))
+    marker = names.committed(transaction.tid)
+    store.before = once("put_if_absent", marker, lambda: forget_the_abort(table, clock))
+    with pytest.raises(TransactionAbortedError, match="long ago"):
+        transaction.commit()
+    assert transaction.tid not in table.snapshot().tids
+    assert table.check().ok
+
+
+def test_a_commit_that_can_not_be_withdrawn_is_no_success_and_the_error_says_what_to_do(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    write(table)
+    transaction = table.begin()
+    stage(table, transaction)
+    transaction._complete_files()
+    clock.advance(timedelta(minutes=2))
+    marker = names.committed(transaction.tid)
+
+    def before(operation: str, path: str) -> None:
+        if (operation, path) == ("put_if_absent", marker):
+            heal(store)
+            forget_the_abort(table, clock)
+            store.before = fail_with(StoreError("503"), "delete", marker, times=None)
+
+    store.before = before
+    with pytest.raises(CommitStateUnknownError, match="remove it"):
+        transaction.commit()
+
+
+def test_a_transaction_that_is_resumed_on_another_machine_commits(
     table: Table, store: MemoryStore, clock: ManualClock
 ) -> None:
     transaction = table.begin()
-    stage(table, transaction)
-    terms = replace(transaction.terms, began_s=clock.monotonic() + 1)
-    again = Table.over(store, clock).resume(terms)
-    with pytest.raises(TransactionAbortedError, match="before this machine was started"):
-        again.commit()
+    path = stage(table, transaction)
+    files = transaction._complete_files()
+    again = Table.over(store, AnotherBoot(clock, behind=timedelta(hours=1))).resume(transaction.terms)
+    again.add(files)
+    assert again.commit().added == [path]
+
+
+@pytest.mark.parametrize("apart", [timedelta(seconds=20), timedelta(seconds=40), timedelta(minutes=29)])
+def test_a_vacuum_whose_clock_is_ahead_does_not_end_a_transaction_that_is_at_work(
+    table: Table, store: MemoryStore, clock: ManualClock, apart: timedelta
+) -> None:
+    for _ in range(25):
+        write(table)
+    transaction = table.begin()
+    path = stage(table, transaction)
+    ahead = Table.over(store, ManualClock(clock.now() + timedelta(days=40), seed=9))
+    for _ in range(3):
+        clock.advance(apart)
+        vacuum_table(ahead, VacuumOptions())
+    transaction.commit()
+    assert path in live(table) <= store.objects.keys()

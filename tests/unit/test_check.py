@@ -149,7 +149,7 @@ def test_a_marker_too_large_to_read_is_corrupt(scope: Scope) -> None:
 
     world = Vast(scope)
     world.commit("1", [world.data(data("1"))])
-    world.data("untracked")
+    world.data("untracked.parquet")
     assert set(world.check().corrupt) == {"_committed_1"}
 
 

@@ -345,6 +345,58 @@ def test_a_body_of_many_lines_is_not_unpacked_beyond_what_a_writer_packs(monkeyp
         encode_checkpoint(sample(commits), created=NOW)
 
 
+def test_a_small_body_unpacks_to_little() -> None:
+    """A bomb of 16 KiB with 15 MiB in it took 400 MB."""
+    line = {**LINE, "marker": {**LINE["marker"], "x": "a" * 15 * MEGABYTE}}
+    body = packed(HEADER, line)
+    assert len(body) < 100_000
+    with pytest.raises(CorruptMarkerError, match="more than any writer packs"):
+        decode_checkpoint(body, number=7, where=WHERE)
+
+
+@pytest.mark.parametrize("size", [0, 1000, MEGABYTE])
+def test_what_any_body_may_unpack_to_is_given_by_its_size(size: int) -> None:
+    allowed = checkpoint_module.max_unpacked(size)
+    assert allowed == MEGABYTE + 100 * size
+    assert checkpoint_module.max_unpacked(1 << 40) == 1 << 30
+
+
+def test_statistics_that_say_nothing_are_left_out_where_they_would_unpack_to_too_much() -> None:
+    said = {f"c{number:03d}": Bounds(None, None, None) for number in range(500)}
+    paths = [data("1", number) for number in range(3000)]
+    files = [FileInfo(path=path, size=1, rows=1, statistics=said) for path in paths]
+    info = CommitInfo(operation="append", commit_id="c", timestamp=NOW, files=pack_files(files))
+    marker = CommitMarker(added=paths, removed=[], dbio_commit=info)
+    body = encode_checkpoint(sample([Decided(NOW, "1", marker)]), created=NOW)
+    (commit,) = decode_checkpoint(body, number=7, where=WHERE).commits
+    assert commit.marker.added == paths
+    assert commit.marker.dbio_commit
+    assert commit.marker.dbio_commit.files
+    assert commit.marker.dbio_commit.files.statistics == {}
+    assert len(gzip.decompress(body)) <= checkpoint_module.max_unpacked(len(body))
+
+
+def test_ordinary_checkpoints_keep_their_statistics() -> None:
+    """50 commits of 100 files with 30 columns, all of which have bounds."""
+    commits: list[Decided] = []
+    for tid in map(str, range(50)):
+        files = [
+            FileInfo(
+                path=f"day={tid}/{data(tid, number)}",
+                size=100_000 + number,
+                rows=number,
+                statistics={f"c{column:02d}": Bounds(number, number + column, 0) for column in range(30)},
+            )
+            for number in range(100)
+        ]
+        info = CommitInfo(operation="append", commit_id=tid, timestamp=NOW, files=pack_files(files))
+        commits.append(Decided(NOW, tid, CommitMarker(added=[it.path for it in files], removed=[], dbio_commit=info)))
+    body = encode_checkpoint(sample(commits), created=NOW)
+    found = decode_checkpoint(body, number=7, where=WHERE).commits
+    assert [it.marker for it in found] == [it.marker for it in commits]
+    assert 20 * len(gzip.decompress(body)) < checkpoint_module.max_unpacked(len(body)) * 10
+
+
 # --- what is left out ---------------------------------------------------------------------------------------------
 
 HISTORY_TIDS = [str(number) for number in range(6)]
@@ -1310,6 +1362,25 @@ def test_a_checkpoint_larger_than_any_writers_is_refused_before_it_is_read() -> 
     with calls_to(world) as calls, pytest.raises(CorruptMarkerError, match=str(markers_module.MAX_BYTES)):
         world.seen()
     assert ("get", names.checkpoint(1)) not in calls
+
+
+@pytest.mark.parametrize("number", [10**15, 10**20 - 1])
+def test_a_checkpoint_that_no_writer_reaches_is_corrupt_by_its_name(number: int) -> None:
+    """Else no other could ever follow it."""
+    world = World()
+    world.commit("1", [data("1")])
+    world.checkpoint()
+    name = f"_checkpoint_{number:020d}"
+    world.put(name, packed({**HEADER, "number": number, "commits": 0}))
+    for use in (world.seen, world.checkpoint, lambda: write(world.table())):
+        with (
+            calls_to(world) as calls,
+            pytest.raises(CorruptMarkerError, match=f"{name} is a checkpoint that"),
+        ):
+            use()
+        assert ("get", name) not in calls
+    world.delete_many([name])
+    assert world.seen() == {data("1")}
 
 
 def test_a_checkpoint_of_a_directory_that_is_no_table_of_ours_decides_nothing() -> None:

@@ -17,11 +17,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
+import dbio_commit
 from dbio_commit import Bounds, FileInfo, Table, Transaction, TransactionAbortedError, names
 from dbio_commit.cli import app
+from dbio_commit.clock import Clock
 from dbio_commit.render import _age, _time
 
 GOLDEN = sorted(path for path in (Path(__file__).parents[1] / "golden").iterdir() if path.is_dir())
@@ -45,8 +49,8 @@ def process(*args: object, env: Mapping[str, str] | None = None) -> subprocess.C
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | (env or {}))
 
 
-def in_terminal(columns: int, *args: object) -> tuple[int, list[str]]:
-    """The exit code, and the lines as a terminal of that width shows them, without colours."""
+def in_terminal(columns: int, *args: object, answer: str = "") -> tuple[int, list[str]]:
+    """The exit code, and the lines as a terminal of that width shows them, without colours; `answer` is typed in."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     env = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
@@ -58,6 +62,7 @@ def in_terminal(columns: int, *args: object) -> tuple[int, list[str]]:
         env=env | {"TERM": "xterm", "NO_COLOR": "1"},
     )
     os.close(theirs)
+    os.write(ours, answer.encode())
     output = b""
     while chunk := _read(ours):
         output += chunk
@@ -66,6 +71,11 @@ def in_terminal(columns: int, *args: object) -> tuple[int, list[str]]:
     for style in ("1", "2", "1;2", "0"):  # bold and dim are no colours
         text = text.replace(f"{ESCAPE}[{style}m", "")
     return child.wait(), text.splitlines()
+
+
+def lines(text: str) -> list[list[str]]:
+    """What a pipe gets, in its fields."""
+    return [line.split("\t") for line in text.splitlines()]
 
 
 def _read(descriptor: int) -> bytes:
@@ -653,13 +663,13 @@ def test_names_steer_no_terminal_and_are_no_markup(table: Table) -> None:
 
 
 def test_a_file_with_a_hostile_name_is_one_printable_line(plain: Path) -> None:
-    (plain / HOSTILE.replace("/", "|")).touch()
+    (plain / (HOSTILE.replace("/", "|") + ".parquet")).touch()
     result = process("files", plain)
     assert (result.returncode, result.stderr) == (0, "")
     assert len(result.stdout.splitlines()) == 2
     assert r"[red]x[|red]\x1b[2J\r\n\t\u202e:smile:\udc80" in result.stdout
     paths = [file["path"] for file in json.loads(process("files", plain, "--json").stdout)["files"]]
-    assert HOSTILE.replace("/", "|") in paths
+    assert HOSTILE.replace("/", "|") + ".parquet" in paths
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
@@ -756,3 +766,122 @@ def test_ages_are_in_the_largest_unit_that_says_enough(age: timedelta, text: str
 def test_a_time_that_is_shown_is_never_before_what_happened_at_it(at: datetime, text: str) -> None:
     assert _time(at) == text
     assert datetime.fromisoformat(text) >= at
+
+
+# --- drop ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Clock, "sleep", lambda self, duration_s: None)
+
+
+def test_a_table_without_commits_is_removed(table: Table, no_waits: None) -> None:
+    table.begin(partition_by=["day"]).abort()
+    result = dbio("drop", table.url, "--yes")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"removed {table.url}: 3 objects, ")
+    assert list(Path(table.url).iterdir()) == []
+
+
+def test_drop_without_everything_leaves_commits_and_says_how_to_remove_them(table: Table, no_waits: None) -> None:
+    append(table, {"1": 1})
+    result = dbio("drop", table.url, "--yes")
+    assert result.exit_code == 2
+    assert "dbio drop --everything" in result.stderr
+    assert len(table.snapshot().files) == 1
+
+
+def test_drop_tells_programs_what_it_did(table: Table, no_waits: None) -> None:
+    append(table, {"1": 1})
+    pending = table.begin()
+    (Path(table.url) / "day=1" / f"mine{ESCAPE}").write_bytes(b"x")
+    document = dbio_json("drop", table.url, "--everything", "--yes")
+    assert document["aborted"] == [pending.tid]
+    assert document["left"] == [f"day=1/mine{ESCAPE}"]
+    assert document["deleted"]["objects"] >= 5
+
+
+def test_drop_names_what_is_left_without_steering_the_terminal(table: Table, no_waits: None) -> None:
+    append(table, {"1": 1})
+    (Path(table.url) / "day=1" / f"mine{ESCAPE}").write_bytes(b"x")
+    shown = dbio("drop", table.url, "--everything", "--yes").stdout
+    assert r"day=1/mine\x1b" in shown
+    assert ESCAPE not in shown
+
+
+def test_drop_asks_and_takes_no_for_an_answer(table: Table) -> None:
+    append(table, {"1": 1})
+    result = dbio("drop", table.url, "--everything")
+    assert result.exit_code == 2
+    assert "--yes" in result.stderr
+    code, shown = in_terminal(200, "drop", table.url, "--everything", answer="n\n")
+    assert code == 1
+    assert any(f"Remove the table {table.url}, with all of its rows? [y/N]" in line for line in shown)
+    assert len(table.snapshot().files) == 1
+
+
+def test_drop_refuses_a_plain_directory(plain: Path, no_waits: None) -> None:
+    result = dbio("drop", plain, "--everything", "--yes")
+    assert result.exit_code == 2
+    assert "plain directory" in result.stderr
+    assert (plain / "old.parquet").exists()
+
+
+# --- version, columns, narrow terminals, wrong URLs ---------------------------------------------------------------
+
+
+def test_version_is_printed() -> None:
+    assert dbio("--version").stdout == f"dbio-commit {dbio_commit.__version__}\n"
+
+
+def test_schema_lists_columns_types_and_partition_columns(table: Table) -> None:
+    fields = {"id": "long", "tags": {"type": "array", "elementType": "string"}, f"x{ESCAPE}": "date", "day": "string"}
+    described = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in fields.items()]
+    table.begin(partition_by=["day"]).commit(schema={"type": "struct", "fields": described})
+    assert lines(dbio("schema", table.url).stdout) == [
+        ["id", "long", ""], ["tags", "array<string>", ""], [r"x\x1b", "date", ""], ["day", "string", "partition"],
+    ]  # fmt: skip
+    document = dbio_json("schema", table.url)
+    assert document["schema"]["fields"] == described
+    assert (document["recorded"], document["partition_columns"]) == (True, ["day"])
+    shown = " ".join(in_terminal(80, "schema", table.url)[1])
+    assert "day" in shown
+    assert "partition" in shown
+
+
+def test_schema_of_a_plain_directory_is_that_of_its_newest_file(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    assert lines(dbio("schema", tmp_path).stdout) == [["id", "long", ""]]
+    assert dbio_json("schema", tmp_path)["recorded"] is False
+
+
+def test_a_narrow_terminal_names_the_columns_that_it_has_no_room_for(table: Table) -> None:
+    append(table, {"1": 10})
+    narrow = " ".join(in_terminal(60, "log", table.url)[1])
+    assert "(too narrow for time, age, size: widen the terminal, or use --json)" in " ".join(narrow.split())
+    assert "too narrow" not in " ".join(in_terminal(200, "log", table.url)[1])
+
+
+@pytest.mark.parametrize("command", ["files", "log", "check", "schema", "vacuum"])
+def test_an_unknown_scheme_is_wrong_usage(command: str) -> None:
+    result = dbio(command, "gs://bucket/table")
+    assert result.exit_code == 2
+    assert "no store is known for gs: URLs" in result.stderr
+
+
+def test_a_directory_without_parquet_is_no_table(tmp_path: Path) -> None:
+    (tmp_path / "passwd").write_bytes(b"root")
+    (tmp_path / "README.txt").write_bytes(b"read me")
+    result = dbio("files", tmp_path)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "there is no table at" in result.stderr
+
+
+def test_check_and_adopt_name_what_is_no_parquet(plain: Path) -> None:
+    (plain / f"notes{ESCAPE}.txt").write_bytes(b"read me")
+    assert dbio_json("check", plain)["foreign"] == [f"notes{ESCAPE}.txt"]
+    assert r"notes\x1b.txt" in dbio("check", plain).stdout
+    shown = dbio("adopt", plain).stdout
+    assert "left alone, since they are no Parquet" in shown
+    assert r"notes\x1b.txt" in shown

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit import InvalidInputError
+from dbio_commit.conform import conform, parse_value
 from dbio_commit.spark.arrow import format_values
-from dbio_commit.spark.conform import conform, parse_value
 
 
 def read(

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from dbio_commit import names
 from dbio_commit import transaction as transaction_module
 from dbio_commit.decision import LEASE_S
 from dbio_commit.errors import (
@@ -18,7 +19,7 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from dbio_commit.markers import FileInfo, decode_commit
+from dbio_commit.markers import FileInfo, Operation, decode_commit
 from dbio_commit.state import Entry
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -172,7 +173,7 @@ def test_an_unreadable_read_back_is_reported_as_unknown_and_abort_settles_it(
         transaction.commit()
     heal(store)
     with pytest.raises(TransactionStateError, match="of unknown outcome"):
-        transaction.commit()
+        transaction.new_file()
     if applied:
         with pytest.raises(TransactionStateError, match="is committed"):
             transaction.abort()
@@ -192,6 +193,78 @@ def test_a_commit_that_never_lands_is_unknown_in_the_end(table: Table, store: Me
     heal(store)
     transaction.abort()
     assert not data_files(store)
+
+
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize("operation", ["append", "overwrite"])
+def test_a_commit_of_unknown_outcome_may_be_called_again_and_commits_once(
+    table: Table, store: MemoryStore, operation: Operation, applied: bool
+) -> None:
+    write(table, bodies=[b"old"])
+    transaction = table.begin(operation)
+    path = stage(table, transaction, b"new")
+    marker = names.committed(transaction.tid)
+    if applied:
+        store.after = fail_with(LOST, "put_if_absent", marker, times=None)
+        store.before = fail_with(LOST, "get", marker, times=None)
+    else:
+        store.before = fail_with(LOST, "put_if_absent", marker, times=None)
+    for _ in range(2):
+        with pytest.raises(CommitStateUnknownError):
+            transaction.commit()
+    heal(store)
+    assert transaction.commit().added == [path]
+    assert contents(table) == ([b"new", b"old"] if operation == "append" else [b"new"])
+    with pytest.raises(TransactionStateError, match="is committed"):
+        transaction.commit()
+
+
+def test_a_commit_of_unknown_outcome_that_somebody_aborted_meanwhile_says_so(table: Table, store: MemoryStore) -> None:
+    transaction = table.begin()
+    stage(table, transaction)
+    store.before = fail_with(LOST, "put_if_absent", "_committed_*", times=None)
+    with pytest.raises(CommitStateUnknownError):
+        transaction.commit()
+    heal(store)
+    table.abort(transaction.tid)
+    with pytest.raises(TransactionAbortedError):
+        transaction.commit()
+
+
+@pytest.mark.parametrize("is_explicit", [True, False])
+def test_a_commit_that_is_refused_like_its_abort_may_still_land_and_is_not_called_failed(
+    table: Table, store: MemoryStore, is_explicit: bool
+) -> None:
+    """Credentials that expire: the client repeats the request by itself, and its first attempt is still under way."""
+    under_way: list[tuple[str, bytes]] = []
+    put_if_absent = store.put_if_absent
+
+    def refuse(path: str, body: bytes) -> bool:
+        if path.startswith("_committed_"):
+            under_way.append((path, body))
+            raise DENIED
+        return put_if_absent(path, body)
+
+    store.put_if_absent = refuse  # type: ignore[method-assign]
+
+    def work() -> None:
+        with table.begin() as transaction:
+            stage(table, transaction)
+            if is_explicit:
+                transaction.commit()
+
+    with pytest.raises(CommitStateUnknownError, match=r"may land.*dbio abort"):
+        work()
+    assert put_if_absent(*under_way[0])
+    assert contents(table) == [b"rows"]
+
+
+def test_a_commit_that_is_refused_and_aborted_is_failed_and_cannot_land(table: Table, store: MemoryStore) -> None:
+    store.before = fail_with(DENIED, "put_if_absent", "_committed_*")
+    with pytest.raises(AccessDeniedError), table.begin() as transaction:
+        stage(table, transaction)
+    assert not store.put_if_absent(names.committed(transaction.tid), b"late")
+    assert contents(table) == []
 
 
 def test_a_block_that_ends_with_an_unknown_outcome_deletes_nothing(table: Table, store: MemoryStore) -> None:  # I9
@@ -420,6 +493,41 @@ def test_a_jump_of_the_time_of_day_does_not_end_the_lease(
     commit = begin_overwrite(table, b"waiter").commit()
     assert set(commit.removed) == set(holder._staged)
     assert contents(table) == [b"waiter"]
+
+
+def test_a_waiter_that_slept_with_the_holder_does_not_end_its_lease(
+    table: Table, store: MemoryStore, clock: WakingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A laptop on which both run is closed for ten minutes."""
+    holder = take_turn_and_stall(table, store, b"holder")
+    clock.at(5, lambda: clock.advance(timedelta(minutes=10)))
+    clock.at(606, holder.commit)
+    begin_overwrite(table, b"waiter").commit()
+    assert contents(table) == [b"waiter"]
+    assert holder.tid in table.snapshot().tids
+
+
+def test_where_a_look_takes_longer_than_the_lease_the_holder_has_time_for_many(
+    table: Table, store: MemoryStore, clock: WakingClock
+) -> None:
+    """A log so long that to list it takes a minute: the holder must list it several times before it can commit."""
+    holder = take_turn_and_stall(table, store, b"holder")
+    waiter = begin_overwrite(table, b"waiter")
+    looks: list[str] = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "list_log":
+            looks.append(path)
+            clock.advance(timedelta(seconds=61))
+            if len(looks) == 20:
+                store.before = lambda operation, path: None
+                holder.commit()
+                store.before = before
+
+    store.before = before
+    waiter.commit()
+    assert contents(table) == [b"waiter"]
+    assert holder.tid in table.snapshot().tids
 
 
 def test_the_lease_counts_anew_for_each_holder(table: Table, store: MemoryStore, clock: WakingClock) -> None:

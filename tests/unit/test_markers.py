@@ -545,6 +545,36 @@ def test_naive_timestamp_is_refused_by_the_writer_too(timestamp: datetime) -> No
         Descriptor(id="a", created=timestamp)
 
 
+DIGITS = "9" * 4301  # Python converts no more to or from text
+NUMBERS = [DIGITS, f"-{DIGITS}", f"{DIGITS}.5", f"1.{DIGITS}", f"1e{DIGITS}", "9" * 4299, "1e400"]
+PLACES = [
+    '"turn":%s', '"schema_turn":%s', '"version":%s', '"app":{"id":"a","version":%s}', '"metrics":{"numFiles":%s}',
+    '"schema":{"x":[%s]}', '"unknown":%s', '"files":{"size":[%s],"rows":[1]}',
+    '"files":{"size":[1],"rows":[1],"statistics":{"x":{"min":[%s],"max":[1],"nulls":[0]}}}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: f"{number[:3]}({len(number)})")
+def test_numbers_of_any_length_are_read_written_and_shown_or_refused(place: str, number: str) -> None:
+    body = '{"added":["a"],"removed":[],"dbio_commit":{"operation":"append","commit_id":"c","timestamp":"%s",%s}}'
+    try:
+        marker = decode(body % (STAMP, place % number))
+    except DbioError:
+        return
+    assert markers.decode_commit(markers.encode(marker), where=WHERE).added == ["a"]
+    assert json.loads(json.dumps(marker.model_dump(mode="json")))["added"] == ["a"]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda number: f"{number[:3]}({len(number)})")
+@pytest.mark.parametrize("decode_any", [markers.decode_descriptor, markers.decode_turn])
+def test_numbers_of_any_length_are_refused_in_the_place_of_texts(number: str, decode_any: Any) -> None:
+    keys = ["tid", "id", "created", "version", "properties"]
+    for key in keys:
+        with pytest.raises(DbioError):
+            decode_any(f'{{"{key}":{number}}}'.encode(), where=WHERE)
+
+
 # --- messages -----------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,9 @@
 
 import posixpath
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from unicodedata import normalize
 
 import pytest
 from hypothesis import example, given, settings
@@ -180,6 +182,57 @@ def test_number_that_twenty_digits_cannot_hold_is_refused(name: Callable[[int], 
 def test_turns_and_checkpoints_sort_as_text_by_number(number: int, other: int) -> None:
     assert (names.turn(number) < names.turn(other)) == (number < other)
     assert (names.checkpoint(number) < names.checkpoint(other)) == (number < other)
+
+
+# --- patterns -----------------------------------------------------------------------------------------------------
+
+
+@relaxed
+@given(st.dictionaries(st.text(min_size=1, max_size=5), st.none() | st.text(min_size=1, max_size=8), max_size=3))
+def test_no_partition_is_a_pattern_to_other_tools(partition: dict[str, str | None]) -> None:
+    with suppress(InvalidInputError):
+        assert not names.is_pattern(names.format_partition(partition))
+
+
+@pytest.mark.parametrize("path", ["*.parquet", "a?.parquet", "[a].parquet", "a]", "{../victim/x}", "k={a/b.parquet"])
+def test_patterns_are_known(path: str) -> None:
+    assert names.is_pattern(path)
+
+
+@pytest.mark.parametrize("path", ["part-00000-tid-1-x-0-0-c000.snappy.parquet", "k=a}b/f", "k=%2A%5B/f", "a^b", "a,b"])
+def test_what_tools_take_literally_is_no_pattern(path: str) -> None:
+    assert not names.is_pattern(path)
+
+
+# --- disks that fold names ----------------------------------------------------------------------------------------
+
+SAME = [
+    ("kind=Click/f", "kind=click/f"),
+    ("k=\u00e9/f", "k=e\u0301/f"),
+    ("k=stra\u00dfe/f", "k=STRASSE/f"),
+    ("k=a./f", "k=a/f"),
+    ("k=a . /f. ", "k=a/f"),
+    ("k=\u00c9/f", "k=e\u0301/f"),
+    ("k=\u1e9b\u0323/f", "k=\u1e61\u0323/f"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), SAME)
+def test_what_some_disk_takes_for_the_same_folds_to_the_same(first: str, second: str) -> None:
+    assert names.fold(first) == names.fold(second)
+
+
+@relaxed
+@given(st.text(max_size=12))
+def test_folding_again_changes_nothing(path: str) -> None:
+    once = names.fold(path)
+    assert names.fold(once) == once
+    assert names.fold(normalize("NFD", path)) == names.fold(normalize("NFC", path)) == once
+
+
+def test_other_paths_stay_apart() -> None:
+    paths = ["k=a/f", "k=b/f", "k=a/g", "k=a%2E/f", "k=a_/f", ".k=a/f"]
+    assert len({names.fold(path) for path in paths}) == len(paths)
 
 
 # --- data files ---------------------------------------------------------------------------------------------------

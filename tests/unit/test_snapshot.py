@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from dbio_commit import names
+from dbio_commit import names, render
+from dbio_commit import snapshot as snapshot_module
 from dbio_commit.errors import (
     CorruptMarkerError,
     DbioError,
@@ -24,7 +25,7 @@ from dbio_commit.snapshot import Scope, Snapshot
 from dbio_commit.state import UNKNOWN_SIZE, Entry
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from tests.writers import live, stage, write_days
+from tests.writers import calls_to, live, stage, write_days
 from vacuum import VacuumOptions, vacuum_table
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -289,10 +290,10 @@ def test_markers_that_vacuum_purges_between_two_listings_still_decide() -> None:
 
 def test_a_directory_that_goes_between_two_listings_shows_nothing() -> None:
     world = Torn(descriptor=False)
-    world.data(f"day=1/{data('1')}", "day=2/untracked", at=NOW)
+    world.data(f"day=1/{data('1')}", "day=2/untracked.parquet", at=NOW)
     world.remember()
     world.delete(f"day=1/{data('1')}")
-    assert world.seen() == {"day=2/untracked"}
+    assert world.seen() == {"day=2/untracked.parquet"}
 
 
 def test_only_young_directories_are_listed_again() -> None:
@@ -351,9 +352,9 @@ def test_an_unknown_tid_and_a_time_without_zone_are_refused(descriptor: bool, as
 
 def test_as_of_leaves_alone_what_no_transaction_wrote_and_what_is_still_pending() -> None:
     world = three_commits(descriptor=False)
-    world.data("untracked", data("purged"), data("4"))
+    world.data("untracked.parquet", data("purged"), data("4"))
     world.put("_started_4", modified=OLD)
-    assert world.seen(as_of="1") == {data("1"), "untracked", data("purged")}
+    assert world.seen(as_of="1") == {data("1"), "untracked.parquet", data("purged")}
 
 
 def test_as_of_counts_a_transaction_over_several_directories_from_its_last_marker_on() -> None:
@@ -414,13 +415,13 @@ def test_sizes_that_no_marker_tells_are_looked_up_and_a_missing_file_is_still_na
 
 def test_a_directory_snapshot_has_sizes_and_partitions_of_the_listing() -> None:
     world = World(descriptor=False)
-    world.data(f"day=1/{data('1')}", "day=__HIVE_DEFAULT_PARTITION__/a%2Fb")
+    world.data(f"day=1/{data('1')}", "day=__HIVE_DEFAULT_PARTITION__/a%2Fb.parquet")
     snapshot = world.snapshot()
     assert snapshot.scope is Scope.DIRECTORY
     assert snapshot.partition_columns == ("day",)
     assert [(f.path, f.size, f.tid, f.partition) for f in snapshot.files] == [
         (f"day=1/{data('1')}", 5, "1", {"day": "1"}),
-        ("day=__HIVE_DEFAULT_PARTITION__/a%2Fb", 5, None, {"day": None}),
+        ("day=__HIVE_DEFAULT_PARTITION__/a%2Fb.parquet", 5, None, {"day": None}),
     ]
 
 
@@ -597,3 +598,108 @@ def test_a_writer_that_begins_while_another_creates_the_table_is_in_the_table_sc
     world.when("list_files", "", lambda: world.put_json("_dbio_table", {**DESCRIPTOR, "partition_columns": ["day"]}))
     terms = world.table().begin(partition_by=["day"]).terms
     assert (terms.scope, terms.partition_columns) == (Scope.TABLE, ("day",))
+
+
+# --- more than any writer writes ----------------------------------------------------------------------------------
+
+
+def test_a_marker_that_grew_after_it_was_listed_is_corrupt_and_takes_no_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(descriptor=True)
+    world.commit("1", [data("1")])
+    world.commit("2", [data("2")])
+    world.when("get", "_committed_2", lambda: world.put("_committed_2", bytes(MAX_BYTES + 1), modified=OLD))
+    table = Table.over(world, ManualClock(NOW))
+    with pytest.raises(CorruptMarkerError, match=f"_committed_2 has more than {MAX_BYTES} bytes"):
+        table.snapshot()
+    found = table.snapshot(ignore_corrupt_markers=True)
+    assert {file.path for file in found.files} == {data("1")}
+
+
+def test_more_markers_than_memory_are_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(descriptor=True)
+    for tid in "123":
+        world.commit(tid, [data(tid)])
+    total = sum(len(body) for path, (body, _) in world.objects.items() if "_committed_" in path)
+    table = Table.over(world, ManualClock(NOW))
+    monkeypatch.setattr(snapshot_module, "MAX_TOTAL_BYTES", total)
+    assert len(table.snapshot().files) == 3
+    monkeypatch.setattr(snapshot_module, "MAX_TOTAL_BYTES", total - 1)
+    with calls_to(world) as calls:
+        for ignore in (False, True):
+            with pytest.raises(CorruptMarkerError, match=f"3 commit markers of memory://table have {total} bytes"):
+                table.snapshot(ignore_corrupt_markers=ignore)
+    assert not [path for operation, path in calls if operation == "get" and "_committed_" in path]
+
+
+# --- names that other tools take for patterns ---------------------------------------------------------------------
+
+PATTERNS = ["*.parquet", "day=?/a.parquet", "[a].parquet", "{../victim/x,y}", "a]b", "day={1/a.parquet"]
+
+
+@pytest.mark.parametrize("path", PATTERNS)
+def test_a_marker_that_adds_a_pattern_is_corrupt_in_the_table_scope(path: str) -> None:
+    """Hadoop would read another table by it, DuckDB a file of an aborted transaction."""
+    world = World(descriptor=True)
+    world.commit("1", [data("1")])
+    world.commit("2", [path])
+    table = Table.over(world, ManualClock(NOW))
+    with pytest.raises(CorruptMarkerError, match=r"_committed_2 adds .*take for a pattern"):
+        table.snapshot()
+    assert table.check().corrupt.keys() == {"_committed_2"}
+    assert {file.path for file in table.snapshot(ignore_corrupt_markers=True).files} == {data("1")}
+
+
+def test_a_checkpoint_that_adds_a_pattern_is_corrupt() -> None:
+    world = World(descriptor=True)
+    lines = [
+        {
+            "version": 1,
+            "number": 1,
+            "created": OLD.isoformat(),
+            "commits": 1,
+            "apps": {},
+            "schemas": [],
+            "schema_turn": 0,
+        },
+        {"tid": "1", "modified": OLD.isoformat(), "marker": {"added": ["a*"], "removed": []}},
+    ]
+    world.put(CHECKPOINT, gzip.compress("".join(json.dumps(line) + "\n" for line in lines).encode()), modified=OLD)
+    with pytest.raises(CorruptMarkerError, match="pattern"):
+        Table.over(world, ManualClock(NOW)).snapshot()
+
+
+@pytest.mark.parametrize("path", ["data[1].parquet", "k=*/a.parquet", "k={a/b.parquet"])
+def test_an_untracked_file_that_is_a_pattern_is_read_and_not_named_to_other_tools(path: str) -> None:
+    world = World(descriptor=False)
+    world.data(path, "plain.parquet" if "/" not in path else "k=1/plain.parquet")
+    table = Table.over(world, ManualClock(NOW))
+    snapshot = table.snapshot()
+    assert path in {file.path for file in snapshot.files}
+    with pytest.raises(InvalidInputError, match=r"pattern.*rename it"):
+        snapshot.urls()
+    with pytest.raises(InvalidInputError, match=r"pattern.*rename it"):
+        table.adopt()
+    assert "_dbio_table" not in world.objects
+    urls = {file["path"]: file["url"] for file in render.snapshot_json(snapshot)["files"]}
+    assert urls.pop(path) is None
+    assert all(urls.values())
+
+
+def test_a_removed_pattern_is_fine() -> None:
+    """An adoption removes what was hidden, whatever its name."""
+    world = World(descriptor=True)
+    world.commit("1", [data("1")], ["a[1].parquet"])
+    assert live(Table.over(world, ManualClock(NOW))) == {data("1")}
+
+
+@pytest.mark.parametrize("suffix", ["*.parquet", ".[a]", "{a,b}"])
+@pytest.mark.parametrize("descriptor", [True, False])
+def test_no_file_of_ours_is_a_pattern(suffix: str, descriptor: bool) -> None:
+    world = World(descriptor=descriptor)
+    if not descriptor:
+        world.data("plain.parquet")
+    transaction = Table.over(world, ManualClock(NOW)).begin()
+    with pytest.raises(InvalidInputError, match="pattern"):
+        transaction.new_file(suffix)

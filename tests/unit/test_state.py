@@ -81,17 +81,45 @@ def test_live_files_are_all_added_less_all_removed_in_whatever_order_they_come(h
     assert live_files(list(reversed(history))) == live_files(history)
 
 
+def rests_on(commit: Decided, history: Sequence[Decided]) -> list[Decided]:
+    """The commit, who added what it removes, and so on."""
+    found = [commit]
+    for it in found:
+        found += (other for other in history if other not in found and {*other.marker.added} & {*it.marker.removed})
+    return found
+
+
 @given(histories(), st.data())
-def test_as_of_counts_what_was_committed_by_then(history: list[Decided], choice: st.DataObject) -> None:
+def test_as_of_counts_what_was_committed_by_then_and_all_that_it_rests_on(
+    history: list[Decided], choice: st.DataObject
+) -> None:
     time = OLD + timedelta(minutes=choice.draw(st.integers(-1, 4)))
-    by_time = {commit.tid for commit in history if commit.modified <= time}
-    assert {commit.tid for commit in committed_by(history, time)} == by_time
-    assert {commit.tid for commit in committed_by(history, time.isoformat())} == by_time
-    ordered = in_order(history)
+    ordered, seen = in_order(history), committed_by(history, time)
     assert sorted(ordered, key=lambda commit: commit[:2]) == sorted(history, key=lambda commit: commit[:2])
-    assert [commit.modified for commit in ordered] == sorted(commit.modified for commit in history)
+    assert committed_by(history, time.isoformat()) == seen == ordered[: len(seen)]
+    assert all(commit.modified <= time for commit in seen)
+    assert all(any(it.modified > time for it in rests_on(commit, history)) for commit in ordered[len(seen) :])
     for named in history:
         assert committed_by(history, named.tid) == ordered[: ordered.index(named) + 1]
+
+
+@pytest.mark.parametrize("is_covered", [False, True])
+def test_a_state_of_the_past_is_a_prefix_of_the_turns_also_where_the_stores_clock_stepped_back(
+    is_covered: bool,
+) -> None:
+    def at(seconds: int, place: int) -> dict[str, Any]:
+        return {"modified": OLD + timedelta(seconds=seconds), "place": place if is_covered else None}
+
+    old = Decided(tid="1", marker=marker(["old"]), **at(0, 0))
+    new = Decided(tid="2", marker=marker(["new"], ["old"], operation="overwrite", turn=1), **at(10, 1))
+    more = Decided(tid="3", marker=marker(["more"], turn=2), **at(8, 2))
+    small = Decided(tid="4", marker=marker(["small"]), **at(60, 3))
+    big = Decided(tid="5", marker=marker(["big"], ["small"], operation="rewrite", turn=3), **at(58, 4))
+    history = [big, more, new, old, small]
+    assert in_order(history) == [old, new, more, small, big]
+    assert committed_by(history, OLD + timedelta(seconds=9)) == [old]
+    assert committed_by(history, OLD + timedelta(seconds=10)) == committed_by(history, "3") == [old, new, more]
+    assert committed_by(history, OLD + timedelta(seconds=59)) == [old, new, more]
 
 
 def test_commits_are_ordered_by_the_time_of_their_marker_then_by_tid() -> None:
@@ -286,7 +314,9 @@ def test_what_no_reader_sees_leaves_a_path_empty(path: str) -> None:
     assert is_empty({})
 
 
-@pytest.mark.parametrize("path", ["a", "day=1/a", "_started_1", "_committed_1", "day=1/_started_1", "_dbio_table"])
+@pytest.mark.parametrize(
+    "path", ["a.parquet", "day=1/a.parquet", data("1"), "_started_1", "_committed_1", "day=1/_started_1", "_dbio_table"]
+)
 def test_a_file_or_marker_anywhere_makes_a_path_one_that_is_not_empty(path: str) -> None:
     assert not is_empty(parse_directories(listed(path)))
 
@@ -302,7 +332,7 @@ def test_a_young_listing_is_torn_where_a_file_has_no_marker_or_an_added_file_is_
 
 
 def test_a_listing_is_whole_where_every_file_has_a_marker_and_every_marker_its_files() -> None:
-    whole = directory(data("1"), data("2"), "untracked", "_started_1", "_committed_2", modified=NOW)
+    whole = directory(data("1"), data("2"), "untracked.parquet", "_started_1", "_committed_2", modified=NOW)
     assert not looks_torn(whole, {"2": marker([data("2")])}, now=NOW)
     removed = {"2": marker([data("2")]), "3": marker([data("3")]), "4": marker([], [data("3")])}
     assert not looks_torn(whole, removed, now=NOW)  # what a later commit removed may well be gone
@@ -337,7 +367,8 @@ def test_a_zombies_file_that_turns_up_does_not_hide_the_files_of_its_purged_tran
 
 
 def test_a_pending_transactions_file_stays_hidden_though_its_start_marker_goes_meanwhile() -> None:
-    assert seen(settle(directory(data("1"), "_started_1"), directory(data("1"), "untracked")), {}) == {"untracked"}
+    listed_again = directory(data("1"), "untracked.parquet")
+    assert seen(settle(directory(data("1"), "_started_1"), listed_again), {}) == {"untracked.parquet"}
 
 
 def test_a_directory_that_has_gone_shows_nothing() -> None:

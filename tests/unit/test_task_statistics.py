@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit.markers import Bounds
-from dbio_commit.spark import arrow, task
+from dbio_commit.spark import task
+from dbio_commit.statistics import shorten_max
 from tests.task_sink import DirectorySink, batch, write
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -91,7 +92,7 @@ def test_text_is_shortened_to_bounds_that_still_hold() -> None:
 
 @given(long_texts | st.text(st.sampled_from("a\ud7ff\ue000\U0010ffff"), max_size=70))
 def test_a_shortened_max_is_text_and_no_less(text: str) -> None:
-    short = arrow.shorten_max(text.encode())
+    short = shorten_max(text.encode())
     assert short is None or (len(short) <= 64 and short >= text and short.encode().decode() == short)
     if len(text) <= 64:
         assert short == text

@@ -142,6 +142,8 @@ def test_as_json_a_vacuum_is_one_document_with_all_that_the_report_has(
         "stopped": False,
         "failed": [],
         "aborted": [pending],
+        "postponed": [],
+        "warnings": [],
         "checkpoint": None,
         "queued": [],
         "kept": [{"path": "day=1/export.csv", "size": 7, "reason": Reason.UNTRACKED}],

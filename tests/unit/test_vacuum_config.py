@@ -113,8 +113,8 @@ def test_all_mistakes_are_said_at_once_with_their_places(mistakes: Mistakes) -> 
         [
             "timezone",
             "concurrency",
-            "unknown key 'retention_hour'; known are checkpoint_after, concurrency, cron, dry_run, history_days, http, "
-            "jitter_s, retention_hours, tables, timezone",
+            "unknown key 'retention_hour'; known are checkpoint_after, concurrency, cron, deadline_s, dry_run, "
+            "history_days, http, jitter_s, memory_mb, retention_hours, tables, timezone",
             "jitter_s",
             "[http] port",
             "[http]",

@@ -70,8 +70,10 @@ def check_reader(scene: Scene) -> None:
 
 def check_second_vacuum(scene: Scene, *, busy: bool) -> None:
     """It does what the first has left, and no more."""
-    assert vacuum_all(scene).ok
-    assert scene.names == undisturbed(busy)[0]
+    report, names = vacuum_all(scene), undisturbed(busy)[0]
+    assert report.ok
+    # Where the first could abort nothing, and wrote a checkpoint, the aborts make one more due.
+    assert names <= scene.names <= (names | {report.checkpoint} if report.aborted else names)
     assert [it.path for it in scene.store.unfinished] == ["day=d/large.parquet"]
     check_reader(scene)
     again = vacuum_all(scene)
@@ -301,7 +303,7 @@ def overtake(scene: Scene, read: Callable[[Table], object], vacuums: int) -> lis
     there.append(read(scene.table))
     assert there[0] != there[1]
     for _ in range(vacuums):
-        scene.clock.advance(timedelta(seconds=1))
+        scene.clock.advance(timedelta(minutes=31))
         assert vacuum_table(scene.table, NOW).ok
         assert read(scene.table) == there[1]
     assert vacuums == 1 or not [name for name in scene.names if name.startswith("_committed_")]

@@ -12,16 +12,23 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from apscheduler.events import EVENT_JOB_EXECUTED, EVENT_SCHEDULER_STARTED  # type: ignore[import-untyped]
+from apscheduler.events import (  # type: ignore[import-untyped]
+    EVENT_JOB_EXECUTED,
+    EVENT_JOB_MAX_INSTANCES,
+    EVENT_SCHEDULER_STARTED,
+    JobSubmissionEvent,
+)
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from dbio_commit import StoreError, Table
+from dbio_commit import StoreError
 from dbio_commit.snapshot import Scope
 from dbio_commit.testing import ManualClock
 from vacuum import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport
 from vacuum.config import Config
 from vacuum.listener import listening
+from vacuum.process import Job, RunFailed
+from vacuum.report import RunSummary
 from vacuum.schedule import Service
 
 WAIT_S = 60
@@ -34,18 +41,21 @@ class FakeVacuum:
     def __init__(self) -> None:
         self.started: SimpleQueue[str] = SimpleQueue()
         self.calls: dict[str, tuple[VacuumOptions, bool]] = {}
+        self.jobs: dict[str, Job] = {}
         self.does: dict[str, Callable[[Control], VacuumReport | None]] = {}
         self.at_once = self.peak = 0
         self._lock = Lock()
 
-    def __call__(self, table: Table, options: VacuumOptions, /, *, dry_run: bool, control: Control) -> VacuumReport:
+    def __call__(self, job: Job, /, *, stop: Event) -> RunSummary:
         with self._lock:
             self.at_once += 1
             self.peak = max(self.peak, self.at_once)
-            self.calls[table.url] = options, dry_run
-        self.started.put(table.url)
+            self.calls[job.url] = job.options, job.dry_run
+            self.jobs[job.url] = job
+        self.started.put(job.url)
         try:
-            return self.does.get(table.url, _nothing)(control) or report(table.url, dry_run=dry_run)
+            does = self.does.get(job.url, _nothing)
+            return RunSummary.of(does(Control(stop=stop.is_set)) or report(job.url, dry_run=job.dry_run))
         finally:
             with self._lock:
                 self.at_once -= 1
@@ -263,6 +273,51 @@ def test_runs_whose_times_were_missed_become_one_that_begins_late(logs: Logs) ->
     assert [line["table"] for line in said(logs, "run late")] == ["/data/a"]
 
 
+def test_a_run_that_was_put_to_an_end_is_a_failure_with_its_reason(logs: Logs) -> None:
+    fake = FakeVacuum()
+    fake.does["/data/a"] = fail(RunFailed("TimeLimit", "was not done after 7 s"))
+    fake.does["/data/b"] = fail(RunFailed("ValueError", "a bug", "Traceback …"))
+    service = Service(config("/data/a", "/data/b"), vacuum=fake)
+    assert not service.once()
+    ended, bug = sorted(said(logs, "run failed"), key=lambda line: str(line["table"]))
+    assert (ended["error"], ended["message"]) == ("TimeLimit", "was not done after 7 s")
+    assert "exception" not in ended
+    assert (bug["error"], bug["exception"]) == ("ValueError", "Traceback …")
+    assert service.results()["/data/a"] == "failed: TimeLimit: was not done after 7 s"
+
+
+def test_the_bounds_of_a_run_are_those_of_its_entry_else_those_for_all() -> None:
+    fake = FakeVacuum()
+    tables = [{"path": "/data/a"}, {"path": "/data/b", "memory_mb": 4096, "deadline_s": 60}]
+    assert Service(Config.model_validate({"tables": tables, "deadline_s": 600}), vacuum=fake).once()
+    bounds = {url: (job.memory_mb, job.deadline_s) for url, job in fake.jobs.items()}
+    assert bounds == {"/data/a": (2048, 600), "/data/b": (4096, 60)}
+
+
+def test_what_a_run_warns_of_is_said(logs: Logs) -> None:
+    fake = FakeVacuum()
+    fake.does["/data/a"] = lambda control: report(warnings=["somebody was here"])
+    assert Service(config("/data/a"), vacuum=fake).once()
+    (line,) = said(logs, "run warning")
+    assert (line["table"], line["message"]) == ("/data/a", "somebody was here")
+
+
+def test_the_results_are_a_line_for_each_table() -> None:
+    fake = FakeVacuum()
+    deletion = Deletion(path="a", size=1234, age=timedelta(3), reason=Reason.REMOVED)
+    fake.does["/data/a"] = lambda control: report(deleted=[deletion], aborted=["1"], checkpoint="_checkpoint_3")
+    fake.does["/data/b"] = lambda control: report(dry_run=True, deleted=[deletion] * 2, kept=[deletion])
+    fake.does["/data/c"] = fail(StoreError("the store is away"))
+    service = Service(config("/data/a", "/data/b", "/data/c", "/data/d"), vacuum=fake)
+    service.once()
+    assert service.results() == {
+        "/data/a": "1 object deleted, 1,234 bytes; 1 transaction aborted; _checkpoint_3 written",
+        "/data/b": "dry run, nothing was changed: 2 objects would be deleted, 2,468 bytes; 1 kept",
+        "/data/c": "failed: StoreError: the store is away",
+        "/data/d": "0 objects deleted, 0 bytes",
+    }
+
+
 # --- the end ------------------------------------------------------------------------------------------------------
 
 
@@ -374,15 +429,15 @@ def test_a_table_that_has_gone_is_forgotten(tmp_path: Path) -> None:
     (tmp_path / "a/_dbio_table").unlink()
     service.tick(entry)
     service.finish()
-    assert set(service.health()[1]["tables"]) == {f"{tmp_path}/*", f"{tmp_path}/b"}
-    exposed = scrape(service)
-    assert f"{tmp_path}/a" not in {labels["table"] for labels in exposed}
-    assert f"{tmp_path}/b" in {labels["table"] for labels in exposed}
+    assert set(service.health()[1]["tables"]) == {f"{tmp_path}/b"}
+    assert set(service.health()[1]["patterns"]) == {f"{tmp_path}/*"}
+    assert {labels["table"] for labels in scrape(service) if "table" in labels} == {f"{tmp_path}/b"}
 
 
 def test_a_pattern_that_matches_nothing_is_said(logs: Logs, tmp_path: Path) -> None:
     assert Service(config(tmp_path / "nowhere/*"), vacuum=FakeVacuum()).once()
-    assert [line["table"] for line in said(logs, "no table matches")] == [f"{tmp_path}/nowhere/*"]
+    (line,) = said(logs, "no table matches")
+    assert line["pattern"] == f"{tmp_path}/nowhere/*"
 
 
 def test_a_pattern_that_cannot_be_listed_is_a_failure_and_stops_no_other(logs: Logs, tmp_path: Path) -> None:
@@ -391,9 +446,36 @@ def test_a_pattern_that_cannot_be_listed_is_a_failure_and_stops_no_other(logs: L
     service = Service(config(pattern, "/data/a"), vacuum=fake)
     assert not service.once()
     assert set(fake.calls) == {"/data/a"}
-    assert value(service, "failures_total", pattern) == 1
+    assert service.metrics.registry.get_sample_value("dbio_vacuum_pattern_failures_total", {"pattern": pattern}) == 1
     (line,) = said(logs, "run failed")
-    assert (line["table"], line["error"]) == (pattern, "StoreError")
+    assert (line["pattern"], line["error"]) == (pattern, "StoreError")
+    assert service.health()[1]["patterns"][pattern]["outcome"] == "failed"
+
+
+def test_no_log_line_and_no_metric_calls_a_pattern_a_table(logs: Logs, tmp_path: Path) -> None:
+    make_table(tmp_path / "a")
+    pattern, broken = f"{tmp_path}/*", f"{tmp_path}/{'too-long-a-name' * 20}/*"
+    service = Service(config(pattern, broken), vacuum=FakeVacuum())
+    with serving(service):
+        fire(service, pattern, time=datetime(2026, 1, 1, tzinfo=UTC))  # late, too
+        fire(service, broken)
+        event = JobSubmissionEvent(EVENT_JOB_MAX_INSTANCES, pattern, "default", [])
+        service.scheduler._dispatch_event(event)
+        wait_until(lambda: said(logs, "run finished") != [])
+        labels = scrape(service)
+    service.tick(service.entries[0])
+    service.finish()
+    assert {line["table"] for line in logs if "table" in line} == {f"{tmp_path}/a"}
+    assert {label["table"] for label in labels if "table" in label} == {f"{tmp_path}/a"}
+    assert {label["pattern"] for label in labels if "pattern" in label} == {pattern, broken}
+    patterns = {"scheduled", "run late", "run failed", "run skipped"}
+    assert {line["event"] for line in logs if "pattern" in line} == patterns
+    assert said(logs, "stopped")[-1] == {
+        "event": "stopped",
+        "log_level": "info",
+        "unfinished": [],
+        "unfinished_patterns": [pattern],
+    }
 
 
 # --- metrics and health -------------------------------------------------------------------------------------------

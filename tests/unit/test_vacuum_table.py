@@ -561,7 +561,8 @@ def test_whatever_cannot_be_deleted_the_next_vacuum_deletes(seed: int) -> None:
     chance = random.Random(seed)
 
     def refuse(operation: str, path: str) -> None:
-        if operation in ("delete", "abort_unfinished") and chance.random() < 0.5:
+        is_clock = path.startswith(names.Kind.CLOCK)
+        if operation in ("delete", "abort_unfinished") and not is_clock and chance.random() < 0.5:
             raise StoreError(f"no luck with {path}")
 
     scene.store.before = refuse
@@ -705,7 +706,7 @@ def test_start_markers_go_before_commit_markers_and_data_before_both() -> None:
     deleted: list[str] = []
     scene.store.before = lambda operation, path: deleted.append(path) if operation == "delete" else None
     run(scene, ALL)
-    kinds = [kind for path in deleted if (kind := kind_of(path)) is not None]
+    kinds = [kind for path in deleted if (kind := kind_of(path)) not in (None, "_clock_")]
     empty_marker = kinds.index("_committed_")
     del kinds[empty_marker]  # the one without content, before its transaction is aborted
     assert kinds == sorted(kinds, key=["data", "_started_", "_committed_", "_checkpoint_", "_serial_"].index)
@@ -1014,6 +1015,7 @@ def test_emptied_directories_are_removed_from_a_disk(local: Table) -> None:
 def test_no_directory_is_removed_from_a_disk_while_somebody_may_be_about_to_write_there(local: Table) -> None:
     before = directories(local)
     transaction = local.begin()
+    transaction.inspector = None  # no Parquet
     path = Path(transaction.new_file(partition={"day": "4", "hour": "1"}))
     dry, real = vacuum(local.url, dry_run=True), vacuum(local.url)
     assert described(dry) == described(real)

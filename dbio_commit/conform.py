@@ -1,4 +1,4 @@
-"""From a file's columns to a table's, for reads in Python workers: names, order, types, what is absent."""
+"""From a file's columns to a table's, for reads in Python: names, order, types, what is absent."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime

@@ -1,0 +1,79 @@
+"""Which applications have committed to a table, up to which version, and what no writer can have written. Pure.
+
+A version that nobody wrote makes an application's own writes skip in silence (I8), so `dbio check` looks for it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from dbio_commit.checkpoint import HISTORY
+from dbio_commit.state import Decided, in_order
+
+UNREACHABLE = 1 << 62
+"""Nobody counts so far: nanoseconds since 1970 come here in the year 2116."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """An application id of the table, and the highest version of it that is committed."""
+
+    id: str
+    version: int
+    tid: str | None
+    """The transaction that committed it; None where a checkpoint remembers no more than the version."""
+    committed: datetime | None
+    """When, by the store's clock."""
+    odd: str
+    """Why no writer can have brought this about; "" where one can."""
+
+
+def list_applications(commits: Iterable[Decided], *, remembered: Mapping[str, int], now: datetime) -> list[Application]:
+    """By id. `commits` are those of the log and of the checkpoint, `remembered` the versions that the latter tells."""
+    by_id: dict[str, list[tuple[int, Decided]]] = {}
+    for commit in in_order(commits):
+        info = commit.marker.dbio_commit
+        if info and info.app and not commit.marker.is_abort:
+            by_id.setdefault(info.app.id, []).append((info.app.version, commit))
+    return [
+        _application(id, by_id.get(id, []), remembered.get(id), now) for id in sorted(by_id.keys() | remembered.keys())
+    ]
+
+
+def _application(id: str, told: list[tuple[int, Decided]], known: int | None, now: datetime) -> Application:
+    version, last = max(told, key=lambda it: it[0], default=(-1, None))
+    if known is not None and known > version:
+        return Application(id=id, version=known, tid=None, committed=None, odd=_unsupported(known, told, now))
+    assert last is not None, "known to the checkpoint or told by a commit"
+    odd = _unreachable(version) or _without_turn(told) or _disordered(told)
+    return Application(id=id, version=version, tid=last.tid, committed=last.modified, odd=odd)
+
+
+def _unreachable(version: int) -> str:
+    if version < UNREACHABLE:
+        return ""
+    return f"no writer counts up to {version}, and hardly any version is left above it"
+
+
+def _unsupported(known: int, told: list[tuple[int, Decided]], now: datetime) -> str:
+    """A commit that a checkpoint has forgotten is old; one that came later cannot have a lower version."""
+    later = [version for version, commit in told if commit.modified > now - HISTORY]
+    if later:
+        return f"the checkpoint says {known}, but no commit does, and {max(later)} was committed since"
+    return _unreachable(known)
+
+
+def _without_turn(told: list[tuple[int, Decided]]) -> str:
+    for version, commit in told:
+        if commit.marker.dbio_commit and commit.marker.dbio_commit.turn is None:
+            return f"version {version} was committed without a turn, as no writer does ({commit.tid})"
+    return ""
+
+
+def _disordered(told: list[tuple[int, Decided]]) -> str:
+    highest = -1
+    for version, commit in told:
+        if version <= highest:
+            return f"version {version} was committed after {highest}, and would have been skipped ({commit.tid})"
+        highest = version
+    return ""

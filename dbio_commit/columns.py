@@ -1,0 +1,142 @@
+"""The columns of a table in the terms of Arrow and of Spark's JSON, both ways, without Spark. Pure.
+
+Which Spark schemas can be written is in `spark.schema`; how a file's columns become the table's is in `conform`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as types
+
+from dbio_commit.errors import InvalidInputError
+
+_ARROW: Mapping[str, pa.DataType] = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "void": pa.null(),
+}
+_SPARK: Mapping[pa.DataType, str] = {kind: name for name, kind in _ARROW.items()} | {
+    pa.uint8(): "short",  # Spark has no unsigned numbers
+    pa.uint16(): "integer",
+    pa.uint32(): "long",
+    pa.uint64(): "decimal(20,0)",
+    pa.large_string(): "string",
+    pa.large_binary(): "binary",
+    pa.date64(): "date",
+    pa.float16(): "float",
+}
+_DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(-?\d{1,2})\)")
+_TEXT = re.compile(r"(?:var)?char\(\d+\)")
+
+
+def arrow_schema(schema: Mapping[str, Any], *, where: str) -> pa.Schema:
+    """The columns of Spark's JSON as Arrow's, instants in UTC. Raises InvalidInputError for what is no such schema."""
+    try:
+        return pa.schema([pa.field(field["name"], _arrow_type(field["type"])) for field in schema["fields"]])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"the recorded schema of {where} is none that Arrow knows: {error!r:.300}") from None
+
+
+def _arrow_type(kind: Any) -> Any:
+    match kind:
+        case {"type": "struct", "fields": [*fields]}:
+            return pa.struct([pa.field(field["name"], _arrow_type(field["type"])) for field in fields])
+        case {"type": "array", "elementType": element}:
+            return pa.list_(pa.field("element", _arrow_type(element)))
+        case {"type": "map", "keyType": key, "valueType": value}:
+            return pa.map_(_arrow_type(key), _arrow_type(value))
+        case str() if match := _DECIMAL.fullmatch(kind):
+            return pa.decimal128(int(match[1]), int(match[2]))
+        case str() if _TEXT.fullmatch(kind):
+            return pa.string()
+        case str() if kind in _ARROW:
+            return _ARROW[kind]
+    raise ValueError(f"unknown type {kind!r:.100}")
+
+
+def spark_schema(schema: pa.Schema, *, where: str) -> dict[str, Any]:
+    """The columns as Spark's JSON, all nullable. Raises InvalidInputError for types that Spark has not."""
+    return {"type": "struct", "fields": [field(it.name, _spark_type(it.type, it.name, where)) for it in schema]}
+
+
+def field(name: str, kind: Any) -> dict[str, Any]:
+    """A column in Spark's JSON."""
+    return {"name": name, "type": kind, "nullable": True, "metadata": {}}
+
+
+def _spark_type(kind: Any, column: str, where: str) -> Any:
+    if kind in _SPARK:
+        return _SPARK[kind]
+    if types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if types.is_timestamp(kind):
+        return "timestamp" if kind.tz else "timestamp_ntz"
+    if types.is_dictionary(kind):
+        return _spark_type(kind.value_type, column, where)
+    if types.is_struct(kind):
+        return {"type": "struct", "fields": [field(it.name, _spark_type(it.type, column, where)) for it in kind]}
+    if types.is_map(kind):
+        key, value = (_spark_type(it, column, where) for it in (kind.key_type, kind.item_type))
+        return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    if types.is_nested(kind) and kind.num_fields == 1:
+        return {"type": "array", "elementType": _spark_type(kind.field(0).type, column, where), "containsNull": True}
+    if types.is_string_view(kind):
+        return "string"
+    if types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
+        return "binary"
+    raise InvalidInputError(f"column {column!r} of {where} is {kind}, which Spark has no type for; write another type")
+
+
+# --- partition columns --------------------------------------------------------------------------------------------
+
+
+def narrowest(values: Iterable[str | None]) -> str:
+    """The type, in Spark's JSON, that Spark infers for a partition column from the values in its directories."""
+    kinds = {_kind(value) for value in values if value is not None}
+    for narrow, wide in _WIDER:
+        if wide in kinds and kinds <= {narrow, wide}:
+            return wide
+    return kinds.pop() if len(kinds) == 1 else "string"
+
+
+_WIDER = (("integer", "long"), ("integer", "double"), ("date", "timestamp"))
+
+
+def _kind(text: str) -> str:
+    if re.fullmatch(r"[+-]?[0-9]{1,38}", text):
+        number = int(text)
+        if -(2**31) <= number < 2**31:
+            return "integer"
+        return "long" if -(2**63) <= number < 2**63 else f"decimal({len(str(abs(number)))},0)"
+    if re.fullmatch(r"[+-]?[0-9]+(\.[0-9]+)?", text):
+        return "double"
+    for grammar, parse, kind in _TIMES:
+        if grammar.fullmatch(text):
+            with suppress(ValueError):  # 30 February
+                parse(text)
+                return kind
+    return "string"
+
+
+_TIMES: tuple[tuple[re.Pattern[str], Callable[[str], object], str], ...] = (
+    (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), date.fromisoformat, "date"),
+    (
+        re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?"),
+        datetime.fromisoformat,
+        "timestamp",
+    ),
+)

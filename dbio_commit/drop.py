@@ -1,0 +1,273 @@
+"""Removing a table: `Table.drop`. One object, the tombstone, ends it; what it held is deleted after that.
+
+Whoever sees the tombstone sees no table. A drop that was killed is ended by the next. Rules: PROTOCOL.md section 12.
+"""
+
+import logging
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from dbio_commit import names
+from dbio_commit.clock import Clock
+from dbio_commit.decision import abort_many
+from dbio_commit.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StoreError,
+    TableNotFoundError,
+    TransactionStateError,
+)
+from dbio_commit.markers import Tombstone, decode_tombstone, encode
+from dbio_commit.names import Kind
+from dbio_commit.snapshot import (
+    Scope,
+    check_directories,
+    read_checkpoint,
+    read_descriptor,
+    read_markers,
+    read_snapshot,
+    refuse_nested,
+)
+from dbio_commit.state import Entry, Log, is_empty, parse_directories, parse_log
+from dbio_commit.store import Store
+from dbio_commit.transaction import LOOK_S, prove_store
+
+SETTLE_S = LOOK_S + 11.0
+"""Whoever looked at the table before the tombstone came has begun by then, or looks again; and none is so young any
+more that it would not look for its start marker when it has committed (PROTOCOL.md 6.3)."""
+
+_ROUNDS = 10
+"""How often late writers may make a drop begin again."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropReport:
+    """What a drop did."""
+
+    url: str
+    deleted: int
+    """Objects: data files and markers."""
+    size: int
+    """Of those, in bytes."""
+    aborted: Sequence[str]
+    """The transactions that were pending."""
+    left: Sequence[str]
+    """Paths of files that no transaction of the table wrote or named; they are still there."""
+
+
+def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
+    """Removes a table that has no commits; with `everything`, any table of ours. Takes a minute, to outlast writers.
+
+    Called again after a failure, it goes on. Raises InvalidInputError where there are commits (and not `everything`)
+    or no table of ours, TableNotFoundError, StoreError where something could not be deleted.
+    """
+    while (tombstone := _find_tombstone(store, everything=everything)) is None:
+        _bury(store, clock, everything=everything)
+    known: set[str] = set()
+    aborted: list[str] = []
+    deleted: dict[str, int] = {}
+    for _ in range(_ROUNDS):
+        aborted += _end_writers(store, clock, tombstone, known)
+        if not everything:
+            _refuse_commits(store, clock, tombstone)
+        found, left = _sort(store)
+        for batch in found:
+            _require(store, tombstone)
+            _delete(store, batch)
+            deleted |= {entry.path: entry.size for entry in batch}
+        if not _left_in_log(store):
+            _delete(store, [tombstone])
+            store.remove_directories({names.split(path)[0] for path in deleted} - {""})
+            _log.info("%s: dropped, %d objects deleted", store.url, len(deleted))
+            return DropReport(
+                url=store.url,
+                deleted=len(deleted),
+                size=sum(deleted.values()),
+                aborted=tuple(aborted),
+                left=tuple(left),
+            )
+    raise CommitConflictError(
+        f"{store.url} was dropped, but others keep writing to it: stop the writers, then run `dbio drop` again"
+    )
+
+
+# --- the tombstone ------------------------------------------------------------------------------------------------
+
+
+def _find_tombstone(store: Store, *, everything: bool) -> Entry | None:
+    """The one that is there, of this or of an earlier drop; None where there is none that allows so much."""
+    log = parse_log(store.list_log())
+    if log.dropped is None or not everything or log.descriptor is None or _read_tombstone(store).everything:
+        return log.dropped
+    _delete(store, [log.dropped])  # under it no commit may be deleted, and none is
+    return None
+
+
+def _read_tombstone(store: Store) -> Tombstone:
+    return decode_tombstone(store.get(names.DROPPED), where=store.url_of(names.DROPPED))
+
+
+def _bury(store: Store, clock: Clock, *, everything: bool) -> None:
+    """Creates the tombstone: from then on there is no table."""
+    log = parse_log(store.list_log())
+    _refuse_others(store, log)
+    read_descriptor(store, log)  # refuses what a later version wrote
+    prove_store(store)
+    if not everything and read_snapshot(store, clock).tids:
+        raise InvalidInputError(has_commits(store))
+    store.put_if_absent(names.DROPPED, encode(Tombstone(everything=everything, created=clock.now())))
+
+
+def _refuse_others(store: Store, log: Log) -> None:
+    entries = store.list_files()
+    if log.descriptor is None:
+        check_directories(store, (entry.path for entry in entries))
+        if is_empty(parse_directories(entries)):
+            raise TableNotFoundError(f"there is no table at {store.url}; check the path")
+        raise InvalidInputError(
+            f"{store.url} has no {names.DESCRIPTOR}: it is a plain directory, not a table of ours, and nothing was "
+            "deleted; delete it with the tools of its store"
+        )
+    for entry in entries:
+        refuse_nested(store, entry.path)
+
+
+def _refuse_commits(store: Store, clock: Clock, tombstone: Entry) -> None:
+    """Somebody committed before we could decide against it: then the tombstone goes, and there is a table again."""
+    if _read_tombstone(store).everything or parse_log(store.list_log()).descriptor is None:
+        return  # an earlier drop's, which need not ask, or which has asked
+    if read_snapshot(store, clock, even_dropped=True).tids:
+        _delete(store, [tombstone])
+        raise InvalidInputError(has_commits(store))
+
+
+def has_commits(store: Store) -> str:
+    return (
+        f"{store.url} has commits, and nothing was deleted; to remove it with all of its rows, pass everything=True "
+        "(`dbio drop --everything`)"
+    )
+
+
+def _require(store: Store, tombstone: Entry) -> None:
+    with suppress(ObjectNotFoundError):
+        if store.stat(names.DROPPED) == tombstone:
+            return
+    raise CommitConflictError(f"another drop of {store.url} has come to its end; see what is there now")
+
+
+# --- writers ------------------------------------------------------------------------------------------------------
+
+
+def _end_writers(store: Store, clock: Clock, tombstone: Entry, known: set[str]) -> list[str]:
+    """Aborts who is pending, and waits until all are old enough to notice (`SETTLE_S`); returns whom it aborted.
+
+    `known` are the transactions that were waited for, and those that are from now on.
+    """
+    aborted: list[str] = []
+    has_waited = bool(known)
+    while True:
+        _require(store, tombstone)
+        log = parse_log(store.list_log())
+        for tid, failure in abort_many(store, clock, log.pending).items():
+            if failure is None:
+                aborted.append(tid)
+            elif not isinstance(failure, TransactionStateError):  # it has committed: before the drop, so to say
+                raise failure
+        if has_waited and log.started.keys() <= known:
+            return aborted
+        known |= log.started.keys()
+        clock.sleep(SETTLE_S)
+        has_waited = True
+
+
+def _left_in_log(store: Store) -> bool:
+    return any(_is_of_log(entry.path) and entry.path != names.DROPPED for entry in store.list_log())
+
+
+# --- what goes ----------------------------------------------------------------------------------------------------
+
+
+def _sort(store: Store) -> tuple[list[list[Entry]], list[str]]:
+    """What to delete, step by step, and the paths of what stays: files that are nobody's of ours.
+
+    Start markers go before commit markers: a late writer then finds one of them, or neither, and gives up.
+    """
+    entries = store.list_files(links=False)
+    named = _named(store)
+    strangers = _strangers(entries, named)
+    data = [entry for entry in entries if _is_ours(entry.path, named, strangers)]
+    below = [entry for entry in entries if _marker(entry.path, strangers)]
+    log = [entry for entry in store.list_log() if _is_of_log(entry.path) and entry.path != names.DROPPED]
+    steps: list[list[Entry]] = [data, below]
+    for kind in (Kind.STARTED, Kind.COMMITTED, None):
+        step = [entry for entry in log if kind is None or _kind(entry.path) is kind]
+        log = [entry for entry in log if entry not in step]
+        steps.append(step)
+    going = {entry.path for entry in (*data, *below)}
+    left = [entry.path for entry in entries if names.is_data_file(entry.path) and entry.path not in going]
+    return [step for step in steps if step], sorted(left)
+
+
+def _named(store: Store) -> set[str]:
+    """All that a commit added or removed; the last word on it is in markers that go after these files."""
+    log = parse_log(store.list_log())
+    checkpoint = read_checkpoint(store, log)
+    markers, _ = read_markers(store, log.committed.values(), scope=Scope.TABLE)
+    told = [*markers.values(), *(commit.marker for commit in checkpoint.commits)]
+    return {path for marker in told for path in (*marker.added, *marker.removed)}
+
+
+def _strangers(entries: Iterable[Entry], named: Collection[str]) -> set[tuple[str, str]]:
+    """(directory, tid) below the root of writers that kept to the directory scope, and whose files are not ours."""
+    places = [names.split(entry.path) for entry in entries]
+    marked = {
+        (directory, marker.id)
+        for directory, name in places
+        if directory and (marker := names.parse_log_name(name)) and marker.kind in (Kind.STARTED, Kind.COMMITTED)
+    }
+    written = {
+        (directory, tid)
+        for directory, name in places
+        if (tid := names.parse_data_file(name)) and names.join(directory, name) not in named
+    }
+    return marked & written
+
+
+def _is_ours(path: str, named: Collection[str], strangers: Collection[tuple[str, str]]) -> bool:
+    directory, name = names.split(path)
+    if not names.is_data_file(path) or not names.counts_as_data(name):
+        return False
+    tid = names.parse_data_file(name)
+    return path in named or (tid is not None and (directory, tid) not in strangers)
+
+
+def _marker(path: str, strangers: Collection[tuple[str, str]]) -> bool:
+    """Whether it is a marker below the root that means nothing to the table, and would to those who come after it."""
+    directory, name = names.split(path)
+    marker = names.parse_log_name(name)
+    if not directory or marker is None or not names.is_data_file(directory):
+        return False
+    return marker.kind in (Kind.STARTED, Kind.COMMITTED, Kind.VACUUM) and (directory, marker.id) not in strangers
+
+
+def _is_of_log(path: str) -> bool:
+    return path in (names.DESCRIPTOR, names.DROPPED) or _kind(path) is not None
+
+
+def _kind(path: str) -> Kind | None:
+    marker = names.parse_log_name(path)
+    return marker.kind if marker else None
+
+
+def _delete(store: Store, entries: Sequence[Entry]) -> None:
+    failures = store.delete_many([entry.path for entry in entries])
+    if failures:
+        path, error = next(iter(failures.items()))
+        raise StoreError(
+            f"{len(failures)} objects of {store.url}, which was dropped, could not be deleted, first {path!r:.200}: "
+            f"{error}; run `dbio drop` again"
+        )

@@ -1,0 +1,110 @@
+"""What the footer of a new file tells: whether it is Parquet, its rows, statistics and columns.
+
+For files that a transaction took by `new_file`, of which only their writer knows anything. Without pyarrow only the
+first and last bytes are looked at. Whether the columns fit a table is in `fitting`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dbio_commit.errors import InvalidInputError
+from dbio_commit.markers import Bounds
+from dbio_commit.parquet import has_magic
+from dbio_commit.state import Entry
+from dbio_commit.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footer:
+    """What is known of one file; None where only pyarrow would tell."""
+
+    path: str
+    rows: int | None = None
+    statistics: Mapping[str, Bounds] | None = None
+    columns: Mapping[str, Any] | None = None
+    """As Spark's JSON."""
+
+
+Inspector = Callable[[Store, Sequence[Entry]], list[Footer]]
+"""Looks at new files before they are committed. Raises InvalidInputError for what cannot be committed."""
+
+
+def inspect_files(store: Store, files: Sequence[Entry]) -> list[Footer]:
+    """The footers, in order. Raises InvalidInputError, with its name, for a file that is no Parquet; StoreError."""
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError:
+        read = _look
+    else:
+        read = _read
+    return store.in_parallel(lambda file: read(store, file), files)
+
+
+def _look(store: Store, file: Entry) -> Footer:
+    if not has_magic(store, file.path, file.size):
+        raise _no_parquet(store, file, f"it has {file.size} bytes, and not Parquet's at both ends")
+    return Footer(path=file.path)
+
+
+def _read(store: Store, file: Entry) -> Footer:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from dbio_commit.columns import spark_schema
+
+    _look(store, file)
+    try:
+        with store.open_read(file.path) as stream:
+            footer = pq.ParquetFile(stream).metadata
+            schema = footer.schema.to_arrow_schema()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _no_parquet(store, file, f"{error!s:.200}") from error
+    return Footer(
+        path=file.path,
+        rows=footer.num_rows,
+        statistics=_statistics(schema, footer),
+        columns=spark_schema(schema, where=store.url_of(file.path)),
+    )
+
+
+def _no_parquet(store: Store, file: Entry, why: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{store.url_of(file.path)} is no Parquet file: {why}. Nothing was committed, and the transaction is aborted; "
+        "close each file before you commit"
+    )
+
+
+def _statistics(schema: "pa.Schema", footer: "pq.FileMetaData") -> Mapping[str, Bounds]:
+    from dbio_commit.statistics import bounds, leaf_types
+
+    nulls: list[int | None] = []
+    leaf = 0
+    for field in schema:
+        leaves = list(leaf_types(field.name, field.type))
+        is_flat = len(leaves) == 1 and leaves[0][0] == field.name
+        nulls.append(_nulls(footer, leaf) if is_flat else None)
+        leaf += len(leaves)
+    if leaf != footer.num_columns:  # a type that Parquet stores in another way than Arrow says
+        return {}
+    found = bounds(schema, footer, nulls=nulls)
+    return {field.name: found[field.name] if _is_told(field.type) else Bounds(nulls=found[field.name].nulls)
+            for field in schema}  # fmt: skip
+
+
+def _nulls(footer: "pq.FileMetaData", leaf: int) -> int | None:
+    groups: list[Any] = [footer.row_group(i).column(leaf).statistics for i in range(footer.num_row_groups)]
+    counts: list[int] = [group.null_count for group in groups if group is not None and group.has_null_count]
+    return sum(counts) if len(counts) == len(groups) else None
+
+
+def _is_told(kind: Any) -> bool:
+    """Whether a footer's min and max are bounds as PROTOCOL.md 4.1 wants them: it does not say where there is NaN, and
+    unsigned numbers are stored as signed ones."""
+    import pyarrow.types as types
+
+    return not (types.is_floating(kind) or types.is_unsigned_integer(kind))

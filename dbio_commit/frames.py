@@ -1,0 +1,213 @@
+"""A snapshot's rows in memory, without Spark: `Snapshot.to_arrow`, `to_pandas`, `to_polars`, `to_duckdb`.
+
+Files are read through the table's own store, so with its credentials. Which files there are is in `snapshot`; how a
+file's columns become the table's, in `conform`. pyarrow does the work; others are imported when they are asked for.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.state import DataFile
+from dbio_commit.store import Store
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+except ImportError as error:
+    raise UnsupportedStoreError("reading rows needs the package pyarrow; run `pip install pyarrow`") from error
+
+from dbio_commit import columns as kinds
+from dbio_commit.conform import conform, parse_value
+
+if TYPE_CHECKING:
+    from dbio_commit.snapshot import Snapshot
+
+Term = tuple[str, str, Any]
+"""(column, operator, value)."""
+Filter = Sequence[Term] | Sequence[Sequence[Term]]
+"""Terms that must all hold; or lists of such terms, of which one must hold."""
+
+_WHOLE_BYTES = 64 * 1024 * 1024
+"""A file up to this size is read with one request."""
+_BATCH_ROWS = 64 * 1024
+
+
+def to_arrow(snapshot: "Snapshot", store: Store, *, columns: Sequence[str] | None, filter: Filter | None) -> "pa.Table":
+    """See `Snapshot.to_arrow`."""
+    schema = table_schema(snapshot, store)
+    wanted = list(schema.names) if columns is None else _known(columns, schema)
+    if not wanted:
+        raise InvalidInputError(f"no column of {snapshot.url} was asked for; name one of {_listed(schema)}")
+    choices = _choices(filter, schema)
+    used = {column for choice in choices or () for column, _, _ in choice} | set(wanted)
+    target = pa.schema([field for field in schema if field.name in used])
+    condition = _any_of(choices, target) if choices else None
+    files = _prune(snapshot.files, choices, pa.schema([field for field in schema if field.name in _parts(snapshot)]))
+
+    def read(file: DataFile) -> list["pa.RecordBatch"]:
+        return _read(store, file, target, condition)
+
+    batches = [batch for read_batches in store.in_parallel(read, files) for batch in read_batches]
+    return pa.Table.from_batches(batches, schema=target).select(wanted)
+
+
+def table_schema(snapshot: "Snapshot", store: Store) -> "pa.Schema":
+    """The table's columns: those that its writers recorded, or those of the newest file and of the directories.
+
+    Raises InvalidInputError for an empty table without any.
+    """
+    return kinds.arrow_schema(table_columns(snapshot, store), where=snapshot.url)
+
+
+def table_columns(snapshot: "Snapshot", store: Store) -> Mapping[str, Any]:
+    """The same, as Spark's JSON."""
+    if snapshot.schema is not None:
+        return snapshot.schema
+    if not snapshot.files:
+        raise InvalidInputError(f"{snapshot.url} holds no files and no recorded columns: write to it first")
+    newest = max(snapshot.files, key=lambda file: (file.tid or "", file.path))
+    with store.open_read(newest.path) as stream:
+        found = kinds.spark_schema(_parquet(stream, store.url_of(newest.path)).schema_arrow, where=snapshot.url)
+    lower = {column.lower() for column in snapshot.partition_columns}
+    inside = [field for field in found["fields"] if field["name"].lower() not in lower]
+    partition = [
+        kinds.field(column, kinds.narrowest(file.partition.get(column) for file in snapshot.files))
+        for column in snapshot.partition_columns
+    ]
+    return {"type": "struct", "fields": [*inside, *partition]}
+
+
+# --- files --------------------------------------------------------------------------------------------------------
+
+
+def _read(
+    store: Store, file: DataFile, target: "pa.Schema", condition: "pc.Expression | None"
+) -> list["pa.RecordBatch"]:
+    where = store.url_of(file.path)
+    lower = {name.lower() for name in target.names} - {name.lower() for name in file.partition}
+    source: Any = pa.BufferReader(store.get(file.path)) if file.size <= _WHOLE_BYTES else store.open_read(file.path)
+    with source:
+        parquet = _parquet(source, where)
+        inside = [name for name in parquet.schema_arrow.names if name.lower() in lower]
+        if not inside:  # of some versions, batches without columns have no rows either
+            inside = parquet.schema_arrow.names[:1]
+        batches = [
+            conform(batch, target, partition=file.partition, where=where)
+            for batch in parquet.iter_batches(_BATCH_ROWS, columns=inside)
+        ]
+    return batches if condition is None else _filtered(batches, target, condition)
+
+
+def _filtered(batches: list["pa.RecordBatch"], target: "pa.Schema", condition: Any) -> list["pa.RecordBatch"]:
+    return pa.Table.from_batches(batches, schema=target).filter(condition).to_batches()
+
+
+def _parquet(source: Any, where: str) -> "pq.ParquetFile":
+    try:
+        return pq.ParquetFile(source)
+    except pa.ArrowException as error:
+        raise InvalidInputError(
+            f"{where} cannot be read as Parquet: {error!s:.200}; `dbio check` looks further"
+        ) from error
+
+
+# --- filters ------------------------------------------------------------------------------------------------------
+
+
+def _parts(snapshot: "Snapshot") -> set[str]:
+    return set(snapshot.partition_columns)
+
+
+def _known(columns: Sequence[str], schema: "pa.Schema") -> list[str]:
+    """The columns as the table spells them. Raises InvalidInputError for others."""
+    spelling = {name.lower(): name for name in schema.names}
+    names = [columns] if isinstance(columns, str) else list(columns)
+    if unknown := [name for name in names if not isinstance(name, str) or name.lower() not in spelling]:
+        raise InvalidInputError(f"{unknown[0]!r:.100} is no column of the table; it has {_listed(schema)}")
+    return list(dict.fromkeys(spelling[name.lower()] for name in names))
+
+
+def _listed(schema: "pa.Schema") -> str:
+    return ", ".join(schema.names[:100])
+
+
+def _choices(filter: Filter | None, schema: "pa.Schema") -> list[list[Term]] | None:
+    """The filter as a list of lists of terms, checked, with values of the columns' types."""
+    if filter is None:
+        return None
+    if isinstance(filter, str | bytes) or not isinstance(filter, Sequence) or not filter:
+        raise InvalidInputError(_no_filter(filter))
+    is_flat = isinstance(filter[0], tuple) and len(filter[0]) == 3 and isinstance(filter[0][0], str)
+    choices: Any = [filter] if is_flat else filter
+    return [[_term(term, schema) for term in choice] for choice in choices]
+
+
+def _term(term: Any, schema: "pa.Schema") -> Term:
+    if not isinstance(term, tuple) or len(term) != 3 or term[1] not in _OPERATORS:
+        raise InvalidInputError(_no_filter(term))
+    column, operator, value = term
+    (column,) = _known([column], schema)
+    kind = schema.field(column).type
+    try:
+        if operator in ("in", "not in"):
+            return column, operator, [_value(it, kind) for it in value]
+        return column, operator, _value(value, kind)
+    except (pa.ArrowException, ArithmeticError, KeyError, TypeError, ValueError) as error:
+        raise InvalidInputError(f"the filter {term!r:.200} does not fit column {column!r}, which is {kind}") from error
+
+
+def _value(value: Any, kind: Any) -> Any:
+    if pa.types.is_temporal(kind) and not isinstance(value, str | date | None):
+        raise TypeError("Arrow would take a number for days or microseconds")
+    is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
+    return pa.scalar(parse_value(value, kind) if isinstance(value, str) and not is_text else value, kind)
+
+
+def _no_filter(given: Any) -> str:
+    return (
+        f"{given!r:.200} is no filter: give a list of (column, operator, value), all of which must hold, or a list of "
+        f"such lists, of which one must hold; operators are {', '.join(_OPERATORS)}"
+    )
+
+
+_OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": lambda column, value: column == value if value.is_valid else column.is_null(),
+    "==": lambda column, value: column == value if value.is_valid else column.is_null(),
+    "!=": lambda column, value: column != value if value.is_valid else column.is_valid(),
+    "<": lambda column, value: column < value,
+    "<=": lambda column, value: column <= value,
+    ">": lambda column, value: column > value,
+    ">=": lambda column, value: column >= value,
+    "in": lambda column, values: column.isin(values),
+    "not in": lambda column, values: ~column.isin(values) & column.is_valid(),
+}
+
+
+def _any_of(choices: Sequence[Sequence[Term]], schema: "pa.Schema") -> Any:
+    found: Any = pc.scalar(False)
+    for choice in choices:
+        every: Any = pc.scalar(True)
+        for column, operator, value in choice:
+            if isinstance(value, list):
+                value = pa.array(value, schema.field(column).type)
+            every = every & _OPERATORS[operator](pc.field(column), value)
+        found = found | every
+    return found
+
+
+def _prune(files: Sequence[DataFile], choices: list[list[Term]] | None, partition: "pa.Schema") -> Sequence[DataFile]:
+    """The files in whose partitions a row may pass the filter."""
+    parts = [[term for term in choice if term[0] in partition.names] for choice in choices or ()]
+    if not parts or not all(parts) or not files:
+        return files
+    values = {
+        field.name: pa.array([parse_value(file.partition.get(field.name), field.type) for file in files], field.type)
+        for field in partition
+    }
+    number = "\0number"  # no column is named so
+    table = pa.table({**values, number: pa.array(range(len(files)))})
+    found: list[Any] = table.filter(_any_of(parts, partition)).column(number).to_pylist()
+    return [files[i] for i in found]

@@ -1,0 +1,138 @@
+"""Directories below a root, gone down into component by component, by descriptors: never through a symbolic link.
+
+A path can be swapped for a link at any moment, a directory that is open cannot. So whatever `local` creates, changes or
+deletes, it does in a directory that was opened here. Knows nothing of tables.
+"""
+
+import errno
+import os
+import stat
+import unicodedata
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+
+from dbio_commit.errors import InvalidInputError
+
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NOT_A_DIRECTORY = {errno.ENOTDIR, errno.ELOOP, errno.EMLINK}  # of a link: Linux, macOS, FreeBSD
+
+
+class LinkInTheWay(OSError):
+    """A symbolic link in the place of a directory below the root."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.ELOOP, "a symbolic link, and nothing is written or deleted through one", path)
+
+
+@dataclass(frozen=True, slots=True)
+class Descent:
+    """Open directories, from the root down."""
+
+    descriptors: list[int]
+    gained: list[int]
+    """Those of them in which a directory was made."""
+
+    @property
+    def here(self) -> int:
+        """The last one."""
+        return self.descriptors[-1]
+
+    def sync(self) -> None:
+        """What was made on the way here, and what lies here, survives a power cut from now on."""
+        for descriptor in reversed(self.descriptors):
+            if descriptor == self.here or descriptor in self.gained:
+                os.fsync(descriptor)
+
+
+@contextmanager
+def descend(root: str, directory: str, *, make: bool = False) -> Iterator[Descent]:
+    """Opens the directory below the root, which itself may be a link. `make` makes what is missing below the root.
+
+    Raises OSError; LinkInTheWay for a link; with `make` InvalidInputError for a second spelling of a directory, on a
+    disk that takes both for the same.
+    """
+    with ExitStack() as opened:
+        descent = Descent([os.open(root, _DIRECTORY)], [])
+        opened.callback(os.close, descent.here)
+        path = root
+        for name in filter(None, directory.split("/")):
+            path = os.path.join(path, name)
+            parent = descent.here
+            descent.descriptors.append(_open_or_make(descent, name, path) if make else _open(name, path, parent))
+            opened.callback(os.close, descent.here)
+            if make:
+                refuse_other_spelling(parent, descent.here, name, path)
+        yield descent
+
+
+def _open_or_make(descent: Descent, name: str, path: str) -> int:
+    parent = descent.here
+    try:
+        return _open(name, path, parent)
+    except FileNotFoundError:
+        descent.gained.append(parent)
+        with suppress(FileExistsError):  # others make it too
+            os.mkdir(name, dir_fd=parent)
+        return _open(name, path, parent)
+
+
+def _open(name: str, path: str, parent: int) -> int:
+    try:
+        return os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
+    except OSError as error:
+        if error.errno in _NOT_A_DIRECTORY:
+            with suppress(FileNotFoundError):
+                if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+                    raise LinkInTheWay(path) from None
+        raise
+
+
+def make_root(root: str) -> list[str]:
+    """Makes it where it is missing. Returns the directories above that gained an entry by that."""
+    missing: list[str] = []
+    while not os.path.isdir(root):
+        missing.append(root)
+        root = os.path.dirname(root)
+    for directory in reversed(missing):
+        with suppress(FileExistsError):  # others make it too
+            os.mkdir(directory)
+    return [os.path.dirname(directory) for directory in missing]
+
+
+def sync_directory(path: str) -> None:
+    descriptor = os.open(path, _DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# --- disks that do not keep names byte for byte -------------------------------------------------------------------
+
+
+def refuse_other_spelling(parent: int, child: int, name: str, path: str) -> None:
+    """Raises InvalidInputError where the open child is on the disk by another name, which the disk takes for this one.
+
+    Two partitions would share a directory, and vacuum would find there what only one of them names. It costs a look at
+    one other spelling; only a disk that knows the child by that, too, is asked for its list.
+    """
+    own = os.fstat(child)
+    if any(_is_at(parent, other, own) for other in _spellings(name)) and name not in os.listdir(parent):
+        raise InvalidInputError(
+            f"{path} cannot be written: this disk takes another spelling of its name for the same directory, and has "
+            "it by that; use one spelling (upper and lower case, composed letters, dots or spaces at the end), or a "
+            "store that keeps names as they are"
+        )
+
+
+def _spellings(name: str) -> set[str]:
+    forms = {unicodedata.normalize(form, name) for form in ("NFC", "NFD")} if not name.isascii() else set()
+    return {name.swapcase(), name.rstrip(" ."), *forms} - {name, ""}
+
+
+def _is_at(parent: int, name: str, status: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(name, dir_fd=parent, follow_symlinks=False), status)
+    except (OSError, ValueError):  # not there; or too long, or no name at all
+        return False

@@ -1,0 +1,246 @@
+"""A table's vacuum in a process of its own: what comes back from it, and how it is ended at its bounds."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Event, Thread
+
+import pytest
+from structlog.testing import capture_logs
+
+from dbio_commit import Table
+from tests.writers import contents, write
+from vacuum import Reason, VacuumOptions
+from vacuum import process as process_module
+from vacuum.config import Config
+from vacuum.process import Job, RunFailed, vacuum_in_process
+from vacuum.report import RunSummary, Total
+from vacuum.schedule import Service
+
+# The real program, but for tables whose names say that their vacuum goes wrong.
+PATCH = """
+import os, signal, sys, threading, warnings
+from vacuum import run
+from dbio_commit.snapshot import Scope
+
+real = run.vacuum_table
+
+def vacuum_table(table, options, *, dry_run, control):
+    def started():
+        with open(os.environ["TEST_STARTED"], "w") as pipe:
+            pipe.write(str(os.getpid()))
+    match table.url.rpartition("/")[2]:
+        case "hungry":
+            eaten = []
+            while True:
+                eaten.append(b"x" * 2**20)
+        case "hangs":
+            started()
+            while True:
+                threading.Event().wait()
+        case "slow":
+            started()
+            while not control.stop():
+                threading.Event().wait(0.01)
+            return run.VacuumReport(url=table.url, scope=Scope.TABLE, dry_run=dry_run, retention_hours=1, stopped=True)
+        case "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "exits":
+            os._exit(7)
+        case "bug":
+            print("stray output", flush=True)
+            raise ZeroDivisionError("a bug")
+    return real(table, options, dry_run=dry_run, control=control)
+
+run.vacuum_table = vacuum_table
+"""
+
+
+@pytest.fixture(autouse=True)
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pipe to which a vacuum that hangs, or is slow, writes the number of its process."""
+    (tmp_path / "patch").mkdir()
+    (tmp_path / "patch/sitecustomize.py").write_text(PATCH)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/patch:{os.environ.get('PYTHONPATH', '')}")
+    pipe = tmp_path / "started"
+    os.mkfifo(pipe)
+    monkeypatch.setenv("TEST_STARTED", str(pipe))
+    return pipe
+
+
+def job(url: object, *, dry_run: bool = False, memory_mb: int = 2048, deadline_s: float = 60) -> Job:
+    return Job(
+        url=str(url),
+        storage_options={},
+        options=VacuumOptions(untracked=True),
+        dry_run=dry_run,
+        memory_mb=memory_mb,
+        deadline_s=deadline_s,
+        secrets=(),
+    )
+
+
+def failure(of: Job) -> RunFailed:
+    with pytest.raises(RunFailed) as raised:
+        vacuum_in_process(of, stop=Event())
+    return raised.value
+
+
+class Running:
+    """A vacuum under way in a thread."""
+
+    def __init__(self, of: Job) -> None:
+        self.stop = Event()
+        self._results: SimpleQueue[RunSummary | Exception] = SimpleQueue()
+        Thread(target=self._run, args=(of,), daemon=True).start()
+
+    def _run(self, of: Job) -> None:
+        try:
+            self._results.put(vacuum_in_process(of, stop=self.stop))
+        except Exception as error:
+            self._results.put(error)
+
+    def result(self) -> RunSummary | Exception:
+        return self._results.get(timeout=60)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """With a live file, and one of 7 bytes that nobody wrote, three days old."""
+    table = Table(tmp_path / "lake/good")
+    write(table, bodies=[b"live"])
+    stray = Path(table.url, "stray")
+    stray.write_bytes(b"x" * 7)
+    os.utime(stray, (0, 0))
+    return table
+
+
+def test_what_a_vacuum_did_comes_back_from_its_process(table: Table) -> None:
+    assert vacuum_in_process(job(table.url, dry_run=True), stop=Event()) == RunSummary(
+        dry_run=True, deleted={Reason.UNTRACKED: Total(objects=1, size=7)}
+    )
+    assert Path(table.url, "stray").exists()
+    assert vacuum_in_process(job(table.url), stop=Event()).deleted == {Reason.UNTRACKED: Total(objects=1, size=7)}
+    assert not Path(table.url, "stray").exists()
+    assert contents(table) == [b"live"]
+
+
+def test_an_error_of_ours_says_all_itself_and_a_bug_where_it_came_from(tmp_path: Path) -> None:
+    ours, bug = failure(job(tmp_path / "nothing")), failure(job(tmp_path / "bug"))
+    assert (ours.error, ours.traceback) == ("TableNotFoundError", "")
+    assert str(tmp_path / "nothing") in ours.message
+    assert (bug.error, bug.message) == ("ZeroDivisionError", "a bug")
+    assert "in vacuum_table" in bug.traceback
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not tell what a process uses")
+def test_a_vacuum_that_needs_too_much_memory_is_ended(tmp_path: Path) -> None:
+    error = failure(job(tmp_path / "hungry", memory_mb=300))
+    assert error.error == "MemoryLimit"
+    assert "more than 300 (memory_mb)" in error.message
+
+
+def test_a_vacuum_that_hangs_is_ended_at_its_deadline(tmp_path: Path) -> None:
+    error = failure(job(tmp_path / "hangs", deadline_s=0.5))
+    assert error.error == "TimeLimit"
+    assert "after 0.5 s (deadline_s)" in error.message
+
+
+def assert_gone(pid: int) -> None:
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.mark.parametrize(("name", "how"), [("killed", "by SIGKILL"), ("exits", "with code 7")])
+def test_a_process_that_dies_is_a_failure_that_says_how(tmp_path: Path, name: str, how: str) -> None:
+    error = failure(job(tmp_path / name))
+    assert error.error == "ProcessDied"
+    assert f"its process ended {how}" in error.message
+
+
+def test_a_vacuum_that_is_told_to_stop_ends_in_good_order(tmp_path: Path, started: Path) -> None:
+    running = Running(job(tmp_path / "slow"))
+    started.read_text()
+    running.stop.set()
+    assert running.result() == RunSummary(stopped=True)
+
+
+def test_sigterm_to_the_process_itself_stops_it_too(tmp_path: Path, started: Path) -> None:
+    running = Running(job(tmp_path / "slow"))
+    os.kill(int(started.read_text()), signal.SIGTERM)  # as systemd does to all of a service's processes
+    assert running.result() == RunSummary(stopped=True)
+
+
+def test_a_vacuum_that_does_not_stop_is_ended(tmp_path: Path, started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "STOP_S", 0.2)
+    running = Running(job(tmp_path / "hangs"))
+    pid = int(started.read_text())
+    running.stop.set()
+    assert running.result() == RunSummary(stopped=True)
+    assert_gone(pid)
+
+
+def test_secrets_travel_neither_on_the_command_line_nor_in_the_environment(tmp_path: Path, started: Path) -> None:
+    secret = Job(
+        url=str(tmp_path / "slow"),
+        storage_options={},
+        options=VacuumOptions(),
+        dry_run=False,
+        memory_mb=2048,
+        deadline_s=60,
+        secrets=["hunter2hunter2"],
+    )
+    assert "hunter2" not in repr(secret)
+    running = Running(secret)
+    process = Path("/proc", started.read_text())
+    if process.exists():
+        assert b"hunter2" not in (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+    running.stop.set()
+    running.result()
+
+
+# --- the service --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def logs() -> Iterator[Callable[[str], list[dict[str, object]]]]:
+    with capture_logs() as found:
+        yield lambda event: [dict(line) for line in found if line["event"] == event]
+
+
+def test_a_hostile_table_takes_no_other_with_it(
+    tmp_path: Path, table: Table, logs: Callable[[str], list[dict[str, object]]]
+) -> None:
+    """One at a time, so that what hangs would hold up the rest."""
+    bad = ("bug", "exits", "hangs", "hungry", "killed")
+    for name in bad:
+        Path(tmp_path, "lake", name).mkdir()
+        Path(tmp_path, "lake", name, "_dbio_table").touch()
+    tables = [{"path": f"{tmp_path}/lake/*"}, {"path": f"{tmp_path}/lake/hangs", "deadline_s": 1}]
+    settings = {"concurrency": 1, "memory_mb": 300, "tables": tables}
+    assert not Service(Config.model_validate(settings)).once()
+    failed = {str(line["table"]).rpartition("/")[2]: line["error"] for line in logs("run failed")}
+    assert failed == {
+        "bug": "ZeroDivisionError",
+        "exits": "ProcessDied",
+        "hangs": "TimeLimit",
+        "hungry": "MemoryLimit",
+        "killed": "ProcessDied",
+    }
+    assert [line["table"] for line in logs("run finished")] == [table.url]
+
+
+def test_the_log_of_a_process_is_the_service_s(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """JSON lines on stderr; what a run did, the service says."""
+    table = Table(tmp_path / "linked")
+    with table.store.open_write("part-0.parquet") as stream:
+        stream.write(b"rows")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/part-1.parquet").touch()
+    Path(table.url, "day=1").symlink_to(tmp_path / "elsewhere")
+    summary = vacuum_in_process(job(table.url), stop=Event())
+    assert summary.warnings == ("directories that hold symbolic links are left alone: 1",)
+    assert [json.loads(line) for line in capfd.readouterr().err.splitlines()] == []

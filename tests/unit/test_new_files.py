@@ -1,0 +1,230 @@
+"""Files that a transaction took by `new_file` are looked at when it commits: Parquet, columns that fit, statistics."""
+
+import sys
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dbio_commit.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.fitting import fits
+from dbio_commit.footers import Footer
+from dbio_commit.markers import Bounds
+from dbio_commit.table import Table
+from dbio_commit.testing import ManualClock, MemoryStore
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(tmp_path / "table")
+
+
+def put(table: Table, *files: pa.Table, operation: Any = "append", schema: Any = None, **begin: Any) -> Any:
+    transaction = table.begin(operation, **begin)
+    for rows in files:
+        columns = transaction.terms.partition_columns
+        pq.write_table(rows, transaction.new_file(partition=dict.fromkeys(columns, "1")))
+    return transaction.commit(schema)
+
+
+def types(table: Table) -> dict[str, Any]:
+    schema = table.snapshot().schema
+    assert schema is not None
+    return {field["name"]: field["type"] for field in schema["fields"]}
+
+
+ROWS = pa.table(
+    {
+        "id": pa.array([2, 1, None], pa.int64()),
+        "name": ["b", "a", "c"],
+        "price": pa.array([Decimal("1.50"), None, Decimal("-2.00")], pa.decimal128(10, 2)),
+        "day": [date(2026, 11, 20), date(2026, 11, 21), None],
+        "at": pa.array([datetime(2026, 11, 20), None, None], pa.timestamp("us")),
+        "ratio": [0.5, float("nan"), 1.0],
+        "small": pa.array([7, 255, 1], pa.uint8()),
+        "tags": pa.array([["x"], [], None], pa.list_(pa.string())),
+    }
+)
+
+
+# --- Parquet ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body", [b"", b"rows", b"PAR1 and then it was killed", b"PAR1\0\0\0\0\xff\xff\xff\x7fPAR1"])
+@pytest.mark.parametrize("has_pyarrow", [False, True])
+def test_a_file_that_is_no_parquet_is_refused_by_name_and_nothing_is_committed(
+    table: Table, body: bytes, has_pyarrow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_pyarrow:
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    if not has_pyarrow and body.endswith(b"PAR1"):
+        pytest.skip("its footer is not read")
+    transaction = table.begin()
+    path = Path(transaction.new_file())
+    path.write_bytes(body)
+    with pytest.raises(InvalidInputError, match=f"{path.name} is no Parquet file"):
+        transaction.commit()
+    assert not path.exists()
+    assert table.history() == []
+    assert table.check().pending == []
+
+
+def test_a_good_file_is_committed_without_pyarrow_too(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    transaction = table.begin()
+    pq.write_table(ROWS, transaction.new_file())
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (file,) = transaction.commit().files
+    assert (file.rows, file.statistics) == (None, None)
+
+
+def test_a_table_on_a_store_of_the_callers_making_takes_any_bytes_unless_told_otherwise() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    seen: list[str] = []
+
+    def inspect(store: Any, files: Any) -> list[Footer]:
+        seen.extend(file.path for file in files)
+        return [Footer(path=file.path, rows=7) for file in files]
+
+    for inspector, rows in ((None, None), (inspect, 7)):
+        transaction = Table.over(store, clock, inspector=inspector).begin()
+        path = transaction.new_file().removeprefix(f"{store.url}/")
+        store.put(path, b"rows")
+        assert [file.rows for file in transaction.commit().files] == [rows]
+    assert seen == [path]
+
+
+# --- what is recorded ---------------------------------------------------------------------------------------------
+
+
+def test_rows_and_statistics_come_from_the_footer(table: Table) -> None:
+    commit = put(table, ROWS)
+    (file,) = table.history()[0].files
+    assert file.rows == 3
+    assert commit.metrics["numOutputRows"] == 3
+    assert file.statistics == {
+        "id": Bounds(1, 2, 1),
+        "name": Bounds("a", "c", 0),
+        "price": Bounds("-2.00", "1.50", 1),
+        "day": Bounds("2026-11-20", "2026-11-21", 1),
+        "at": Bounds("2026-11-20T00:00:00", "2026-11-20T00:00:00", 2),
+        "ratio": Bounds(None, None, 0),  # a footer does not say where there is NaN
+        "small": Bounds(None, None, 0),
+        "tags": Bounds(None, None, None),
+    }
+
+
+def test_the_first_files_say_what_the_columns_are(table: Table) -> None:
+    put(table, pa.table({"id": pa.array([1], pa.int32())}), pa.table({"ID": [2], "more": ["x"]}), partition_by=["day"])
+    assert types(table) == {"id": "long", "more": "string", "day": "string"}
+    assert sorted(row["id"] for row in table.snapshot().to_arrow().to_pylist()) == [1, 2]
+
+
+def test_later_files_that_fit_change_no_column_and_wait_for_nobody(table: Table) -> None:
+    put(table, ROWS)
+    before = types(table)
+    commit = put(table, pa.table({"ID": pa.array([7], pa.int16()), "name": pa.nulls(1)}))
+    assert types(table) == before
+    assert commit.marker.dbio_commit.turn is None
+    assert table.snapshot().to_arrow(["id"], [("id", "=", 7)]).num_rows == 1
+
+
+def test_a_given_schema_is_the_tables(table: Table) -> None:
+    fields = [
+        {"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in (("id", "long"), ("d", "date"))
+    ]
+    put(
+        table,
+        pa.table({"id": pa.array([1], pa.int32())}),
+        partition_by=["d"],
+        schema={"type": "struct", "fields": fields},
+    )
+    assert types(table) == {"id": "long", "d": "date"}
+
+
+def test_an_overwrite_sets_its_own_columns_where_they_do_not_fit(table: Table) -> None:
+    put(table, ROWS)
+    put(table, pa.table({"id": pa.array([1], pa.int32())}), operation="overwrite")
+    assert types(table)["id"] == "long"
+    put(table, pa.table({"id": ["text"]}), operation="overwrite")
+    assert types(table) == {"id": "string"}
+
+
+def test_a_partition_column_inside_a_file_is_what_the_directory_says(table: Table) -> None:
+    put(table, pa.table({"id": [1], "day": [7]}), partition_by=["day"])
+    assert types(table) == {"id": "long", "day": "string"}
+
+
+def test_in_the_directory_scope_files_are_looked_at_too(tmp_path: Path) -> None:
+    pq.write_table(ROWS, tmp_path / "old.parquet")
+    assert put(Table(tmp_path), ROWS).files[0].rows == 3
+    transaction = Table(tmp_path).begin()
+    Path(transaction.new_file()).write_bytes(b"rows")
+    with pytest.raises(InvalidInputError, match="no Parquet"):
+        transaction.commit()
+
+
+# --- what is refused ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (pa.table({"id": ["text"]}), "id is string, not long"),
+        (pa.table({"id": [1], "other": [1]}), "other is not in the table"),
+        (pa.table({"price": pa.array([Decimal("1.234")], pa.decimal128(10, 3))}), r"price is decimal\(10,3\)"),
+        (pa.table({"tags": [[1]]}), "tags is array, not array"),
+    ],
+)
+def test_columns_that_do_not_fit_are_refused_by_name(table: Table, rows: pa.Table, problem: str) -> None:
+    put(table, ROWS)
+    with pytest.raises(SchemaMismatchError, match=f"part-.*parquet does not fit .*{problem}"):
+        put(table, rows)
+    assert len(table.history()) == 1
+    with pytest.raises(SchemaMismatchError), table.begin() as transaction:
+        pq.write_table(rows, transaction.new_file())
+    assert table.check().pending == []
+
+
+def test_first_files_that_do_not_fit_one_another_are_refused(table: Table) -> None:
+    with pytest.raises(SchemaMismatchError, match="id is string, not long"):
+        put(table, pa.table({"id": [1]}), pa.table({"id": ["x"]}))
+
+
+def test_a_new_column_of_nothing_but_nulls_is_refused(table: Table) -> None:
+    with pytest.raises(SchemaMismatchError, match="note holds nothing but nulls without a type"):
+        put(table, pa.table({"id": [1], "note": pa.nulls(1)}))
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "expected"),
+    [
+        ("integer", "long", True),
+        ("long", "integer", False),
+        ("float", "double", True),
+        ("integer", "double", False),
+        ("decimal(5,2)", "decimal(7,3)", True),
+        ("decimal(5,2)", "decimal(5,3)", False),
+        ("string", "varchar(10)", True),
+        ("binary", "string", True),
+        ("void", {"type": "array", "elementType": "long"}, True),
+        ("string", {"type": "array", "elementType": "string"}, False),
+        (
+            {"type": "map", "keyType": "string", "valueType": "integer"},
+            {"type": "map", "keyType": "string", "valueType": "long"},
+            True,
+        ),
+        (
+            {"type": "struct", "fields": [{"name": "A", "type": "byte"}]},
+            {"type": "struct", "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "long"}]},
+            True,
+        ),
+        ({"type": "struct", "fields": [{"name": "c", "type": "byte"}]}, {"type": "struct", "fields": []}, False),
+    ],
+)
+def test_what_fits(found: Any, wanted: Any, expected: bool) -> None:
+    assert fits(found, wanted) is expected

@@ -1,0 +1,88 @@
+"""What is given in a wrong form is named, with what is expected; and what a notebook shows of our objects."""
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from dbio_commit import InvalidInputError, Table
+from dbio_commit.testing import ManualClock, MemoryStore
+from tests.writers import stage, write, write_days
+
+
+@pytest.fixture
+def table() -> Table:
+    clock = ManualClock()
+    return Table.over(MemoryStore(clock), clock)
+
+
+@pytest.mark.parametrize(
+    "app",
+    ["nightly", "ab", ("nightly", "1"), ("nightly",), ("nightly", 1, 2), (1, "nightly"), ("nightly", -1), ("", 1),
+     {"id": "nightly", "version": 1}, 7, ("nightly", 1.5), ("nightly", True)],
+)  # fmt: skip
+def test_an_application_that_is_no_id_and_version_is_refused_and_nothing_is_created(table: Table, app: Any) -> None:
+    with pytest.raises(InvalidInputError, match=r"app=\('nightly', 20261120\)"):
+        table.begin(app=app)
+    assert isinstance(table.store, MemoryStore)
+    assert not table.store.objects
+
+
+@pytest.mark.parametrize("as_of", [20260101, date(2026, 1, 1), 1.5, b"2026-01-01", ["x"], "yesterday"])
+def test_what_is_no_time_and_no_tid_is_refused(table: Table, as_of: Any) -> None:
+    write(table)
+    with pytest.raises(InvalidInputError, match="neither the tid of a commit"):
+        table.snapshot(as_of=as_of)
+
+
+def test_a_time_without_a_zone_is_refused(table: Table) -> None:
+    write(table)
+    with pytest.raises(InvalidInputError, match="no time zone"):
+        table.snapshot(as_of=datetime(2026, 1, 1))
+    assert table.snapshot(as_of=datetime(2100, 1, 1, tzinfo=UTC)).files
+
+
+@pytest.mark.parametrize("path", [pd.DataFrame({"a": [1]}), pd.Series(["lake"]), 7, None, b"lake", ["lake"]])
+def test_what_is_no_path_is_refused_by_its_type(path: Any) -> None:
+    with pytest.raises(InvalidInputError, match=f"not a {type(path).__name__}"):
+        Table(path)
+
+
+def test_a_path_object_is_one(tmp_path: Path) -> None:
+    assert Table(tmp_path).url == str(tmp_path)
+
+
+@pytest.mark.parametrize("scheme", ["gs", "hdfs", "https", "dbfs"])
+def test_an_unknown_scheme_is_a_wrong_argument(scheme: str) -> None:
+    with pytest.raises(InvalidInputError, match=f"no store is known for {scheme}: URLs"):
+        Table(f"{scheme}://bucket/table")
+
+
+# --- notebooks ----------------------------------------------------------------------------------------------------
+
+
+def test_a_notebook_shows_a_line_for_each_object(table: Table) -> None:
+    write_days(table, one=b"rows", two=b"rows")
+    transaction = table.begin("overwrite")
+    stage(table, transaction, partition={"day": "one"})
+    commit = table.history()[0]
+    shown = [repr(it) for it in (table, transaction, table.snapshot(), commit)]
+    assert shown == [
+        "Table('memory://table')",
+        f"<Transaction {transaction.tid}: overwrite on memory://table, open, 1 files staged>",
+        "<Snapshot of memory://table: 2 files, 8 bytes, 1 commits, partitioned by day>",
+        f"<Commit {commit.tid}: append, 2026-11-20 00:00:00+0000, 2 files added, 0 removed>",
+    ]
+    assert all(len(line) <= 120 for line in shown)
+
+
+def test_a_commit_shows_rows_and_whether_it_was_skipped(table: Table) -> None:
+    write(table, app=("nightly", 1))
+    transaction = table.begin(app=("nightly", 1))
+    assert "skipped" in repr(transaction.commit())
+
+
+def test_a_table_shows_no_secret() -> None:
+    assert repr(Table("s3://lake/events", {"secret": "VERYSECRET1"})) == "Table('s3://lake/events')"

@@ -1,0 +1,184 @@
+"""One table's vacuum in a process of its own, with bounds on its time and memory: both ends of it.
+
+Anybody who may write to a table's prefix can make its vacuum slow or large. Then this process is ended, which vacuum
+may be at any moment, and the service's other tables know nothing of it. (docs/adr/0017)
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+from threading import Event, Thread
+from time import monotonic
+from traceback import format_exc
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from dbio_commit.errors import DbioError
+from dbio_commit.table import Table
+from vacuum.report import Control, RunSummary, VacuumOptions
+from vacuum.run import vacuum_table
+
+STOP_S = 45.0
+"""How long a vacuum that is told to stop may go on with the batch that it is at."""
+
+_POLL_S = 0.1
+_STOP = b"stop"
+_MOST_BYTES = 4 * 1024 * 1024
+"""No answer is larger: it has numbers, and a few messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the process is told. Goes through a pipe, since it may hold secrets."""
+
+    url: str
+    storage_options: Mapping[str, Any] = field(repr=False)
+    options: VacuumOptions
+    dry_run: bool
+    memory_mb: int
+    deadline_s: float
+    secrets: Collection[str] = field(repr=False)
+    """What its log must not show."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed(Exception):
+    """A vacuum that came to no report: an error of its own, or the end that it was put to."""
+
+    error: str
+    """What kind: the name of the exception, or "TimeLimit", "MemoryLimit", "ProcessDied"."""
+    message: str
+    traceback: str = ""
+    """Where a bug came from; empty for errors of ours, which say all themselves."""
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    summary: RunSummary | None = None
+    error: str = ""
+    message: str = ""
+    traceback: str = ""
+
+
+_ANSWER = TypeAdapter(_Answer)
+
+
+def vacuum_in_process(job: Job, *, stop: Event) -> RunSummary:
+    """Runs the job in a new process, and ends that at its bounds. Raises RunFailed.
+
+    `stop` ends it in good order, as `Control.stop` does; where that takes too long, the process is killed too.
+    """
+    ours, theirs = Pipe()
+    with ours:
+        with theirs:
+            command = [sys.executable, "-m", "vacuum", "table", str(theirs.fileno())]
+            # In a session of its own: a signal from the terminal is for the service, which tells us.
+            child = Popen(command, pass_fds=[theirs.fileno()], stdin=DEVNULL, stdout=DEVNULL, start_new_session=True)
+        with child:
+            try:
+                ours.send(job)
+                _wait(ours, child, job, stop)
+                return _read(ours.recv_bytes(_MOST_BYTES))
+            except (EOFError, OSError):
+                raise _died(child) from None
+            except _WouldNotStop:
+                return RunSummary(dry_run=job.dry_run, stopped=True)
+            finally:
+                child.kill()
+
+
+def _wait(connection: Connection, child: "Popen[bytes]", job: Job, stop: Event) -> None:
+    """Until there is an answer, or none will come. Raises RunFailed, _WouldNotStop."""
+    began_s = monotonic()
+    told_s: float | None = None
+    while not connection.poll(_POLL_S):
+        now_s = monotonic()
+        if stop.is_set() and told_s is None:
+            connection.send_bytes(_STOP)
+            told_s = now_s
+        if told_s is not None and now_s - told_s > STOP_S:
+            raise _WouldNotStop
+        if now_s - began_s > job.deadline_s:
+            raise RunFailed(
+                "TimeLimit",
+                f"was not done after {job.deadline_s:g} s (deadline_s), and was ended; what it deleted is deleted, and "
+                "the next run goes on. Give it more time; or look at its store, and at who wrote what to its prefix",
+            )
+        if (used := _resident_bytes(child.pid)) > job.memory_mb * 2**20:
+            raise RunFailed(
+                "MemoryLimit",
+                f"needed {used / 2**20:,.0f} MB, more than {job.memory_mb:,} (memory_mb), and was ended. Give it more "
+                "where the table is that large; else look who wrote what to its prefix",
+            )
+
+
+class _WouldNotStop(Exception):
+    pass
+
+
+def _read(answer: bytes) -> RunSummary:
+    try:
+        found = _ANSWER.validate_json(answer)
+    except ValidationError as error:
+        message = f"its process answered what cannot be read, with {error.error_count()} mistakes"
+        raise RunFailed("ProcessDied", message) from None
+    if found.summary is None:
+        raise RunFailed(found.error, found.message, found.traceback)
+    return found.summary
+
+
+def _died(child: "Popen[bytes]") -> RunFailed:
+    code = child.wait()
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
+    return RunFailed("ProcessDied", f"its process ended {how}, and said nothing; the system may have run out of memory")
+
+
+def _resident_bytes(pid: int) -> int:
+    """What it has in memory; 0 where the system does not tell (Linux does)."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+    except (OSError, IndexError):
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+# --- the process --------------------------------------------------------------------------------------------------
+
+
+def main(descriptor: int) -> None:
+    """Does the one job that comes through the connection, and answers."""
+    from vacuum.log import log_as_json
+
+    connection, stop = Connection(descriptor), Event()
+    signal.signal(signal.SIGTERM, lambda number, frame: stop.set())
+    job: Job = connection.recv()
+    log_as_json(job.secrets)
+    Thread(target=_listen, args=(connection, stop), daemon=True).start()
+    connection.send_bytes(_ANSWER.dump_json(_do(job, stop)))
+
+
+def _listen(connection: Connection, stop: Event) -> None:
+    try:
+        while connection.recv_bytes():
+            stop.set()
+    except (EOFError, OSError):
+        os._exit(1)  # the service is gone: nobody will hear of this run, and another may begin
+
+
+def _do(job: Job, stop: Event) -> _Answer:
+    try:
+        table, control = Table(job.url, job.storage_options), Control(stop=stop.is_set)
+        report = vacuum_table(table, job.options, dry_run=job.dry_run, control=control)
+    except Exception as error:  # whatever it is: the service says so, and goes on with the others
+        trace = "" if isinstance(error, DbioError) else format_exc(limit=-20)
+        return _Answer(error=type(error).__name__, message=str(error)[:10_000], traceback=trace[:100_000])
+    return _Answer(summary=RunSummary.of(report))
