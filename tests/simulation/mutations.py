@@ -475,9 +475,9 @@ def never_begin() -> Iterator[None]:
 def _late_taken_for_aborted() -> Iterator[None]:
     of = Judge.of
 
-    def mutated(found: Snapshot, horizons: Horizons, *, untracked: bool, assume_aborted: Any = ()) -> Judge:
+    def mutated(found: Snapshot, horizons: Horizons, *, assume_aborted: Any = (), **others: Any) -> Judge:
         late = plan.timed_out(found, horizons)
-        return of(found, horizons, untracked=untracked, assume_aborted=[*assume_aborted, *late])
+        return of(found, horizons, assume_aborted=[*assume_aborted, *late], **others)
 
     with patch.object(Judge, "of", mutated):
         yield
