@@ -547,22 +547,20 @@ def go_by_the_age_of_files() -> Iterator[None]:
 
 @mutation("young", "I4", "I5")
 def believe_that_an_unknown_file_is_old() -> Iterator[None]:
-    """Files of unknown transactions are not looked at again; and this vacuum's clock may be a day ahead."""
-    with patch.object(run._Run, "_without_newborn", lambda self, due: list(due)):
+    """Files of unknown transactions are not looked at again; and vacuum's clock, which may be ahead, is believed."""
+    with (
+        patch.object(run._Run, "_now", lambda self: self._clock.now()),
+        patch.object(run._Run, "_without_newborn", lambda self, due: list(due)),
+    ):
         yield
 
 
 @mutation("young", "I4", "I5")
 def read_the_clock_after_the_listing() -> Iterator[None]:
     """Horizons count from the moment of each look, and files of unknown transactions are not looked at again."""
-    init = run._Run.__init__
-
-    def mutated(self: Any, store: Store, clock: Clock, options: Any, **others: Any) -> None:
-        init(self, store, clock, options, **others)
-        self._horizons = _MovingHorizons(clock, options)
-
+    moving = property(lambda self: _MovingHorizons(self._clock, self._options), lambda self, fixed: None)
     with (
-        patch.object(run._Run, "__init__", mutated),
+        patch.object(run._Run, "_horizons", moving, create=True),
         patch.object(run._Run, "_without_newborn", lambda self, due: list(due)),
     ):
         yield
