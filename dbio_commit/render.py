@@ -307,11 +307,17 @@ def _vacuum_facts(report: VacuumReport) -> Mapping[str, str]:
     return {
         f"{would}deleted": freed,
         "failed": f"{_count(len(report.failed), 'object')}; run it again" if report.failed else "",
-        f"{would}aborted": ", ".join(report.aborted),
+        f"{would}aborted": _some(report.aborted),
+        "postponed": f"{_count(len(report.postponed), 'transaction')} for the next vacuum" if report.postponed else "",
         "checkpoint": f"{report.checkpoint} {would}written" if report.checkpoint else "",
         "queued": f"{_count(len(report.queued), 'marker')} for the next vacuum" if report.queued else "",
         "stopped": "before the end; the next vacuum does the rest" if report.stopped else "",
     }
+
+
+def _some(texts: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
 
 
 def _by_reason(deletions: Iterable[Deletion]) -> list[tuple[Reason, Sequence[Deletion]]]:
@@ -527,14 +533,14 @@ def _advice(report: CheckReport) -> str:
         )
     if count := len(report.missing) + len(report.wrong_size):
         wrong.append(f"Readers fail or miss rows: bring {_count(count, 'file')} back from a backup, or overwrite them.")
+    if report.another_vacuum:
+        wrong.append(
+            "Another tool's vacuum may have purged commits: keep it away, and see docs/OPERATIONS.md for what is lost."
+        )
     if odd := [it.id for it in report.applications if it.odd]:
         wrong.append(
             f"Writes of {_count(len(odd), 'application')} may be skipped without need, first {odd[0]!r:.100}: look "
             "with `dbio log` how its version came about, and let it write under another id."
-        )
-    if report.another_vacuum:
-        wrong.append(
-            "Another tool's vacuum may have purged commits: keep it away, and see docs/OPERATIONS.md for what is lost."
         )
     if wrong:
         return " ".join(wrong)

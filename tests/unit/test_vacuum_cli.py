@@ -129,7 +129,7 @@ def test_a_vacuum_deletes_exactly_what_its_dry_run_said(table: Table, root: Path
     assert table.snapshot().files == files
     assert table.check().ok
     again = dbio("vacuum", root)
-    assert (again.exit_code, again.output) == (0, "")
+    assert (again.exit_code, again.stdout) == (0, "")
 
 
 def test_as_json_a_vacuum_is_one_document_with_all_that_the_report_has(
@@ -207,6 +207,26 @@ def test_a_retention_below_an_hour_can_be_forced(root: Path) -> None:
     assert "force" in refused.stderr
     assert len(dbio_json("vacuum", root, "--retention-hours", "0", "--force")["deleted"]) == 1
     assert table.check().ok
+
+
+def test_of_many_aborted_transactions_a_few_are_named_and_the_rest_counted(root: Path) -> None:
+    append(Table(root), {"1": 1})
+    for number in range(12):
+        (root / f"_started_{number:02d}").touch()
+    make_older(root)
+    shown = dbio("vacuum", root)
+    assert "aborted 00, 01, 02, 03, 04 and 7 more" in shown.stderr
+    assert len(dbio_json("vacuum", root)["aborted"]) == 0
+
+
+def test_what_vacuum_warns_of_is_on_stderr(root: Path) -> None:
+    append(Table(root), {"1": 1})
+    (root / "_committed_vacuum7").write_text('{"added": [], "removed": []}')
+    done = process("vacuum", root)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "another tool's vacuum has been here" in done.stderr
+    report = dbio_json("vacuum", root)
+    assert [warning for warning in report["warnings"] if "_committed_vacuum7" in warning]
 
 
 # --- vacuum in a terminal -----------------------------------------------------------------------------------------

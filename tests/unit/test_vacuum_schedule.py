@@ -21,8 +21,10 @@ from apscheduler.events import (  # type: ignore[import-untyped]
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from dbio_commit import StoreError
+from dbio_commit import AccessDeniedError, StoreError
 from dbio_commit.snapshot import Scope
+from dbio_commit.state import Entry
+from dbio_commit.store.local import LocalStore
 from dbio_commit.testing import ManualClock
 from vacuum import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport
 from vacuum.config import Config
@@ -374,6 +376,33 @@ def test_a_pattern_means_the_directories_that_are_tables(tmp_path: Path) -> None
     (tmp_path / "plain/part-0.parquet").touch()
     (tmp_path / "_dbio_table").touch()
     assert run_once(FakeVacuum(), tmp_path / "*") == {f"{tmp_path}/ours", f"{tmp_path}/theirs"}
+
+
+def test_to_find_a_table_its_log_is_not_listed_by_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody may have put millions of objects there."""
+    make_table(tmp_path / "a")
+
+    def list_log(self: LocalStore) -> list[Entry]:
+        raise AssertionError(f"{self.url} was listed")
+
+    monkeypatch.setattr(LocalStore, "list_log", list_log)
+    assert run_once(FakeVacuum(), tmp_path / "*") == {f"{tmp_path}/a"}
+
+
+def test_a_directory_that_cannot_be_looked_into_fails_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_table(tmp_path / "a")
+    (tmp_path / "secret").mkdir()
+    list_log = LocalStore.list_log
+
+    def refuse(self: LocalStore) -> list[Entry]:
+        if self.url.endswith("secret"):
+            raise AccessDeniedError("denied")
+        return list_log(self)
+
+    monkeypatch.setattr(LocalStore, "list_log", refuse)
+    assert run_once(FakeVacuum(), tmp_path / "*") == {f"{tmp_path}/a", f"{tmp_path}/secret"}
 
 
 def test_a_star_stands_for_one_level_or_a_part_of_a_name(tmp_path: Path) -> None:

@@ -495,7 +495,7 @@ def test_a_corrupt_marker_that_a_checkpoint_covers_says_nothing_and_is_purged() 
 
 def test_a_checkpoint_that_cannot_be_read_stops_a_vacuum_before_it_deletes_anything() -> None:
     scene = everything()
-    leave(scene, names.checkpoint(99), b"not gzip")
+    leave(scene, names.checkpoint(99), b"this is not gzip")
     objects = dict(scene.store.objects)
     with pytest.raises(CorruptMarkerError, match=names.checkpoint(99)):
         run(scene, ALL)
