@@ -73,6 +73,7 @@ def test_other_tools_must_be_told_the_partition_columns(tmp_path: Path, partitio
         pyarrow.parquet.write_table(pyarrow.table({"country": ["fr", "it"], "id": [1, 2]}), path)
     urls = table.snapshot().urls()
     columns: dict[str, list[Any]] = {"country": ["fr", "it"], "id": [1, 2]}
+    assert table.snapshot().to_arrow(["country", "id"]).to_pydict() == columns
     if not partition_by:
         assert pandas.read_parquet(cast(Any, urls), partitioning=None).to_dict("list") == columns
         assert pyarrow.dataset.dataset(urls).to_table().to_pydict() == columns
