@@ -17,7 +17,7 @@ from dbio_commit.spark.session import arrow_batches, is_connect, open_table, rai
 from dbio_commit.spark.task import RESULT_SCHEMA, Compression, map_in_arrow
 from dbio_commit.state import AsOf, Commit
 from dbio_commit.table import Table
-from dbio_commit.transaction import is_committed
+from dbio_commit.transaction import check_app, is_committed
 
 __all__ = ["enable", "read", "write"]
 
@@ -94,7 +94,8 @@ def enable(spark: SparkSession) -> None:
 
 
 def _has_committed(table: Table, app: tuple[str, int]) -> bool:
+    application = check_app(app)
     try:
-        return is_committed(table.snapshot(), *app)
+        return application is not None and is_committed(table.snapshot(), application)
     except TableNotFoundError:
         return False
