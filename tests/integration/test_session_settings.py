@@ -11,6 +11,8 @@ from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
@@ -22,7 +24,6 @@ from dbio_commit.spark.datasource import DbioDataSource, with_settings
 from dbio_commit.spark.session import StoreSettings
 from dbio_commit.spark.task import map_in_arrow
 from dbio_commit.store.base import UPLOAD_BYTES, FsspecStore
-from dbio_commit.transaction import Transaction
 from tests.conftest import Root
 from tests.servers import Request, S3Server
 from tests.spark_tables import SPARK_ERRORS, ids, numbers
@@ -43,14 +44,18 @@ def write_all_kinds(root: Root, settings: dict[str, str]) -> dbio.Table:
     assert not ignored
     with table.begin() as transaction:
         for size in (10, UPLOAD_BYTES + 1):
-            _write(table, transaction, bytes(size))
+            path = transaction.new_file().removeprefix(f"{table.url}/")
+            with table.store.open_write(path) as stream:
+                stream.write(parquet(size))
     return table
 
 
-def _write(table: dbio.Table, transaction: Transaction, data: bytes) -> None:
-    path = transaction.new_file().removeprefix(f"{table.url}/")
-    with table.store.open_write(path) as stream:
-        stream.write(data)
+def parquet(size: int) -> bytes:
+    """A file of at least this size."""
+    stream = pa.BufferOutputStream()
+    table = pa.table({"data": [bytes(size)]})
+    pq.write_table(table, stream, compression="none", use_dictionary=False, write_statistics=False)
+    return stream.getvalue().to_pybytes()
 
 
 def created(server: S3Server) -> list[Request]:
