@@ -1,7 +1,7 @@
 """The documents: every example in them is run, and what they name is there.
 
 `python` blocks of a document run in order, in one namespace, in an empty directory. `console` blocks run where they say
-`$ dbio …`; what a terminal of 120 columns then shows must be what the document shows, but for times, sizes and ids.
+`$ dbio …`; what a terminal of 132 columns then shows must be what the document shows, but for times, sizes and ids.
 """
 
 import io
@@ -73,7 +73,7 @@ def test_every_example_of_a_document_does_what_it_says(
     document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, value in {"TERM": "dumb", "COLUMNS": "120", "LINES": "50"}.items():
+    for name, value in {"TERM": "dumb", "COLUMNS": "132", "LINES": "50"}.items():
         monkeypatch.setenv(name, value)
     if "SparkSession" in document.read_text():
         request.getfixturevalue("spark")  # so that getOrCreate() gives this one

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
@@ -78,6 +79,13 @@ def tree(root: Path) -> dict[Path, bytes | None]:
     return {path: path.read_bytes() if path.is_file() else None for path in root.rglob("*")}
 
 
+def errors(stderr: str) -> list[str]:
+    """What went wrong; in a pipe, a line that says what was done comes before."""
+    summary, *errors = stderr.splitlines()
+    assert re.fullmatch(r"dbio: .*: (dry run, nothing was changed: would be )?deleted .*", summary)
+    return errors
+
+
 def lines(text: str) -> list[list[str]]:
     return [line.split("\t") for line in text.splitlines()]
 
@@ -92,7 +100,8 @@ def test_a_dry_run_in_a_pipe_is_a_line_for_each_object_and_changes_nothing(
 
     result = dbio("vacuum", root, "--dry-run")
 
-    assert (result.exit_code, result.stderr) == (0, "")
+    assert (result.exit_code, errors(result.stderr)) == (0, [])
+    assert "dry run, nothing was changed: would be deleted 4 objects" in result.stderr
     assert tree(root) == before
     shown = lines(result.stdout)
     assert {(path, int(size)) for path, size, _, reason in shown if reason == Reason.REMOVED} == set(removed.items())
@@ -112,7 +121,8 @@ def test_a_vacuum_deletes_exactly_what_its_dry_run_said(table: Table, root: Path
 
     real = dbio("vacuum", root)
 
-    assert (real.exit_code, real.stderr) == (0, "")
+    assert (real.exit_code, errors(real.stderr)) == (0, [])
+    assert f"dbio: {root}: deleted 4 objects" in real.stderr
     said, done = ([[path, size, reason] for path, size, _, reason in lines(it.stdout)] for it in (dry, real))
     assert done == said
     assert before - set(tree(root)) == {root / path for path, _, _ in done}
@@ -266,7 +276,7 @@ def test_a_terminal_sees_how_far_it_is(table: Table, root: Path) -> None:
 
 def test_a_pipe_sees_no_progress_bar_and_no_colours(table: Table, root: Path) -> None:
     result = process("vacuum", root, env={"TERM": "xterm-256color"})
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.returncode, errors(result.stderr)) == (0, [])
     assert ESCAPE not in result.stdout
     assert len(lines(result.stdout)) == 4
 
@@ -298,7 +308,7 @@ def test_what_cannot_be_deleted_is_reported_stops_nothing_and_the_next_run_finis
 
     assert result.returncode == 1
     assert {reason for _, _, _, reason in lines(result.stdout)} == {Reason.REMOVED, Reason.ABORTED}
-    (message,) = result.stderr.splitlines()
+    (message,) = errors(result.stderr)
     assert message.startswith(f"dbio: {stuck}: cannot delete {locked}/{stuck}")
     assert (locked / stuck).exists()
     assert table.check().ok
@@ -308,7 +318,7 @@ def test_what_cannot_be_deleted_is_reported_stops_nothing_and_the_next_run_finis
 
     os.chmod(locked / "day=2", 0o777)
     again = as_nobody("vacuum", str(locked))
-    assert (again.returncode, again.stderr) == (0, "")
+    assert (again.returncode, errors(again.stderr)) == (0, [])
     assert [path for path, *_ in lines(again.stdout)] == [stuck, "day=2"]
 
 
@@ -318,7 +328,7 @@ def test_a_dry_run_needs_no_right_to_change_anything(locked: Path) -> None:
             os.chmod(path, 0o555)
     before = tree(locked)
     result = as_nobody("vacuum", str(locked), "--dry-run")
-    assert (result.returncode, result.stderr) == (0, "")
+    assert (result.returncode, errors(result.stderr)) == (0, [])
     assert len(lines(result.stdout)) == 4
     assert tree(locked) == before
     os.chmod(locked, 0o755)
@@ -387,7 +397,7 @@ def test_names_steer_no_terminal(table: Table, root: Path) -> None:
     os.utime(root / "day=1" / hostile, (0, 0))
     safe = r"day=1/[red]x[|red]\x1b[2J\r\n\t\u202e:smile:\udc80"
     piped = process("vacuum", root, "--untracked", "--dry-run")
-    assert (piped.returncode, piped.stderr) == (0, "")
+    assert (piped.returncode, errors(piped.stderr)) == (0, [])
     assert [path for path, *_ in lines(piped.stdout) if "smile" in path] == [safe]
     shown = screen(in_terminal(200, "vacuum", root, "--untracked", "--dry-run")[1])
     assert any(safe in line for line in shown)
