@@ -64,7 +64,7 @@ def created(server: S3Server) -> list[Request]:
     whole = [it for it in requests if it.method == "PUT" and "partNumber" not in it.query]
     begun = [it for it in requests if it.method == "POST" and "uploads" in it.query]
     kinds = {re.sub(r"[_-].*", "", it.path.rpartition("/")[2].strip("_")) for it in whole}
-    assert kinds == {"dbio", "started", "committed", "part"}
+    assert kinds == {"dbio", "started", "serial", "committed", "part"}
     assert len(begun) == 1
     return whole + begun
 
