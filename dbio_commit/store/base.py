@@ -347,7 +347,10 @@ def _code_of(error: BaseException) -> str:
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, Mapping) else ""
 
 
-_NOT_SECRET = {"account_name", "region_name", "profile", "addressing_style", "account_host"}
+_NOT_SECRET = {
+    *("account_name", "region_name", "profile", "addressing_style", "account_host"),
+    *("ServerSideEncryption", "SSEKMSKeyId", "StorageClass", "ACL", "RequestPayer"),  # of requests to S3
+}
 
 _USER_INFO = re.compile(r"(?<![a-z0-9])(https?|socks5h?)://[^\s/?#@]+@", re.IGNORECASE)
 _SIGNATURE = re.compile(r"([?&](?:sig|Signature|X-Amz-(?:Signature|Security-Token))=)[^\s&\"'<>]+", re.IGNORECASE)
