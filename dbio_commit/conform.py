@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.names import Partition
+from dbio_commit.widen import fit
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema, *, partition: Partition, where: str) -> pa.RecordBatch:
@@ -26,7 +27,7 @@ def conform(batch: pa.RecordBatch, target: pa.Schema, *, partition: Partition, w
                 value = parse_value(partition[field.name.lower()], field.type)
                 columns.append(pa.repeat(pa.scalar(value, field.type), batch.num_rows))
             elif field.name.lower() in position:
-                columns.append(batch.column(position[field.name.lower()]).cast(field.type))
+                columns.append(fit(batch.column(position[field.name.lower()]), field.type))
             else:
                 columns.append(pa.nulls(batch.num_rows, field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, InvalidOperation, KeyError) as error:

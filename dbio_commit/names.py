@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import NamedTuple
 from unicodedata import normalize
 
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError
@@ -292,6 +293,29 @@ def check_partition_columns(columns: str | Sequence[str]) -> tuple[str, ...]:
     if len({c.lower() for c in columns}) != len(columns):
         raise InvalidInputError(f"the partition columns name one twice: {list(columns)!s:.300}")
     return columns
+
+
+class PathLimits(NamedTuple):
+    """What a store takes for partitions, in bytes of UTF-8."""
+
+    component: int
+    """The name of one directory."""
+    path: int
+    """The path of a directory relative to the root of the table."""
+
+
+def check_length(partition: Partition, limits: PathLimits) -> None:
+    """Raises InvalidInputError, with the column, for a partition whose directory has too long a name for the store."""
+    sizes = {column: len(format_partition({column: value}).encode()) for column, value in partition.items()}
+    column = max(sizes, key=lambda name: sizes[name], default="")
+    if not sizes or (sizes[column] <= limits.component and sum(sizes.values()) + len(sizes) <= limits.path):
+        return
+    is_name = sizes[column] > limits.component
+    most = f"{limits.component} bytes in a name" if is_name else f"{limits.path} bytes in all directory names below it"
+    raise InvalidInputError(
+        f"partition column {column!r} with the value {str(partition[column])[:40]!r} makes a directory name of "
+        f"{sizes[column]} bytes, and the table's store takes {most}; shorten the values, or partition by another column"
+    )
 
 
 def common_partition_columns(directories: Iterable[str]) -> tuple[str, ...] | None:

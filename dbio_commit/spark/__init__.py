@@ -9,11 +9,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dbio_commit.errors import AccessDeniedError, TableExistsError, TableNotFoundError
+from dbio_commit.errors import AccessDeniedError, InvalidInputError, TableExistsError, TableNotFoundError
+from dbio_commit.spark.batches import arrow_batches, weighted
 from dbio_commit.spark.datasource import register
 from dbio_commit.spark.job import Mode, WriteOptions, begin_job, errors_of_workers, no_commit
 from dbio_commit.spark.scan import scan
-from dbio_commit.spark.session import arrow_batches, is_connect, open_table, raise_explained
+from dbio_commit.spark.session import is_connect, open_table, raise_explained
 from dbio_commit.spark.task import RESULT_SCHEMA, Compression, map_in_arrow
 from dbio_commit.state import AsOf, Commit
 from dbio_commit.table import Table
@@ -41,12 +42,16 @@ def write(
     `mode`: "append"; "overwrite" replaces all files; "overwrite_partitions" those of the partitions that the data
     falls into; "error" refuses a table that has commits, "ignore" leaves it as it is. `partition_by` is needed only
     when the table is created. `app`, an (application id, version), is committed at most once: the result of a second
-    write says `skipped`. `merge_schema` lets new columns in.
+    write says `skipped`.
+
+    Without `merge_schema`, the data must have the table's columns, or narrower ones, which are cast; with it, it may
+    also bring new columns and fields and wider types, and lack old ones, which are null in it.
 
     Raises InvalidInputError and SchemaMismatchError before anything is written, TableExistsError,
     CommitConflictError and TransactionAbortedError (nothing was committed: write again), CommitStateUnknownError
     (look for the tid first), StoreError.
     """
+    _check_frame(df)
     options = WriteOptions(
         compression=compression, max_records_per_file=max_records_per_file, merge_schema=merge_schema
     )
@@ -58,8 +63,7 @@ def write(
         job = begin_job(table, df.schema, mode=mode, partition_by=partition_by, app=app, options=options)
         with job.transaction() as transaction:
             with arrow_batches(spark, df.schema), errors_of_workers():
-                numbered = df.toDF(*map(str, range(len(df.columns))))  # mapInArrow cannot resolve a name such as "a.b"
-                rows = numbered.mapInArrow(map_in_arrow(job.spec), RESULT_SCHEMA).collect()
+                rows = weighted(df).mapInArrow(map_in_arrow(job.spec), RESULT_SCHEMA).collect()
             return job.commit(transaction, (row.file for row in rows))
     except TableExistsError:
         if mode != "ignore":
@@ -77,6 +81,8 @@ def read(
     The DataFrame is pinned to that snapshot: later commits do not show, however often it is used. Raises
     TableNotFoundError, CorruptMarkerError, InvalidInputError, StoreError.
     """
+    if isinstance(spark, str | os.PathLike):
+        raise InvalidInputError("dbio.read takes the Spark session first: dbio.read(spark, path)")
     table = open_table(spark, path, storage_options)
     try:
         return scan(spark, table, table.snapshot(as_of))
@@ -91,6 +97,21 @@ def enable(spark: SparkSession) -> None:
     session that is active in a thread: call it in each thread that uses this one, and for each `newSession()`.
     """
     register(spark)
+
+
+def _check_frame(df: object) -> None:
+    """Raises InvalidInputError for what is no DataFrame of Spark's, or not of a batch."""
+    if not isinstance(df, DataFrame):
+        kind = f"{type(df).__module__.partition('.')[0]}.{type(df).__name__}"
+        raise InvalidInputError(
+            f"dbio.write takes a Spark DataFrame, not a {kind}; make one of it with spark.createDataFrame(…), or write "
+            "without Spark in a transaction of dbio.Table(path).begin()"
+        )
+    if df.isStreaming:
+        raise InvalidInputError(
+            "dbio.write takes a batch, and this DataFrame is a stream; write each of its batches: "
+            'stream.writeStream.foreachBatch(lambda df, id: dbio.write(df, path, app=("name of the query", id)))'
+        )
 
 
 def _has_committed(table: Table, app: tuple[str, int]) -> bool:

@@ -3,7 +3,7 @@
 Where the data comes from, when it is written and to which files, is in `task`.
 """
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from datetime import date, datetime
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyarrow.types as types
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.statistics import leaf_types
+from dbio_commit.widen import fit
 
 Key = tuple[str | None, ...]
 """The values of a row's partition columns, as in the directory's name but unescaped; None is SQL null."""
@@ -51,12 +52,35 @@ def _plain_type(kind: Any) -> Any:
     return kind
 
 
+# --- batches ------------------------------------------------------------------------------------------------------
+
+FILLER = "filler"
+"""The column that is true in rows which are there to make a batch full, and hold no data; see `batches`."""
+
+
+def without_fillers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that hold data; nothing is copied where all do."""
+    index = batch.schema.get_field_index(FILLER)
+    if index < 0 or not pc.any(batch.column(index)).as_py():
+        return batch
+    return batch.filter(pc.invert(batch.column(index)))
+
+
+def project(
+    batch: pa.RecordBatch, columns: Sequence[tuple[int | None, str]], casts: Mapping[str, pa.DataType]
+) -> pa.RecordBatch:
+    """The columns at these positions, under these names, or null; nothing is copied, but for what is cast."""
+    arrays = [_column(batch, position, casts.get(name)) for position, name in columns]
+    return pa.RecordBatch.from_arrays(arrays, names=[name for _, name in columns])
+
+
+def _column(batch: pa.RecordBatch, position: int | None, kind: Any) -> Any:
+    if position is None:
+        return pa.nulls(batch.num_rows, kind)
+    return batch.column(position) if kind is None else fit(batch.column(position), kind)
+
+
 # --- partitions ---------------------------------------------------------------------------------------------------
-
-
-def project(batch: pa.RecordBatch, columns: Sequence[tuple[int, str]]) -> pa.RecordBatch:
-    """The columns at these positions, under these names; nothing is copied."""
-    return pa.RecordBatch.from_arrays([batch.column(i) for i, _ in columns], names=[name for _, name in columns])
 
 
 def group(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Key, pa.Table]]:
@@ -139,6 +163,7 @@ def _timestamp(value: datetime) -> str:
 # --- encoding -----------------------------------------------------------------------------------------------------
 
 SAMPLE_ROWS = 8192
+SAMPLE_BYTES = 8 * 1024 * 1024
 DISTINCT_RATIO = 0.7
 """Of a sample of 8192 values, as many are distinct in a column of about 10,000 values. Up to there a dictionary is
 smaller and no slower than plain values; for the columns beyond, hashing every value costs more than all the rest."""
@@ -146,12 +171,20 @@ smaller and no slower than plain values; for the columns beyond, hashing every v
 
 def dictionary_columns(table: pa.Table) -> list[str]:
     """The leaf columns, by their Parquet paths, that repeat their values so much that a dictionary pays."""
-    step = max(
-        -(-table.num_rows // SAMPLE_ROWS), 1
-    )  # a sample of neighbours would take sorted values for repeated ones
+    rows = min(SAMPLE_ROWS, max(SAMPLE_BYTES * table.num_rows // max(table.nbytes, 1), 1))
+    step = max(-(-table.num_rows // rows), 1)  # a sample of neighbours would take sorted values for repeated ones
     sample = table.take(pa.array(range(0, table.num_rows, step), pa.int64())).combine_chunks()
     chunks = [(name, chunk) for name in sample.schema.names for chunk in sample.column(name).chunks]
     return [path for name, chunk in chunks for path, values in _leaves(name, chunk) if _repeats(values)]
+
+
+def values_at_once(table: pa.Table) -> int:
+    """How many values of a column to encode before its page is looked at: it grows, and stays in memory, by as much."""
+    widest = max((column.nbytes for column in table.columns), default=0)
+    return max(1, min(1024, _PAGE_BYTES * table.num_rows // max(widest, 1)))
+
+
+_PAGE_BYTES = 1024 * 1024
 
 
 def _leaves(path: str, values: Any) -> Iterator[tuple[str, Any]]:

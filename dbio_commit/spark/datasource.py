@@ -240,7 +240,10 @@ class _Files:
     settings: ClassVar[StoreSettings] = StoreSettings()
 
     def eval(self, path: str) -> Iterator[tuple[Any, ...]]:
-        for file in _open_table(path, self.settings).snapshot().files:
+        table = _open_table(path, self.settings)
+        with _explained(table, self.settings):
+            files = table.snapshot().files
+        for file in files:
             yield file.path, file.size, file.tid, dict(file.partition)
 
 
@@ -254,7 +257,10 @@ class _History:
     settings: ClassVar[StoreSettings] = StoreSettings()
 
     def eval(self, path: str) -> Iterator[tuple[Any, ...]]:
-        for commit in _open_table(path, self.settings).history():
+        table = _open_table(path, self.settings)
+        with _explained(table, self.settings):
+            commits = table.history()
+        for commit in commits:
             app_id, version = commit.app or (None, None)
             counts = commit.added_files, commit.removed_files
             yield commit.tid, commit.timestamp, commit.operation, *counts, dict(commit.metrics), app_id, version

@@ -125,19 +125,29 @@ def begin_job(
     if mode not in _OPERATIONS:
         raise InvalidInputError(f"mode {mode!r} is none of {', '.join(_OPERATIONS)}")
     partition_by = names.check_partition_columns(partition_by)
-    schemas.check_writable(schema, partition_by)
+    schema = schemas.plain_schema(schema)
+    schemas.check_writable(schema, partition_by, allow_void=True)
     table.refuse_partition()
     must_create = mode in ("error", "ignore")
     target = look(table.store, table.clock, must_create=must_create)
     columns = choose_partition_columns(target, schemas.respell(partition_by, schema), where=table.url)
-    current = None if mode == "overwrite" else _current(table, target)
-    if current is None:
-        schemas.check_writable(schema, columns)
+    sets_columns = mode == "overwrite"
+    current = None if sets_columns and not schemas.has_void(schema) else _current(table, target)
+    if current is None or sets_columns:
+        schemas.check_writable(schema, columns, allow_void=True)
     layout = schemas.layout(
-        schema, partition_columns=columns, table=current, merge=options.merge_schema, where=table.url
+        schema,
+        partition_columns=columns,
+        table=None if sets_columns else current,
+        merge=options.merge_schema,
+        widen=target.scope is not Scope.DIRECTORY,  # where no one records that a column is wider than in some files
+        replaced=current,
+        where=table.url,
     )
-    schemas.check_writable(schema, columns)  # of a table that fits, whose partition columns others have chosen
-    _check_timestamps(schema, columns, target, table.url)
+    schemas.check_writable(layout.schema, columns)
+    _check_timestamps(layout.schema, columns, target, table.url)
+    limits = _limits(table)
+    names.check_length(dict.fromkeys(layout.partition_columns, "0"), limits)  # before anything is there
     transaction = begin(
         table.store,
         table.clock,
@@ -154,7 +164,9 @@ def begin_job(
             tid=transaction.tid,
             job=transaction.terms.job,
             columns=layout.columns,
+            casts={name: schemas.arrow_type(layout.schema[name].dataType) for name in layout.casts},
             partition_columns=layout.partition_columns,
+            limits=limits,
             compression=options.compression,
             max_records_per_file=options.max_records_per_file,
             spark_metadata={
@@ -165,6 +177,18 @@ def begin_job(
         sink=sink,
         schema=_recorded(layout.schema, target) if transaction.terms.scope is Scope.TABLE else None,
     )
+
+
+_LONGEST_FILE_NAME = 160
+"""Of a data file, in bytes; guessed high."""
+
+
+def _limits(table: Table) -> names.PathLimits:
+    """How long partitions may be: by the limits of Linux's file systems, and of keys in S3 and Azure."""
+    is_disk = table.location is not None and table.location.scheme == "file"
+    name, path = (255, 4095) if is_disk else (1024, 1024)
+    root = table.location.prefix if table.location else ""
+    return names.PathLimits(component=name, path=path - len(f"{root}/".encode()) - _LONGEST_FILE_NAME)
 
 
 def _current(table: Table, target: Target) -> StructType | None:

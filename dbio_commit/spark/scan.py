@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,14 +18,14 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
+from dbio_commit import names
 from dbio_commit.conform import conform
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.snapshot import Scope, Snapshot
-from dbio_commit.spark import arrow
+from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.session import native_root, parallelism
 from dbio_commit.state import DataFile
@@ -32,6 +33,7 @@ from dbio_commit.table import Table
 
 _WHOLE_BYTES = 64 * 1024 * 1024
 _BATCH_ROWS = 64 * 1024
+_BATCH_BYTES = 32 * 1024 * 1024
 
 
 def scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
@@ -69,27 +71,45 @@ def _scan_natively(spark: SparkSession, root: str, snapshot: Snapshot, schema: S
         reader = reader.schema(schema)
     if snapshot.scope is Scope.TABLE:
         reader = reader.option("timeZone", "UTC")  # in which our timestamp partitions are named
+    if snapshot.partition_columns and _names_columns(root, schema):
+        frame = _read_by_path(reader, root, snapshot)
+    else:
+        frame = _read_by_manifest(spark, reader, root, snapshot)
+    expected = schema.fieldNames() if schema else frame.columns
+    return frame if frame.columns == expected else frame.select(*(_quoted(column) for column in expected))
+
+
+def _names_columns(root: str, schema: StructType | None) -> bool:
+    """Whether Spark would take a column from the name of the root, as for the partitions below it: `.../country=de`."""
+    above = takewhile(lambda component: "=" in component, reversed(root.split("/")))
+    named = {names.unescape(component.partition("=")[0]).lower() for component in above}
+    return bool(named) and (schema is None or not named.isdisjoint(map(str.lower, schema.fieldNames())))
+
+
+def _read_by_path(reader: DataFrameReader, root: str, snapshot: Snapshot) -> DataFrame:
+    """Looks at every file once, which takes a request or more for each; but it can be told where the root ends."""
+    snapshot.refuse_patterns()  # which Spark would expand
+    return reader.option("basePath", root).parquet(*(f"{root}/{file.path}" for file in snapshot.files))
+
+
+def _read_by_manifest(spark: SparkSession, reader: DataFrameReader, root: str, snapshot: Snapshot) -> DataFrame:
     directory = Path(tempfile.mkdtemp(prefix="dbio-manifest-"))
     connect = not hasattr(spark, "_jsparkSession")
     try:
         write_manifest(directory, root, snapshot.files)
         flat = str(not snapshot.partition_columns).lower()  # or Spark finds no rows in a table without partitions
         frame = reader.option("recursiveFileLookup", flat).parquet(directory.as_uri())
-        columns = frame.columns  # over Connect, asking for them is what looks for the manifest
+        frame.columns  # noqa: B018  (over Connect, asking for them is what looks for the manifest)
+        return frame
     except AnalysisException as error:
         if not connect or error.getCondition() != "PATH_NOT_FOUND":
             raise
-        # The server of this session is on another machine. It then looks at every file once, and expands patterns.
-        snapshot.refuse_patterns()
-        frame = reader.option("basePath", root).parquet(*(f"{root}/{file.path}" for file in snapshot.files))
-        columns = frame.columns
+        return _read_by_path(reader, root, snapshot)  # the server of this session is on another machine
     finally:
         if connect:
             atexit.register(shutil.rmtree, directory, ignore_errors=True)  # every action plans, and reads it, anew
         else:
             shutil.rmtree(directory)
-    expected = schema.fieldNames() if schema else columns
-    return frame if columns == expected else frame.select(*(_quoted(column) for column in expected))
 
 
 def write_manifest(directory: Path, root: str, files: Iterable[DataFile]) -> None:
@@ -129,7 +149,7 @@ class ReadSpec:
 def read_files(spec: ReadSpec, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
     """The rows of the files, with the table's columns: in its order, absent ones null, partition columns filled in."""
     store = Table(spec.path, spec.storage_options).store
-    target = arrow.plain_schema(to_arrow_schema(spec.schema, timezone="UTC"))
+    target = schemas.arrow_schema(spec.schema)
     columns = {name.lower() for name in target.names} - {name.lower() for name in spec.partition_columns}
     for file in files:
         small = file.size <= _WHOLE_BYTES
@@ -137,8 +157,13 @@ def read_files(spec: ReadSpec, files: Iterable[DataFile]) -> Iterator[pa.RecordB
         with source:
             parquet = pq.ParquetFile(source)
             wanted = [name for name in parquet.schema_arrow.names if name.lower() in columns]
-            for batch in parquet.iter_batches(_BATCH_ROWS, columns=wanted):
+            for batch in parquet.iter_batches(_rows_at_once(parquet.metadata), columns=wanted):
                 yield conform(batch, target, partition=file.partition, where=store.url_of(file.path))
+
+
+def _rows_at_once(footer: pq.FileMetaData) -> int:
+    size = sum(footer.row_group(group).total_byte_size for group in range(footer.num_row_groups))
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * footer.num_rows // max(size, 1)))
 
 
 def _scan_in_workers(spark: SparkSession, table: Table, snapshot: Snapshot, schema: StructType) -> DataFrame:

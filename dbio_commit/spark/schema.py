@@ -4,14 +4,18 @@ Parquet itself is in `arrow` and `task`. A table's schema is recorded with every
 partition columns last, as Spark gives it back when it reads.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import types as t
 
+from dbio_commit import columns
 from dbio_commit.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.widen import widens
 
 _ATOMIC: tuple[type[t.DataType], ...] = (
     t.BooleanType,
@@ -46,11 +50,14 @@ _PARTITION: tuple[type[t.DataType], ...] = (
 class Layout:
     """How a DataFrame's columns become a table's."""
 
-    columns: tuple[tuple[int, str], ...]
-    """For each column of the table: the DataFrame's column at this position, and the table's name for it."""
+    columns: tuple[tuple[int | None, str], ...]
+    """For each column of the table: the DataFrame's column at this position, and the table's name for it; None where
+    the data lacks it, and it is filled with null."""
     schema: t.StructType
     """The table's columns after the write: nullable, partition columns last."""
     partition_columns: tuple[str, ...]
+    casts: tuple[str, ...] = ()
+    """The table's columns whose type is not that of the data."""
 
     @property
     def data_schema(self) -> t.StructType:
@@ -58,8 +65,11 @@ class Layout:
         return t.StructType([field for field in self.schema.fields if field.name not in self.partition_columns])
 
 
-def check_writable(schema: t.StructType, partition_by: Sequence[str]) -> None:
-    """Raises InvalidInputError for whatever Parquet files in partition directories would not give back equal."""
+def check_writable(schema: t.StructType, partition_by: Sequence[str], *, allow_void: bool = False) -> None:
+    """Raises InvalidInputError for whatever Parquet files in partition directories would not give back equal.
+
+    `allow_void`: of data that may go to a table which knows the type of the column.
+    """
     by_name: dict[str, t.StructField] = {}
     for field in schema.fields:
         if field.name.lower() in by_name:
@@ -67,12 +77,12 @@ def check_writable(schema: t.StructType, partition_by: Sequence[str]) -> None:
                 f"two columns are named {field.name!r} (case makes no difference to Spark); rename one of them"
             )
         by_name[field.name.lower()] = field
-        _check_type(field.dataType, field.name)
+        _check_type(plain(field.dataType), field.name, allow_void=allow_void)
     for column in partition_by:
         partition = by_name.get(column.lower())
         if partition is None:
             raise InvalidInputError(f"partition column {column!r} is none of the columns {schema.fieldNames()}")
-        if not isinstance(partition.dataType, _PARTITION):
+        if not isinstance(plain(partition.dataType), (*_PARTITION, t.NullType) if allow_void else _PARTITION):
             raise InvalidInputError(
                 f"partition column {column!r} is {partition.dataType.simpleString()}, which a directory name does not "
                 "give back equal; partition by string, integer, boolean, decimal, date or timestamp"
@@ -87,7 +97,7 @@ def respell(columns: Sequence[str], schema: t.StructType) -> tuple[str, ...]:
     return tuple(spelling[column.lower()] for column in columns)
 
 
-def _check_type(kind: t.DataType, where: str) -> None:
+def _check_type(kind: t.DataType, where: str, *, allow_void: bool) -> None:
     match kind:
         case t.StructType():
             if not kind.fields:
@@ -95,12 +105,18 @@ def _check_type(kind: t.DataType, where: str) -> None:
             if len({field.name.lower() for field in kind.fields}) < len(kind.fields):
                 raise InvalidInputError(f"two fields of {where!r} have the same name; rename one of them")
             for field in kind.fields:
-                _check_type(field.dataType, f"{where}.{field.name}")
+                _check_type(field.dataType, f"{where}.{field.name}", allow_void=allow_void)
         case t.ArrayType():
-            _check_type(kind.elementType, f"{where}.element")
+            _check_type(kind.elementType, f"{where}.element", allow_void=allow_void)
         case t.MapType():
-            _check_type(kind.keyType, f"{where}.key")
-            _check_type(kind.valueType, f"{where}.value")
+            _check_type(kind.keyType, f"{where}.key", allow_void=allow_void)
+            _check_type(kind.valueType, f"{where}.value", allow_void=allow_void)
+        case t.NullType():
+            if not allow_void:
+                raise InvalidInputError(
+                    f"column {where!r} is void: nothing but NULL was given, and the table has no such column that says "
+                    "of which type; cast it, as in CAST(NULL AS string)"
+                )
         case _:
             if not isinstance(kind, _ATOMIC) or _has_collation(kind):
                 raise InvalidInputError(
@@ -120,53 +136,129 @@ def layout(
     table: t.StructType | None,
     merge: bool,
     where: str,
+    widen: bool = True,
+    replaced: t.StructType | None = None,
 ) -> Layout:
     """The layout of a write. `table` is the schema to fit, None where the write sets its own; `where` the table's URL.
 
-    Columns are matched by name without regard to case and take the table's spelling and order. Raises
-    SchemaMismatchError, with both schemas, for missing, extra (unless `merge`) or differently typed columns.
+    Columns, and fields of structs, are matched by name without regard to case and take the table's spelling and order.
+    Narrower data becomes what the table has. `merge` lets new ones in, lets the data lack old ones and, with `widen`,
+    makes the table's types as wide as the data's. `replaced` are the columns that an overwrite replaces: they tell the
+    type of void ones. Raises SchemaMismatchError, with both schemas, for whatever else differs.
     """
-    position = {field.name.lower(): i for i, field in enumerate(schema.fields)}
     if table is None:
         own = {column.lower(): column for column in partition_columns}  # as the directories are named already
-        renamed = (t.StructField(own.get(f.name.lower(), f.name), f.dataType) for f in schema.fields)
+        known = {field.name.lower(): field.dataType for field in replaced.fields} if replaced else {}
+        renamed = (
+            t.StructField(own.get(f.name.lower(), f.name), _filled(f.dataType, known.get(f.name.lower())))
+            for f in schema.fields
+        )
         fields = {field.name: nullable(field) for field in renamed}
     else:
-        fields = {field.name: nullable(field) for field in table.fields}
-        known = {name.lower() for name in fields}
-        extra = [field for field in schema.fields if field.name.lower() not in known]
-        problems = [*_mismatches(schema, table), *(() if merge else (f"{f.name} is not in the table" for f in extra))]
+        fields, problems = _fitted(schema, table, partition_columns, merge=merge, widen=widen)
         if problems:
-            raise SchemaMismatchError(
-                _describe(schema, table, problems, where=where, only_extra=not _mismatches(schema, table))
-            )
-        fields |= {field.name: nullable(field) for field in extra}
+            helps = not merge and not _fitted(schema, table, partition_columns, merge=True, widen=widen)[1]
+            raise SchemaMismatchError(_describe(schema, table, problems, where=where, merge_helps=helps))
+    position = {field.name.lower(): i for i, field in enumerate(schema.fields)}
+    given = {field.name.lower(): plain(field.dataType) for field in schema.fields}
     ordered = [name for name in fields if name not in partition_columns] + list(partition_columns)
     return Layout(
-        columns=tuple((position[name.lower()], name) for name in ordered),
+        columns=tuple((position.get(name.lower()), name) for name in ordered),
         schema=t.StructType([fields[name] for name in ordered]),
         partition_columns=tuple(partition_columns),
+        casts=tuple(name for name in ordered if given.get(name.lower()) != fields[name].dataType),
     )
 
 
-def _mismatches(schema: t.StructType, table: t.StructType) -> list[str]:
+def _fitted(
+    schema: t.StructType, table: t.StructType, partition_columns: Sequence[str], *, merge: bool, widen: bool
+) -> tuple[dict[str, t.StructField], list[str]]:
+    """The table's columns after the write, and what does not fit them."""
     given = {field.name.lower(): field for field in schema.fields}
-    found: list[str] = []
+    fields: dict[str, t.StructField] = {}
+    problems: list[str] = []
     for field in table.fields:
-        match = given.get(field.name.lower())
-        if match is None:
-            found.append(f"{field.name} is missing")
-        elif plain(match.dataType) != plain(field.dataType):
-            found.append(f"{field.name} is {match.dataType.simpleString()}, not {field.dataType.simpleString()}")
-    return found
+        match = given.pop(field.name.lower(), None)
+        kind: t.DataType | None = field.dataType
+        if match is not None:
+            kind = merged(match.dataType, field.dataType, merge=merge, widen=widen)
+            if kind is None or (field.name in partition_columns and _scale(kind) != _scale(field.dataType)):
+                problems.append(f"{field.name} is {match.dataType.simpleString()}, not {field.dataType.simpleString()}")
+        elif not merge or field.name in partition_columns:
+            problems.append(f"{field.name} is missing")
+        fields[field.name] = nullable(t.StructField(field.name, kind or field.dataType))
+    for field in given.values():
+        if not merge:
+            problems.append(f"{field.name} is not in the table")
+        fields[field.name] = nullable(field)
+    return fields, problems
+
+
+def merged(data: t.DataType, table: t.DataType, *, merge: bool, widen: bool) -> t.DataType | None:
+    """The table's type after data of this type was written; None where the data does not fit."""
+    data, table = plain(data), plain(table)
+    if data == table or isinstance(data, t.NullType):
+        return table
+    match data, table:
+        case t.StructType(), t.StructType():
+            fields, problems = _fitted(data, table, (), merge=merge, widen=widen)
+            return None if problems else t.StructType(list(fields.values()))
+        case t.ArrayType(), t.ArrayType():
+            element = merged(data.elementType, table.elementType, merge=merge, widen=widen)
+            return element and t.ArrayType(element, True)
+        case t.MapType(), t.MapType():
+            key = merged(data.keyType, table.keyType, merge=merge, widen=widen)
+            value = merged(data.valueType, table.valueType, merge=merge, widen=widen)
+            return key and value and t.MapType(key, value, True)
+    if not isinstance(data, _ATOMIC) or not isinstance(table, _ATOMIC):
+        return None
+    if widens(arrow_type(data), arrow_type(table)):
+        return table
+    return data if merge and widen and widens(arrow_type(table), arrow_type(data)) else None
+
+
+def _filled(data: t.DataType, replaced: t.DataType | None) -> t.DataType:
+    """The type with that of the replaced column wherever nothing but null is known."""
+    if replaced is None:
+        return data
+    match data, replaced:
+        case t.NullType(), _:
+            return replaced
+        case t.StructType(), t.StructType():
+            known = {field.name.lower(): field.dataType for field in replaced.fields}
+            fields = (t.StructField(f.name, _filled(f.dataType, known.get(f.name.lower()))) for f in data.fields)
+            return t.StructType(list(fields))
+        case t.ArrayType(), t.ArrayType():
+            return t.ArrayType(_filled(data.elementType, replaced.elementType))
+        case t.MapType(), t.MapType():
+            return t.MapType(_filled(data.keyType, replaced.keyType), _filled(data.valueType, replaced.valueType))
+    return data
+
+
+def has_void(kind: t.DataType) -> bool:
+    """Whether the type, or one inside it, is that of a bare NULL."""
+    match kind:
+        case t.StructType():
+            return any(has_void(field.dataType) for field in kind.fields)
+        case t.ArrayType():
+            return has_void(kind.elementType)
+        case t.MapType():
+            return has_void(kind.keyType) or has_void(kind.valueType)
+    return isinstance(kind, t.NullType)
+
+
+def _scale(kind: t.DataType) -> int:
+    """The digits that the names of a partition's directories have after the point: another number, another name."""
+    return kind.scale if isinstance(kind, t.DecimalType) else 0
 
 
 def _describe(
-    schema: t.StructType, table: t.StructType, problems: Sequence[str], *, where: str, only_extra: bool
+    schema: t.StructType, table: t.StructType, problems: Sequence[str], *, where: str, merge_helps: bool
 ) -> str:
-    advice = "pass merge_schema=True to add columns" if only_extra else "cast or select to fit"
+    advice = ", or pass merge_schema=True to let the table's columns change" if merge_helps else ""
     return (
-        f"the data does not fit the table {where}: {'; '.join(problems)}. Nothing was written: {advice}.\n"
+        f"the data does not fit the table {where}: {'; '.join(problems)}. Nothing was written: cast or select to fit"
+        f"{advice}.\n"
         f"  table: {table.simpleString()}\n   data: {schema.simpleString()}"
     )
 
@@ -176,8 +268,12 @@ def nullable(field: t.StructField) -> t.StructField:
     return t.StructField(field.name, plain(field.dataType), True)
 
 
+def plain_schema(schema: t.StructType) -> t.StructType:
+    return t.StructType([nullable(field) for field in schema.fields])
+
+
 def plain(kind: t.DataType) -> t.DataType:
-    """The type with everything in it nullable and without metadata: what a Parquet file gives back."""
+    """The type with everything in it nullable, without metadata and lengths: what a Parquet file gives back."""
     match kind:
         case t.StructType():
             return t.StructType([nullable(field) for field in kind.fields])
@@ -185,8 +281,20 @@ def plain(kind: t.DataType) -> t.DataType:
             return t.ArrayType(plain(kind.elementType), True)
         case t.MapType():
             return t.MapType(plain(kind.keyType), plain(kind.valueType), True)
+        case t.CharType() | t.VarcharType():
+            return t.StringType()
         case _:
             return kind
+
+
+def arrow_schema(schema: t.StructType) -> pa.Schema:
+    """The columns in Arrow's terms, all nullable, instants in UTC. Raises InvalidInputError for types without one."""
+    return columns.arrow_schema(json.loads(schema.json()), where="the columns that were asked for")
+
+
+def arrow_type(kind: t.DataType) -> pa.DataType:
+    found: pa.DataType = arrow_schema(t.StructType([t.StructField("value", kind)])).field(0).type
+    return found
 
 
 def from_json(schema: Any, *, where: str) -> t.StructType:

@@ -1,4 +1,4 @@
-"""What we ask of a Spark session: settings of the stores, whether Spark itself reaches one, large Arrow batches.
+"""What we ask of a Spark session: settings of the stores, whether Spark itself reaches one.
 
 Works on classic sessions and over Spark Connect. What the settings mean is in `hadoop`.
 """
@@ -7,17 +7,15 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from dbio_commit.errors import AccessDeniedError
 from dbio_commit.spark import hadoop
@@ -219,72 +217,3 @@ def parallelism(spark: SparkSession) -> int:
         return spark.sparkContext.defaultParallelism
     known = spark.conf.get("spark.default.parallelism", None) or spark.conf.get("spark.sql.shuffle.partitions", None)
     return int(known or 8)
-
-
-# --- the size of Arrow batches ------------------------------------------------------------------------------------
-
-_BATCH_BYTES = 64 * 1024 * 1024
-_UNBOUNDED_BYTES = "2147483647"  # any other value makes the JVM measure the batch again for every row
-_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
-_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-
-_lock = Lock()
-_in_use: dict[int, list[int]] = {}
-_before: dict[int, dict[str, str | None]] = {}
-
-
-@contextmanager
-def arrow_batches(spark: SparkSession, schema: StructType) -> Iterator[None]:
-    """Within, the session hands Arrow batches to Python at full speed, still bounded in memory: by their rows.
-
-    Session settings are shared by threads: the smallest batch that anybody asks for holds until the last one leaves.
-    """
-    session = id(spark)
-    rows = _rows_per_batch(schema)
-    with _lock:
-        if session not in _before:
-            _before[session] = {name: spark.conf.get(name, None) for name in (_BYTES, _RECORDS)}
-        configured = int(_before[session][_RECORDS] or 0)
-        rows = min(rows, configured) if configured > 0 else rows
-        _in_use.setdefault(session, []).append(rows)
-        _set(spark, {_BYTES: _UNBOUNDED_BYTES, _RECORDS: str(min(_in_use[session]))})
-    try:
-        yield
-    finally:
-        with _lock:
-            _in_use[session].remove(rows)
-            if _in_use[session]:
-                _set(spark, {_RECORDS: str(min(_in_use[session]))})
-            else:
-                _set(spark, _before.pop(session))
-                del _in_use[session]
-
-
-def _set(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
-    for name, value in settings.items():
-        if value is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, value)
-
-
-def _rows_per_batch(schema: StructType) -> int:
-    """So many that a batch stays near _BATCH_BYTES where texts are of ordinary length."""
-    return max(64, min(10_000, _BATCH_BYTES // sum(_width(field.dataType) for field in schema.fields)))
-
-
-def _width(kind: DataType) -> int:
-    """Of a value, in bytes, guessed high."""
-    match kind:
-        case StructType():
-            return sum(_width(field.dataType) for field in kind.fields)
-        case ArrayType():
-            return 10 * _width(kind.elementType)
-        case MapType():
-            return 10 * (_width(kind.keyType) + _width(kind.valueType))
-        case BinaryType():
-            return 64 * 1024
-        case StringType():
-            return 2 * 1024
-        case _:
-            return 16

@@ -68,9 +68,12 @@ class TaskSpec:
     tid: str
     job: str
     """A random UUID, as in the names of the files."""
-    columns: tuple[tuple[int, str], ...]
-    """For each column of the table: its position in the batches, and its name in the table."""
+    columns: tuple[tuple[int | None, str], ...]
+    """For each column of the table: its position in the batches, None where it is null, and its name in the table."""
+    casts: Mapping[str, pa.DataType] = field(default_factory=dict)
+    """The types of those columns that the batches lack or have with a narrower type."""
     partition_columns: tuple[str, ...] = ()
+    limits: names.PathLimits | None = None
     compression: Compression = "snappy"
     max_records_per_file: int = 0
     """0: no bound."""
@@ -86,8 +89,8 @@ def write_task(
     Rows of a partition keep their order. On any error, the files of this attempt are deleted.
     """
     output = _Output(spec, task=task, attempt=attempt, files=files)
-    plain = (arrow.plain_batch(arrow.project(batch, spec.columns)) for batch in batches)
-    runs = _by_partition(plain, spec.partition_columns) if spec.partition_columns else _whole(plain)
+    plain = (arrow.plain_batch(arrow.project(batch, spec.columns, spec.casts)) for batch in batches)
+    runs = _by_partition(plain, spec) if spec.partition_columns else _whole(plain)
     try:
         for run in runs:
             output.write(run)
@@ -112,7 +115,8 @@ def map_in_arrow(spec: TaskSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterato
     """`run_task` as DataFrame.mapInArrow calls it; the result is of RESULT_SCHEMA."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch([pa.array(map(encode_file_info, run_task(spec, batches)), pa.string())], names=["file"])
+        infos = run_task(spec, map(arrow.without_fillers, batches))
+        yield pa.record_batch([pa.array(map(encode_file_info, infos), pa.string())], names=["file"])
 
     return write
 
@@ -146,7 +150,7 @@ def _whole(batches: Iterable[pa.RecordBatch]) -> Iterator[_Run]:
         yield _Run({}, table, last=False)
 
 
-def _by_partition(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> Iterator[_Run]:
+def _by_partition(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator[_Run]:
     waiting: dict[arrow.Key, _Waiting] = {}  # on the disk
     held: dict[arrow.Key, pa.Table] = {}  # slices of the last table that was grouped
     with _Spill() as spill:
@@ -154,8 +158,8 @@ def _by_partition(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> 
             while held:
                 key, part = held.popitem()
                 waiting.setdefault(key, _Waiting()).add(part, spill)
-            for key, part in arrow.group(table, columns):
-                partition = _partition(columns, key)
+            for key, part in arrow.group(table, spec.partition_columns):
+                partition = _partition(spec, key)
                 before = waiting.get(key, _Waiting())
                 if before.rows + part.num_rows >= ROW_GROUP_ROWS or before.size + part.nbytes >= ROW_GROUP_BYTES:
                     yield _Run(partition, pa.concat_tables([*before.read(spill), part]), last=False)
@@ -166,12 +170,15 @@ def _by_partition(batches: Iterable[pa.RecordBatch], columns: Sequence[str]) -> 
         for key in list(dict.fromkeys((*waiting, *held))):
             tables = waiting.pop(key, _Waiting()).read(spill)
             tables += [held.pop(key)] if key in held else []
-            yield _Run(_partition(columns, key), pa.concat_tables(tables), last=True)
+            yield _Run(_partition(spec, key), pa.concat_tables(tables), last=True)
 
 
-def _partition(columns: Sequence[str], key: arrow.Key) -> names.Partition:
-    partition = dict(zip(columns, key, strict=True))
-    names.format_partition(partition)  # refuses what no directory can be named after, before its rows are buffered
+def _partition(spec: TaskSpec, key: arrow.Key) -> names.Partition:
+    """Refuses what no directory can be named after, before its rows are buffered."""
+    partition = dict(zip(spec.partition_columns, key, strict=True))
+    names.format_partition(partition)
+    if spec.limits:
+        names.check_length(partition, spec.limits)
     return partition
 
 
@@ -325,6 +332,7 @@ class _Output:
             "compression": self._spec.compression,
             "compression_level": _LEVELS.get(self._spec.compression),
             "use_dictionary": self._dictionaries,
+            "write_batch_size": arrow.values_at_once(table),
             "write_statistics": arrow.statistics_columns(table.schema, self._no_statistics),
             "store_schema": False,  # other tools read Parquet's own types, and Spark its own metadata
             "store_decimal_as_integer": True,  # as Spark writes them

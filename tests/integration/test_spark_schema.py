@@ -82,8 +82,6 @@ def test_columns_that_are_not_nullable_are_written_and_read_as_nullable(spark: S
 SCHEMA = "id bigint, list array<bigint>, struct struct<a: bigint>, map map<string, bigint>"
 
 REFUSED: Mapping[str, str] = {
-    "void": "NULL",
-    "array of void": "array(NULL)",
     "year-month interval": "INTERVAL '1-2' YEAR TO MONTH",
     "day-time interval": "INTERVAL '1 2:3:4' DAY TO SECOND",
     "calendar interval": "make_interval(1, 2, 3)",
@@ -91,10 +89,15 @@ REFUSED: Mapping[str, str] = {
     "variant": "parse_json('{}')",
     "collated string": "'a' COLLATE UTF8_LCASE",
     "collated key of a map": "map('a' COLLATE UNICODE_CI, 1)",
-    "time": "TIME'12:34:56'",
     "struct with the same field twice": "named_struct('a', 1, 'A', 2)",
-    "geography": "st_geogfromwkb(X'0101000000000000000000F03F0000000000000040')",
-    "geometry": "st_geomfromwkb(X'0101000000000000000000F03F0000000000000040')",
+} | {
+    kind: sql
+    for kind, sql, name in (
+        ("time", "TIME'12:34:56'", "TimeType"),
+        ("geography", "st_geogfromwkb(X'0101000000000000000000F03F0000000000000040')", "GeographyType"),
+        ("geometry", "st_geomfromwkb(X'0101000000000000000000F03F0000000000000040')", "GeometryType"),
+    )
+    if hasattr(t, name)  # Spark 4.0 has none of them
 }
 
 
@@ -171,14 +174,14 @@ def test_columns_are_matched_by_name_without_case_and_take_the_tables_spelling_a
         ("id bigint, Name string, nested struct<a:int,b:array<double>>", "day is missing"),
         ("day date", "id is missing"),
         (f"{TABLE}, extra int", "extra is not in the table"),
-        (TABLE.replace("bigint", "int"), "id is int, not bigint"),
+        (TABLE.replace("a:int", "a:bigint"), "nested is struct<a:bigint"),
         (TABLE.replace("bigint", "decimal(20,0)"), "id is decimal"),
         (TABLE.replace("string", "binary"), "Name is binary, not string"),
         (TABLE.replace("day date", "day string"), "day is string, not date"),
         (TABLE.replace("day date", "day timestamp"), "day is timestamp, not date"),
-        (TABLE.replace("array<double>", "array<float>"), "nested is struct<a:int,b:array<float>>"),
+        (TABLE.replace("array<double>", "array<decimal(5,2)>"), "nested is struct<a:int,b:array<decimal(5,2)>>"),
         (TABLE.replace("<a:int,", "<a:int,c:int,"), "nested is struct<a:int,c:int"),
-        (TABLE.replace("<a:int,b:array<double>>", "<b:array<double>,a:int>"), "nested is struct<b"),
+        (TABLE.replace("<a:int,b:array<double>>", "<b:array<double>>"), "nested is struct<b"),
         ("other string", "id is missing"),
     ],
 )
@@ -203,7 +206,7 @@ def test_merge_schema_lets_new_columns_in_and_nothing_else(spark: SparkSession, 
     make_table(spark, path)
     new = spark.createDataFrame([("new", 2, "y", (2, [1.5]), date(2026, 1, 2))], f"extra string, {TABLE}")
     before = objects(path)
-    for wrong in (new.drop("Name"), new.withColumn("id", new.id.cast("string"))):
+    for wrong in (new.drop("day"), new.withColumn("id", new.id.cast("string"))):
         with pytest.raises(dbio.SchemaMismatchError):
             dbio.write(wrong, path, mode=mode, merge_schema=True)
     assert objects(path) == before

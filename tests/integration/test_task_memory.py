@@ -43,6 +43,8 @@ print(json.dumps({"peak_mb": peak_kb >> 10, "files": len(infos)}))
         (100, 1000, 100, 60, 1),
         (100, 1000, 100, 60, 300),
         (4, 20, 10_000, 250, 2000),
+        (1, 300_000, 100, 25, 1),
+        (1, 1_000_000, 32, 25, 3),
     ],
 )
 def test_a_worker_stays_below_one_gigabyte(

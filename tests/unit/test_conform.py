@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dbio_commit import InvalidInputError
 from dbio_commit.conform import conform, parse_value
 from dbio_commit.spark.arrow import format_values
+from dbio_commit.widen import fit
 
 
 def read(
@@ -72,6 +73,42 @@ def test_narrower_types_of_older_files_are_widened(values: Any, kind: pa.DataTyp
     assert read_back == values.cast(kind).to_pylist()[0]
 
 
+NESTED: list[tuple[Any, pa.DataType, list[Any]]] = [
+    (
+        pa.array([{"A": 1, "old": 2}, None, {"A": None, "old": 3}]),
+        pa.struct([("b", pa.string()), ("a", pa.int64())]),
+        [{"b": None, "a": 1}, None, {"b": None, "a": None}],
+    ),
+    (
+        pa.array([[{"a": 1}, None], None, [], [{"a": 2}]], pa.list_(pa.struct([("a", pa.int8())]))),
+        pa.list_(pa.field("element", pa.struct([("a", pa.int64()), ("new", pa.list_(pa.int32()))]))),
+        [[{"a": 1, "new": None}, None], None, [], [{"a": 2, "new": None}]],
+    ),
+    (
+        pa.array([[("k", Decimal("1.50"))], None, []], pa.map_(pa.string(), pa.decimal128(3, 2))),
+        pa.map_(pa.large_string(), pa.decimal128(9, 4)),
+        [[("k", Decimal("1.5000"))], None, []],
+    ),
+    (
+        pa.array([[[1], None], None, [[2, None], []]], pa.large_list(pa.list_(pa.float32()))),
+        pa.list_(pa.field("element", pa.list_(pa.float64()))),
+        [[[1.0], None], None, [[2.0, None], []]],
+    ),
+    (pa.nulls(3), pa.list_(pa.struct([("a", pa.int32())])), [None, None, None]),
+    (pa.array([[None], [], None], pa.list_(pa.null())), pa.list_(pa.field("e", pa.date32())), [[None], [], None]),
+]
+
+
+@pytest.mark.parametrize(("values", "kind", "expected"), NESTED, ids=lambda value: str(getattr(value, "type", "")))
+def test_nested_types_are_widened_inside_and_keep_their_nulls_also_where_they_are_slices(
+    values: Any, kind: pa.DataType, expected: list[Any]
+) -> None:
+    assert read({"a": values}, {"a": kind})["a"] == expected
+    twice = pa.concat_arrays([values, values])
+    for start in range(len(values)):
+        assert fit(twice.slice(start, len(values)), kind).to_pylist() == (expected * 2)[start : start + len(values)]
+
+
 @pytest.mark.parametrize(
     ("values", "kind"),
     [
@@ -82,6 +119,14 @@ def test_narrower_types_of_older_files_are_widened(values: Any, kind: pa.DataTyp
         ([[1]], pa.int64()),
         ([{"a": 1}], pa.map_(pa.string(), pa.int64())),
         ([Decimal("1.25")], pa.decimal128(3, 1)),
+        ([1], pa.int32()),
+        ([1], pa.string()),
+        (["1"], pa.int64()),
+        ([1.0], pa.float32()),
+        ([Decimal("1.00")], pa.decimal128(4, 0)),
+        ([date(2026, 1, 1)], pa.int32()),
+        ([datetime(2026, 1, 1)], pa.date32()),
+        ([True], pa.int64()),
     ],
 )
 def test_what_does_not_fit_is_a_clear_error(values: list[Any], kind: pa.DataType) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 from base64 import b64decode
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -278,6 +279,14 @@ def test_every_row_of_the_tables_is_tested() -> None:
     of_abfs = named(*(case[0] for case in HONOURED_ABFS), *(case[1] for case in (*IGNORED_ABFS, *REFUSED_ABFS)))
     assert {name for row in s3a.ROWS for name in (row.name, *row.aliases)} <= of_s3a
     assert {name for row in abfs.ROWS for name in (row.name, *row.aliases)} <= of_abfs
+
+
+def test_every_row_of_the_tables_is_in_the_documents() -> None:
+    text = (Path(__file__).parents[2] / "docs/STORES.md").read_text()
+    section = text[text.index("## Settings of a Spark session") :].split("\n## ")[0]
+    told = re.findall(r"`([^`]+)`", section)
+    for row in (*s3a.ROWS, *abfs.ROWS):
+        assert any(row.name == name or (name[0] in ".…" and row.name.endswith(name.lstrip("…"))) for name in told), row
 
 
 # --- assumed roles ------------------------------------------------------------------------------------------------

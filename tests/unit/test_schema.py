@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from dbio_commit import InvalidInputError, SchemaMismatchError
 from dbio_commit.spark import schema as schemas
+from dbio_commit.spark.arrow import plain_schema
 from dbio_commit.spark.schema import Layout
 
 WRITABLE: list[t.DataType] = [
@@ -27,6 +29,8 @@ WRITABLE: list[t.DataType] = [
     t.DateType(),
     t.TimestampType(),
     t.TimestampNTZType(),
+    t.CharType(3),
+    t.VarcharType(3),
 ]
 NO_PARTITION = (t.FloatType, t.DoubleType, t.BinaryType)
 
@@ -37,6 +41,9 @@ class Point(t.UserDefinedType):
         return t.StringType()
 
 
+NEW_TYPES: dict[str, tuple[Any, ...]] = {"TimeType": (), "GeometryType": (4326,), "GeographyType": (4326,)}
+"""Which Spark 4.0 has not."""
+
 UNWRITABLE: list[t.DataType] = [
     t.NullType(),
     t.CalendarIntervalType(),
@@ -44,13 +51,9 @@ UNWRITABLE: list[t.DataType] = [
     t.YearMonthIntervalType(),
     t.VariantType(),
     t.StringType("UTF8_LCASE"),
-    t.CharType(3),
-    t.VarcharType(3),
     t.StructType([]),
     Point(),
-    t.TimeType(),
-    t.GeometryType(4326),
-    t.GeographyType(4326),
+    *(getattr(t, name)(*args) for name, args in NEW_TYPES.items() if hasattr(t, name)),
 ]
 
 
@@ -178,14 +181,136 @@ def test_what_does_not_fit_is_named_with_both_schemas(schema: t.StructType, prob
         assert part in str(caught.value)
 
 
-def test_merge_adds_new_columns_before_the_partition_columns_and_lets_nothing_else_differ() -> None:
+def test_merge_adds_new_columns_before_the_partition_columns() -> None:
     table = columns(a=INT, day=DATE)
     layout = lay_out(columns(new=TEXT, day=DATE, a=INT), table, by=["day"], merge=True)
     assert layout.schema == columns(a=INT, new=TEXT, day=DATE)
     assert layout.columns == ((2, "a"), (0, "new"), (1, "day"))
-    for wrong in (columns(new=TEXT, day=DATE), columns(new=TEXT, day=DATE, a=TEXT)):
-        with pytest.raises(SchemaMismatchError):
-            lay_out(wrong, table, by=["day"], merge=True)
+    assert layout.casts == ()
+
+
+def test_merge_lets_the_data_lack_columns_but_no_partition_column() -> None:
+    table = columns(a=INT, b=TEXT, day=DATE)
+    layout = lay_out(columns(day=DATE, b=TEXT), table, by=["day"], merge=True)
+    assert layout.schema == table
+    assert layout.columns == ((None, "a"), (1, "b"), (0, "day"))
+    assert layout.casts == ("a",)
+    with pytest.raises(SchemaMismatchError, match="day is missing"):
+        lay_out(columns(a=INT, b=TEXT), table, by=["day"], merge=True)
+
+
+WIDER: list[tuple[t.DataType, t.DataType]] = [
+    (t.ByteType(), t.ShortType()),
+    (t.ByteType(), t.LongType()),
+    (t.ShortType(), t.IntegerType()),
+    (INT, t.LongType()),
+    (t.FloatType(), t.DoubleType()),
+    (t.DecimalType(5, 2), t.DecimalType(7, 2)),
+    (t.DecimalType(5, 2), t.DecimalType(7, 4)),
+    (t.DecimalType(10, 0), t.DecimalType(38, 10)),
+]
+UNLIKE: list[tuple[t.DataType, t.DataType]] = [
+    (INT, t.DoubleType()),
+    (INT, t.DecimalType(38, 0)),
+    (t.LongType(), t.DoubleType()),
+    (t.DecimalType(5, 2), t.DecimalType(7, 5)),
+    (t.DecimalType(5, 2), t.DoubleType()),
+    (DATE, t.TimestampType()),
+    (DATE, t.TimestampNTZType()),
+    (t.TimestampType(), t.TimestampNTZType()),
+    (INT, TEXT),
+    (TEXT, t.BinaryType()),
+    (t.BooleanType(), INT),
+    (INT, t.ArrayType(INT)),
+    (t.StructType().add("a", INT), t.MapType(TEXT, INT)),
+]
+
+
+@pytest.mark.parametrize(("narrow", "wide"), WIDER, ids=str)
+def test_narrower_data_is_cast_and_wider_data_widens_the_table_if_it_may(narrow: t.DataType, wide: t.DataType) -> None:
+    for inner, outer in zip(nest(narrow), nest(wide), strict=True):
+        layout = lay_out(columns(v=inner, k=TEXT), columns(v=outer, k=TEXT))
+        assert (layout.schema, layout.casts) == (columns(v=outer, k=TEXT), ("v",))
+        with pytest.raises(SchemaMismatchError, match=r"v is .*pass merge_schema=True"):
+            lay_out(columns(v=outer), columns(v=inner))
+        layout = lay_out(columns(v=outer), columns(v=inner), merge=True)
+        assert (layout.schema, layout.casts) == (columns(v=outer), ())
+        with pytest.raises(SchemaMismatchError, match="v is "):
+            schemas.layout(
+                columns(v=outer), partition_columns=(), table=columns(v=inner), merge=True, where="x", widen=False
+            )
+
+
+@pytest.mark.parametrize(("one", "other"), UNLIKE, ids=str)
+def test_types_that_spark_does_not_read_as_each_other_fit_in_neither_direction(
+    one: t.DataType, other: t.DataType
+) -> None:
+    for data, table in ((one, other), (other, one)):
+        for inner, outer in zip(nest(data), nest(table), strict=True):
+            with pytest.raises(SchemaMismatchError, match=r"v is .*cast or select to fit\.\n"):
+                lay_out(columns(v=inner), columns(v=outer), merge=True)
+
+
+def test_a_partition_columns_directories_keep_their_names() -> None:
+    for narrow, wide in ((INT, t.LongType()), (t.DecimalType(5, 2), t.DecimalType(9, 2))):
+        assert lay_out(columns(a=INT, p=narrow), columns(a=INT, p=wide), by=["p"]).casts == ("p",)
+        layout = lay_out(columns(a=INT, p=wide), columns(a=INT, p=narrow), by=["p"], merge=True)
+        assert layout.schema == columns(a=INT, p=wide)
+    scales = columns(a=INT, p=t.DecimalType(5, 2)), columns(a=INT, p=t.DecimalType(9, 4))
+    assert lay_out(*scales, by=["p"]).casts == ("p",)
+    with pytest.raises(SchemaMismatchError, match="p is decimal"):
+        lay_out(*reversed(scales), by=["p"], merge=True)
+
+
+@pytest.mark.parametrize("place", range(1, 4), ids=["struct", "array", "map"])
+def test_fields_of_structs_are_matched_by_name_and_may_be_added_and_absent_under_merge(place: int) -> None:
+    def inside(**fields: t.DataType) -> t.StructType:
+        return columns(v=nest(columns(**fields))[place])
+
+    table = inside(a=INT, B=TEXT)
+    layout = lay_out(inside(b=TEXT, A=INT), table)
+    assert (layout.schema, layout.casts) == (table, ("v",))
+    for data, after in (
+        (inside(a=INT), table),
+        (inside(c=DATE, a=INT, b=TEXT), inside(a=INT, B=TEXT, c=DATE)),
+        (inside(c=DATE, a=t.LongType()), inside(a=t.LongType(), B=TEXT, c=DATE)),
+    ):
+        with pytest.raises(SchemaMismatchError, match="pass merge_schema=True"):
+            lay_out(data, table)
+        layout = lay_out(data, table, merge=True)
+        assert (layout.schema, layout.casts) == (after, ("v",))
+
+
+VOID = t.NullType()
+
+
+@pytest.mark.parametrize("kind", nest(TEXT), ids=str)
+def test_void_is_what_the_table_has_and_refused_where_nothing_says_what(kind: t.DataType) -> None:
+    for data, table in zip(nest(VOID), nest(TEXT), strict=True):
+        if table != kind:
+            continue
+        schemas.check_writable(columns(id=INT, v=data), [], allow_void=True)
+        layout = lay_out(columns(v=data), columns(v=table))
+        assert (layout.schema, layout.casts) == (columns(v=table), ("v",))
+        replacing = schemas.layout(
+            columns(V=data, new=INT),
+            partition_columns=(),
+            table=None,
+            merge=False,
+            where="x",
+            replaced=columns(v=table),
+        )
+        assert (replacing.schema, replacing.casts) == (columns(V=table, new=INT), ("V",))
+        with pytest.raises(InvalidInputError, match="is void: nothing but NULL was given"):
+            schemas.check_writable(lay_out(columns(v=data, id=INT)).schema, [])
+        assert lay_out(columns(id=INT, v=data), columns(id=INT, v=table), by=["v"]).casts == ("v",)
+
+
+def test_char_and_varchar_are_strings() -> None:
+    for kind in (t.CharType(3), t.VarcharType(3)):
+        layout = lay_out(columns(v=t.ArrayType(kind), id=INT))
+        assert (layout.schema, layout.casts) == (columns(v=t.ArrayType(TEXT), id=INT), ())
+        assert lay_out(columns(v=kind), columns(v=TEXT)).casts == ()
 
 
 @pytest.mark.parametrize("kind", nest(INT), ids=str)
@@ -213,7 +338,22 @@ def test_each_column_of_the_table_comes_from_the_dataframes_column_of_its_name(n
     layout = lay_out(schema, table, by=sorted(by))
     assert layout.schema == table
     assert [name for _, name in layout.columns] == table.fieldNames()
-    assert all(schema.fieldNames()[i].lower() == name.lower() for i, name in layout.columns)
+    assert all(i is not None and schema.fieldNames()[i].lower() == name.lower() for i, name in layout.columns)
+
+
+# --- in Arrow's terms ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [nested for kind in WRITABLE[:13] for nested in nest(kind)], ids=str)
+def test_the_columns_in_arrows_terms_are_those_that_spark_makes(kind: t.DataType) -> None:
+    found = schemas.arrow_schema(columns(value=kind))
+    assert plain_schema(found).equals(found)
+    assert from_arrow_schema(found) == columns(value=kind)
+
+
+def test_a_type_without_any_in_arrow_is_a_clear_error() -> None:
+    with pytest.raises(InvalidInputError, match="unknown type 'interval'"):
+        schemas.arrow_schema(columns(value=t.CalendarIntervalType()))
 
 
 # --- recorded schemas ---------------------------------------------------------------------------------------------

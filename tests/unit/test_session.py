@@ -1,117 +1,14 @@
-"""The size of Arrow batches, and whether Spark reaches a store. No session is needed."""
+"""Whether Spark reaches a store. No session is needed."""
 
 import warnings
-from contextlib import ExitStack
 from typing import Any, cast
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import types as t
 
-from dbio_commit.spark.session import arrow_batches, native_root
+from dbio_commit.spark.session import native_root
 from dbio_commit.store import parse_location
-
-BYTES, RECORDS = "spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch"
-
-# --- Arrow batches ------------------------------------------------------------------------------------------------
-
-
-class FakeConf:
-    """The run-time settings of a session."""
-
-    def __init__(self, **settings: str) -> None:
-        self.settings = dict(settings)
-
-    def get(self, name: str, default: str | None = None) -> str | None:
-        return self.settings.get(name, default)
-
-    def set(self, name: str, value: str) -> None:
-        self.settings[name] = value
-
-    def unset(self, name: str) -> None:
-        self.settings.pop(name, None)
-
-
-class FakeSession:
-    def __init__(self, **settings: str) -> None:
-        self.conf = FakeConf(**settings)
-
-
-def session(**settings: str) -> tuple[SparkSession, dict[str, str]]:
-    fake = FakeSession(**settings)
-    return cast(SparkSession, fake), fake.conf.settings
-
-
-def columns(*kinds: t.DataType) -> t.StructType:
-    return t.StructType([t.StructField(f"c{i}", kind) for i, kind in enumerate(kinds)])
-
-
-NARROW = columns(t.LongType())
-WIDE = columns(*[t.StringType()] * 100)
-
-
-def test_within_a_write_the_session_hands_over_batches_at_full_speed() -> None:
-    spark, settings = session()
-    with arrow_batches(spark, NARROW):
-        assert settings == {BYTES: "2147483647", RECORDS: "10000"}
-    assert settings == {}
-
-
-def test_the_sessions_own_settings_come_back_also_after_an_error() -> None:
-    own = {BYTES: "1000000", RECORDS: "500", "other": "x"}
-    spark, settings = session(**own)
-    with arrow_batches(spark, NARROW):
-        assert settings == {**own, BYTES: "2147483647", RECORDS: "500"}
-    assert settings == own
-    with pytest.raises(ZeroDivisionError), arrow_batches(spark, NARROW):
-        settings["seen"] = str(1 // 0)
-    assert settings == own
-
-
-def test_wide_rows_come_in_smaller_batches() -> None:
-    nested = columns(t.ArrayType(t.MapType(t.StringType(), t.BinaryType())))
-    found = []
-    for schema in (NARROW, WIDE, nested):
-        spark, settings = session()
-        with arrow_batches(spark, schema):
-            found.append(int(settings[RECORDS]))
-    assert found == sorted(found, reverse=True)
-    assert found[0] == 10_000
-    assert found[1] * 100 * 2048 <= 64 * 1024 * 1024
-    assert found[2] >= 1
-
-
-def test_a_batch_size_of_zero_which_means_no_bound_is_still_bounded() -> None:
-    spark, settings = session(**{RECORDS: "0"})
-    with arrow_batches(spark, NARROW):
-        assert settings[RECORDS] == "10000"
-    assert settings == {RECORDS: "0"}
-
-
-def test_of_writes_at_once_the_smallest_batch_holds_until_the_last_one_leaves() -> None:
-    spark, settings = session(**{RECORDS: "20000"})
-    with ExitStack() as first, ExitStack() as second:
-        first.enter_context(arrow_batches(spark, NARROW))
-        assert settings[RECORDS] == "10000"
-        second.enter_context(arrow_batches(spark, WIDE))
-        wide = settings[RECORDS]
-        assert int(wide) < 10_000
-        first.close()
-        assert (settings[RECORDS], settings[BYTES]) == (wide, "2147483647")
-        second.close()
-        assert settings == {RECORDS: "20000"}
-
-
-def test_sessions_do_not_share_their_settings() -> None:
-    one, settings_of_one = session(**{RECORDS: "7"})
-    other, settings_of_other = session(**{RECORDS: "8"})
-    with arrow_batches(one, NARROW), arrow_batches(other, NARROW):
-        assert (settings_of_one[RECORDS], settings_of_other[RECORDS]) == ("7", "8")
-    assert (settings_of_one, settings_of_other) == ({RECORDS: "7"}, {RECORDS: "8"})
-
-
-# --- whether Spark reaches a store --------------------------------------------------------------------------------
 
 
 class Looking:

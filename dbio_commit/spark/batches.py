@@ -1,0 +1,143 @@
+"""The size of the Arrow batches in which Spark hands rows to Python: large enough to be fast, and bounded in bytes.
+
+Spark can bound a batch by its bytes, but then measures the whole batch again for every row, which costs half as much as
+all the rest. So it is told to count rows only, and rows are made to count for what they weigh: behind a heavy row come
+as many rows of fillers as there would have been ordinary rows in its place. Tasks drop them (`arrow.without_fillers`).
+
+Works on classic sessions and over Spark Connect.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from threading import Lock
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, BinaryType, CharType, DataType, MapType, StringType, StructType, VarcharType
+
+from dbio_commit.spark.arrow import FILLER
+
+BATCH_BYTES = 32 * 1024 * 1024
+_MOST_ROWS = 10_000
+_FEWEST_ROWS = 64
+_FIXED_BYTES = 16
+"""Of a value whose width does not depend on it, and of the place of any other; guessed high."""
+
+# --- rows count for what they weigh -------------------------------------------------------------------------------
+
+
+def weighted(df: DataFrame) -> DataFrame:
+    """The rows, with columns named by their numbers, in an order and number such that a batch of `batch_rows` holds no
+    more than BATCH_BYTES and one row.
+
+    Where a column has no bounded width, a column FILLER is added, and rows in which it is true are none of the data.
+    """
+    numbered = df.toDF(*map(str, range(len(df.columns))))  # mapInArrow cannot resolve a name such as "a.b"
+    weights = {name: _weight(df.schema.fields[int(name)].dataType, f"`{name}`") for name in numbered.columns}
+    weighing = [weight for weight in weights.values() if weight]
+    if not weighing:
+        return numbered
+    unit = BATCH_BYTES // batch_rows(df.schema)
+    weight = " + ".join(weighing)
+    fillers = f"IF({weight} >= {unit}, sequence(0, int(({weight}) div {unit})), array(0))"
+    columns = [f"IF({FILLER} = 0, `{name}`, NULL) AS `{name}`" if weights[name] else f"`{name}`" for name in weights]
+    return numbered.selectExpr("*", f"explode({fillers}) AS {FILLER}").selectExpr(*columns, f"{FILLER} > 0 AS {FILLER}")
+
+
+def _weight(kind: DataType, value: str) -> str | None:
+    """SQL for the bytes of a value, or None where their number has a bound anyway."""
+    match kind:
+        case StringType() | BinaryType() | CharType() | VarcharType():
+            return f"coalesce(bigint(octet_length({value})), 0)"
+        case StructType():
+            return _sum(_weight(field.dataType, f"{value}.{_quoted(field.name)}") for field in kind.fields)
+        case ArrayType():
+            return _weight_of_all(kind.elementType, value)
+        case MapType():
+            keys = _weight_of_all(kind.keyType, f"map_keys({value})")
+            return f"{keys} + {_weight_of_all(kind.valueType, f'map_values({value})')}"
+    return None
+
+
+def _weight_of_all(kind: DataType, values: str) -> str:
+    """SQL for the bytes of all values of an array: by what Spark does at once for all of them, where there is such."""
+    places = f"coalesce(greatest(bigint(size({values})), 0), 0) * {_FIXED_BYTES}"
+    match kind:
+        case StringType() | CharType() | VarcharType():
+            inside: str | None = f"coalesce(bigint(octet_length(array_join({values}, ''))), 0)"
+        case BinaryType():
+            inside = f"coalesce(bigint(octet_length(array_join(CAST({values} AS array<string>), ''))), 0)"
+        case StructType():
+            inside = _sum(_weight_of_all(field.dataType, f"{values}.{_quoted(field.name)}") for field in kind.fields)
+        case ArrayType() | MapType():
+            each = _weight(kind, "x")
+            inside = f"coalesce(aggregate({values}, 0L, (total, x) -> total + {each}), 0L)"
+        case _:
+            inside = None
+    return f"{places} + {inside}" if inside else places
+
+
+def _sum(weights: Iterator[str | None]) -> str | None:
+    return " + ".join(weight for weight in weights if weight) or None
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
+
+
+def batch_rows(schema: StructType) -> int:
+    """So many rows that a batch stays below BATCH_BYTES, as far as the columns' types tell."""
+    return max(_FEWEST_ROWS, min(_MOST_ROWS, BATCH_BYTES // _fixed_bytes(schema)))
+
+
+def _fixed_bytes(kind: DataType) -> int:
+    match kind:
+        case StructType():
+            return sum(_fixed_bytes(field.dataType) for field in kind.fields)
+        case _:
+            return _FIXED_BYTES
+
+
+# --- the session's settings ---------------------------------------------------------------------------------------
+
+_UNBOUNDED_BYTES = "2147483647"  # any other value makes the JVM measure the batch again for every row
+_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+_lock = Lock()
+_in_use: dict[int, list[int]] = {}
+_before: dict[int, dict[str, str | None]] = {}
+
+
+@contextmanager
+def arrow_batches(spark: SparkSession, schema: StructType) -> Iterator[None]:
+    """Within, the session hands Arrow batches to Python at full speed: bounded by their rows, which are `weighted`.
+
+    Session settings are shared by threads: the smallest batch that anybody asks for holds until the last one leaves.
+    """
+    session = id(spark)
+    rows = batch_rows(schema)
+    with _lock:
+        if session not in _before:
+            _before[session] = {name: spark.conf.get(name, None) for name in (_BYTES, _RECORDS)}
+        configured = int(_before[session][_RECORDS] or 0)
+        rows = min(rows, configured) if configured > 0 else rows
+        _in_use.setdefault(session, []).append(rows)
+        _set(spark, {_BYTES: _UNBOUNDED_BYTES, _RECORDS: str(min(_in_use[session]))})
+    try:
+        yield
+    finally:
+        with _lock:
+            _in_use[session].remove(rows)
+            if _in_use[session]:
+                _set(spark, {_RECORDS: str(min(_in_use[session]))})
+            else:
+                _set(spark, _before.pop(session))
+                del _in_use[session]
+
+
+def _set(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
+    for name, value in settings.items():
+        if value is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, value)

@@ -1,0 +1,108 @@
+"""Which types widen to which, and Arrow data as a wider type. Pure.
+
+One rule for both ways: data on its way into a table that has wider columns, and older files on their way out of a table
+whose columns were widened since. It allows what Spark's own Parquet reader reads without loss, in every nested place.
+"""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as types
+
+
+def widens(narrow: Any, wide: Any) -> bool:
+    """Whether each value of the one type, which is not nested, is an equal one of the other, of the same kind."""
+    if types.is_decimal(narrow) and types.is_decimal(wide):
+        digits: int = wide.precision - narrow.precision
+        return digits > 0 and 0 <= wide.scale - narrow.scale <= digits
+    for is_kind in (types.is_signed_integer, types.is_floating):
+        if is_kind(narrow) and is_kind(wide):
+            return bool(narrow.bit_width < wide.bit_width)
+    return False
+
+
+def fit(values: Any, kind: Any) -> Any:
+    """The array as one of the type. Fields of structs are matched by name without regard to case; absent ones are null.
+
+    Raises ArrowInvalid for types that do not fit, and for values that do not.
+    """
+    found = values.type
+    if found.equals(kind):
+        return values
+    if types.is_null(found):
+        return pa.nulls(len(values), kind)
+    if types.is_dictionary(found):
+        return fit(values.dictionary_decode(), kind)
+    if not types.is_nested(kind):
+        return _fit_leaf(values, kind)
+    if values.offset:  # what is inside would not begin where the array does
+        values = values.take(pa.array(range(len(values)), pa.int64()))
+    nulls = values.is_null() if values.null_count else None
+    if types.is_struct(kind) and types.is_struct(found):
+        position = {field.name.lower(): index for index, field in enumerate(found)}
+        children = [
+            fit(values.field(position[field.name.lower()]), field.type)
+            if field.name.lower() in position
+            else pa.nulls(len(values), field.type)
+            for field in kind
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=nulls)
+    if types.is_map(kind) and types.is_map(found):
+        keys, items = fit(values.keys, kind.key_type), fit(values.items, kind.item_type)
+        make: Any = pa.MapArray.from_arrays  # its stubs know no type beside keys and items
+        return make(values.offsets, keys, items, type=kind, mask=nulls)
+    if types.is_list(kind) and _is_list(found):
+        if not types.is_list(found):
+            values = values.cast(pa.list_(found.value_field))
+        return pa.ListArray.from_arrays(values.offsets, fit(values.values, kind.value_type), type=kind, mask=nulls)
+    raise _does_not_fit(found, kind)
+
+
+def _fit_leaf(values: Any, kind: pa.DataType) -> Any:
+    if not (widens(values.type, kind) or any(is_old(values.type) and is_new(kind) for is_old, is_new in _READ_AS)):
+        raise _does_not_fit(values.type, kind)
+    return values.cast(kind)
+
+
+def _does_not_fit(found: pa.DataType, kind: pa.DataType) -> pa.ArrowInvalid:
+    return pa.ArrowInvalid(f"{found} is not read as {kind}; neither does Spark's own reader")
+
+
+def _is_list(kind: Any) -> bool:
+    return any(
+        is_kind(kind)
+        for is_kind in (
+            types.is_list,
+            types.is_large_list,
+            types.is_list_view,
+            types.is_large_list_view,
+            types.is_fixed_size_list,
+        )
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return (
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+        or types.is_binary_view(kind)
+    )
+
+
+def _is_small_integer(kind: pa.DataType) -> bool:
+    return types.is_integer(kind) and kind.bit_width <= 32
+
+
+_READ_AS = (
+    (_is_text, _is_text),
+    (types.is_unsigned_integer, types.is_integer),  # each value is looked at
+    (types.is_integer, types.is_decimal),
+    (_is_small_integer, types.is_float64),
+    (types.is_date, types.is_date32),
+    (types.is_date32, lambda kind: types.is_timestamp(kind) and kind.tz is None),
+    (types.is_timestamp, types.is_timestamp),
+)
+"""What other writers' files hold, and Spark reads as something else that means the same."""

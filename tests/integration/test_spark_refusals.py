@@ -1,0 +1,87 @@
+"""What `write` and `read` cannot take: a clear error, and nothing is left behind."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import pandas
+import pytest
+from pyspark.sql import SparkSession
+
+import dbio_commit as dbio
+from tests.conftest import Root
+from tests.spark_tables import SPARK_ERRORS, data_files, objects
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "table")
+
+
+def test_a_dataframe_of_pandas_is_refused_by_name(path: str) -> None:
+    with pytest.raises(dbio.InvalidInputError, match=r"a Spark DataFrame, not a pandas\.DataFrame; .*createDataFrame"):
+        dbio.write(cast(Any, pandas.DataFrame({"a": [1]})), path)
+    with pytest.raises(dbio.InvalidInputError, match=r"not a builtins\.str"):
+        dbio.write(cast(Any, path), cast(Any, None))
+    assert not Path(path).exists()
+
+
+def test_a_stream_is_refused_and_leaves_nothing(spark: SparkSession, path: str, tmp_path: Path) -> None:
+    stream = spark.readStream.format("rate").load()
+    with pytest.raises(dbio.InvalidInputError, match=r"is a stream; .*foreachBatch"):
+        dbio.write(stream, path)
+    dbio.enable(spark)
+    writer = stream.writeStream.format("dbio").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(SPARK_ERRORS):
+        writer.trigger(availableNow=True).start(path).awaitTermination()
+    assert not Path(path).exists()
+
+
+def test_the_session_comes_first(spark: SparkSession, path: str) -> None:
+    with pytest.raises(dbio.InvalidInputError, match=r"dbio\.read\(spark, path\)"):
+        dbio.read(cast(Any, path), cast(Any, spark))
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/table", "hdfs://host/table", "dbfs:/table"])
+def test_an_unknown_scheme_is_named(spark: SparkSession, url: str) -> None:
+    scheme = url.partition(":")[0]
+    with pytest.raises(dbio.UnsupportedStoreError, match=f"no store is known for {scheme}: URLs; use a plain path"):
+        dbio.write(spark.range(1), url)
+    with pytest.raises(dbio.UnsupportedStoreError, match=f"no store is known for {scheme}: URLs; use a plain path"):
+        dbio.read(spark, url)
+
+
+def test_a_partition_column_whose_name_is_too_long_is_refused_before_anything_is_there(
+    spark: SparkSession, path: str
+) -> None:
+    name = "ä" * 127
+    with pytest.raises(dbio.InvalidInputError, match="takes 255 bytes in a name"):
+        dbio.write(spark.sql(f"SELECT 1 AS id, 'x' AS `{name}`"), path, partition_by=name)
+    assert not Path(path).exists()
+
+
+@pytest.mark.parametrize("text", ["repeat('é', 125)", "repeat('/', 83)"])
+def test_a_partition_value_that_is_too_long_for_a_disk_is_refused_by_its_column(
+    spark: SparkSession, path: str, text: str
+) -> None:
+    """A slash takes three bytes, as %2F."""
+    fits = spark.sql(f"SELECT 1 AS id, {text} AS day")
+    dbio.write(fits, path, partition_by="day")
+    before = objects(path)
+    with pytest.raises(dbio.InvalidInputError, match=r"partition column 'day' with the value .* 255 bytes in a name"):
+        dbio.write(spark.sql(f"SELECT 1 AS id, {text} || 'abc' AS day"), path)
+    assert data_files(path) == {name for name in before if not Path(name).name.startswith("_")}
+    assert [commit.operation for commit in dbio.Table(path).history()] == ["append"]
+    assert not dbio.Table(path).check().pending
+    assert dbio.read(spark, path).collect() == fits.collect()
+
+
+@pytest.mark.filterwarnings("ignore:Spark cannot read:UserWarning")
+def test_on_an_object_store_a_key_has_a_limit_and_a_name_has_none(spark: SparkSession, s3_root: Root) -> None:
+    options = s3_root.storage_options
+    fits = spark.sql("SELECT 1 AS id, repeat('x', 500) AS day")
+    dbio.write(fits, s3_root.url, partition_by="day", storage_options=options)
+    with pytest.raises(dbio.InvalidInputError, match=r"partition column 'day'.* bytes in all directory names"):
+        dbio.write(spark.sql("SELECT 1 AS id, repeat('x', 1000) AS day"), s3_root.url, storage_options=options)
+    assert dbio.read(spark, s3_root.url, storage_options=options).collect() == fits.collect()
+    with pytest.raises(dbio.InvalidInputError, match=r"partition column 'day'.* bytes in all directory names"):
+        dbio.write(fits, f"{s3_root.url}/{'d' * 850}", partition_by="day", storage_options=options)
