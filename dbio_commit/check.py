@@ -12,6 +12,7 @@ from dbio_commit.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.clock import Clock
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError, TableNotFoundError
 from dbio_commit.markers import CommitMarker, FileInfo, unpack_files
+from dbio_commit.other_vacuum import find_signs
 from dbio_commit.parquet import not_parquet
 from dbio_commit.snapshot import (
     Scope,
@@ -88,11 +89,13 @@ class CheckReport:
     """What lies there in the open and is no Parquet: no part of the table, and nobody touches it."""
     applications: Sequence[Application] = ()
     """That have committed, by id."""
+    another_vacuum: Sequence[str] = ()
+    """What shows that another tool's vacuum has been at a table of ours: markers of commits may be gone."""
 
     @property
     def ok(self) -> bool:
         """Whether all that readers are promised is there. What is pending, and garbage, is nothing wrong."""
-        return not (self.missing or self.wrong_size or self.corrupt)
+        return not (self.missing or self.wrong_size or self.corrupt or self.another_vacuum)
 
 
 def check_table(store: Store, clock: Clock) -> CheckReport:
@@ -149,6 +152,7 @@ def _check(store: Store, clock: Clock) -> CheckReport:
         garbage=garbage,
         foreign=[entry for entry in entries if entry.path in foreign and entry.path not in live],
         applications=_applications(logs, checkpoint, markers, clock.now()) if scope is Scope.TABLE else [],
+        another_vacuum=_another_vacuum(store, scope, logs, checkpoint, now=clock.now()),
     )
 
 
@@ -213,6 +217,14 @@ def _expected(directory: str, markers: Iterable[CommitMarker]) -> dict[str, int]
 def _sized(marker: CommitMarker) -> Iterator[tuple[str, int]]:
     files = marker.dbio_commit.files if marker.dbio_commit else None
     return zip(marker.added, files.size if files else [UNKNOWN_SIZE] * len(marker.added), strict=True)
+
+
+def _another_vacuum(
+    store: Store, scope: Scope, logs: Iterable[Log], checkpoint: Checkpoint, *, now: datetime
+) -> Sequence[str]:
+    if scope is not Scope.TABLE:
+        return ()  # there it is welcome
+    return [text for log in logs for text in find_signs(store, log, checkpoint.covered, now=now).in_words()]
 
 
 def _pending(logs: Iterable[Log], entries: Sequence[Entry], now: datetime) -> list[PendingTransaction]:

@@ -117,6 +117,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "missing": {"files": len(report.missing), "size": report.missing_size, "paths": report.missing},
         "wrong_size": [{"path": it.path, "expected": it.expected, "found": it.found} for it in report.wrong_size],
         "corrupt": [{"path": path, "problem": problem} for path, problem in report.corrupt.items()],
+        "another_vacuum": report.another_vacuum,
         "pending": [_pending_json(transaction) for transaction in report.pending],
         "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in Garbage},
         "foreign": [entry.path for entry in report.foreign],
@@ -265,6 +266,7 @@ def print_check(report: CheckReport) -> None:
     _print_part("missing", _texts("path"), report.missing)
     _print_part("of another size than its marker says", _WRONG_SIZE, report.wrong_size)
     _print_part("corrupt markers", _texts("what is wrong"), list(report.corrupt.values()))
+    _print_part("another vacuum", _texts("what shows that it was here"), report.another_vacuum)
     _print_part("pending", _PENDING, report.pending)
     _print_part("garbage", _GARBAGE, list(report.garbage.items()))
     _print_part("applications", _APPLICATION, report.applications)
@@ -529,6 +531,10 @@ def _advice(report: CheckReport) -> str:
         wrong.append(
             f"Writes of {_count(len(odd), 'application')} may be skipped without need, first {odd[0]!r:.100}: look "
             "with `dbio log` how its version came about, and let it write under another id."
+        )
+    if report.another_vacuum:
+        wrong.append(
+            "Another tool's vacuum may have purged commits: keep it away, and see docs/OPERATIONS.md for what is lost."
         )
     if wrong:
         return " ".join(wrong)

@@ -45,7 +45,8 @@ class DbioDirectory:
     def hidden_by(self, tid: str) -> Set[str]:
         """The paths of the data files that readers would see but for this commit marker."""
         marker = self.markers[tid]
-        removed = {self.directory.files[name].path for name in marker.removed if name in self.directory.files}
+        shown = (name for name in marker.removed if name in self.entries and not names.is_hidden(name))
+        removed = {self.entries[name].path for name in shown}
         return removed | (self.files_by_tid.get(tid, set()) - {names.join(self.path, name) for name in marker.added})
 
 
@@ -103,9 +104,13 @@ def data_files(it: DbioDirectory, horizons: Horizons) -> list[Garbage]:
     removed = removed_files(Decided(log.committed[tid].modified, tid, marker) for tid, marker in it.markers.items())
     added = {tid: frozenset(marker.added) for tid, marker in it.markers.items()}
     found: list[Garbage] = []
-    for name, entry in it.directory.files.items():
+    for name, entry in it.entries.items():
+        if names.is_hidden(name):
+            continue
         tid = names.parse_data_file(name)
-        if (at := removed.get(name)) is not None:
+        if (at := removed.get(name)) is not None and not names.counts_as_data(name):
+            found.append(Garbage(entry.path, entry.size, at, Reason.NOT_DATA, False, tid))
+        elif at is not None:
             found.append(Garbage(entry.path, entry.size, at, Reason.REMOVED, at < horizons.data, tid))
         elif tid is None:
             continue

@@ -85,6 +85,8 @@ class Judge:
     is_same: IsSame | None = None
     named: Mapping[str, str] = field(default_factory=dict)
     """The live and removed files: as `names.fold` has them -> as their markers do. Empty without `is_same`."""
+    keep_unknown: bool = False
+    """Somebody may have purged the markers of transactions that were committed."""
 
     @classmethod
     def of(
@@ -139,7 +141,9 @@ class Judge:
         def garbage(reason: Reason, since: datetime, *, due: bool) -> Garbage:
             return Garbage(entry.path, entry.size, since, reason, due, tid)
 
-        if (at := self.removed.get(entry.path)) is not None:
+        if (at := self.removed.get(entry.path)) is not None and not names.counts_as_data(name):
+            return garbage(Reason.NOT_DATA, at, due=False)
+        if at is not None:
             return garbage(Reason.REMOVED, at, due=at < self.horizons.data)
         if (directory, tid) in foreign:
             return garbage(Reason.FOREIGN, entry.modified, due=False)
@@ -151,7 +155,7 @@ class Judge:
             return garbage(Reason.FAILED_ATTEMPT, entry.modified, due=True)
         if tid in self.pending:
             return garbage(Reason.PENDING, self.pending[tid], due=False)
-        return garbage(Reason.UNKNOWN, entry.modified, due=is_old)
+        return garbage(Reason.UNKNOWN, entry.modified, due=is_old and not self.keep_unknown)
 
     def _as_named(self, entry: Entry) -> Entry:
         """Under the name that a marker has for it: a disk that ignores case lists files by their directory's first."""
@@ -274,8 +278,11 @@ def purge(
     turns: list[Garbage] = []
     if log.turns and log.turns[log.last_turn].modified < horizons.purge:
         turns = [_marker(entry, Reason.TURN) for number, entry in sorted(log.turns.items()) if number < log.last_turn]
-    # Of the time before the directory was adopted; the directory scope's vacuum would have needed them.
-    queues = [_marker(entry, Reason.QUEUED) for entry in log.queues.values() if entry.modified < horizons.purge]
+    # Of the time before the directory was adopted; the directory scope's vacuum would have needed them. Younger ones
+    # show that another vacuum has been here (`other_vacuum`), and are to go on showing it.
+    since = log.descriptor.modified if log.descriptor else horizons.purge
+    old = (entry for entry in log.queues.values() if entry.modified <= since and entry.modified < horizons.purge)
+    queues = [_marker(entry, Reason.QUEUED) for entry in old]
     return [starts, decisions, older + turns + queues]
 
 

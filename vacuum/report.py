@@ -61,6 +61,7 @@ class Reason(StrEnum):
     PENDING = "its transaction is pending"
     UNKNOWN = "its transaction left no marker"
     UNTRACKED = "no transaction wrote it"
+    NOT_DATA = "removed by a commit, but neither Parquet nor written by a transaction"
     FOREIGN = "written by another tool's transaction in its directory"
     CHECKSUM = "checksum of a file that is gone"
     START_MARKER = "start marker of a decided transaction"
@@ -73,6 +74,10 @@ class Reason(StrEnum):
     CLOCK = "left by a vacuum that asked for the time"
     UPLOAD = "upload that nobody finished"
     DIRECTORY = "emptied directory"
+
+
+_STAYS = (Reason.UNTRACKED, Reason.NOT_DATA, Reason.FOREIGN)
+"""Never deleted, or only where somebody asks for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +120,7 @@ class VacuumReport:
     queued: Sequence[str] = ()
     """In the directory scope: the markers that the next vacuum may delete."""
     kept: Sequence[Deletion] = ()
-    """Garbage that is not old enough, or never deleted: untracked files unless asked for, other tools' files."""
+    """Garbage that is not old enough, or never deleted: other tools' files, and untracked ones unless asked for."""
     stopped: bool = False
     """It was asked to stop before it was done; what is left, the next vacuum does."""
     warnings: Sequence[str] = ()
@@ -128,8 +133,7 @@ class VacuumReport:
     @property
     def oldest_garbage(self) -> timedelta | None:
         """The age of the oldest garbage that is left and will be deleted; None where there is none."""
-        waiting = (it.age for it in self.kept if it.reason not in (Reason.UNTRACKED, Reason.FOREIGN))
-        return max(waiting, default=None)
+        return max((it.age for it in self.kept if it.reason not in _STAYS), default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from dbio_commit.decision import abort_many
 from dbio_commit.errors import DbioError, ObjectNotFoundError, StoreError, TableNotFoundError, TransactionStateError
 from dbio_commit.maintenance import write_checkpoint
 from dbio_commit.markers import CommitMarker, encode
+from dbio_commit.other_vacuum import Signs, find_signs
 from dbio_commit.snapshot import (
     Scope,
     Snapshot,
@@ -214,6 +215,9 @@ class _Run:
             assume_aborted=self._aborted if self._dry_run else (),
             is_same=self._store.is_same if self._store.has_directories else None,
         )
+        if signs := find_signs(self._store, snapshot.log, snapshot.checkpoint.covered, now=self._horizons.now):
+            judge = replace(judge, keep_unknown=True)
+            self._warnings.append(_another_vacuum(signs))
         tree: dict[str, Contents] = {}
         due: list[Garbage] = []
         for listed in self._workers.list_tree(judge.live):
@@ -426,6 +430,14 @@ class _Run:
                 self._failed[empty[0]] = str(error)
                 return
         self._deleted += [Deletion(path=path, size=0, age=timedelta(0), reason=Reason.DIRECTORY) for path in empty]
+
+
+def _another_vacuum(signs: Signs) -> str:
+    return (
+        "another tool's vacuum has been here, as DBIO's writers run it after their commits; it may have purged markers "
+        f"of commits ({'; '.join(signs.in_words())}). Files of transactions that nobody knows are kept. See "
+        '"Another vacuum was here" in docs/OPERATIONS.md'
+    )
 
 
 def _too_many(postponed: Sequence[str]) -> str:

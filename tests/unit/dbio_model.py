@@ -48,13 +48,17 @@ class Directory:
     """Commit markers and queues of zero length."""
     checksums: dict[str, datetime] = field(default_factory=dict)
     """Hadoop's, of files and markers that are part of a transaction."""
+    others: set[str] = field(default_factory=set)
+    """What is no data: never deleted, and hidden by the commits that removed it, for as long as it is there."""
     names: set[str] = field(default_factory=set)
 
     def put(self, name: str, body: bytes, modified: datetime) -> None:
         self.names.add(name)
         if not is_skipped(name):
-            if tid_of(name) or name.lower().endswith(".parquet"):  # all else is nobody's business
+            if tid_of(name) or name.lower().endswith(".parquet"):
                 self.files[name] = modified
+            else:
+                self.others.add(name)
         elif match := re.fullmatch(r"_started_([a-z0-9]+)", name):
             self.started[match[1]] = modified
         elif match := re.fullmatch(r"\.(.+)\.crc", name):
@@ -156,7 +160,7 @@ def _plan(it: Directory, now: datetime, data: datetime) -> Plan:
             return tid in it.commits or (it.started[tid] < data and tid not in map(tid_of, left))
         if it.commits[tid].is_abort and not it.commits[tid].at < now - MONTH:
             return False
-        return is_gone(f"_started_{tid}") and not it.shown_without(tid, left)
+        return is_gone(f"_started_{tid}") and not it.shown_without(tid, left | it.others)
 
     def is_gone(name: str) -> bool:
         return name not in it.names or name in gone
@@ -201,6 +205,9 @@ def left_in_the_end(objects: Objects) -> set[str]:
         about = name[1:-4] if re.fullmatch(r"\..+\.crc", name) else name
         if about in it.files:
             return it.is_visible(about)
+        if match := re.fullmatch(r"_committed_([a-z0-9]+)", about):
+            commit = it.commits.get(match[1])
+            return commit is not None and not commit.removed.isdisjoint(it.others)
         return name not in it.checksums and not MARKER.fullmatch(name)
 
     return set(filter(stays, objects))

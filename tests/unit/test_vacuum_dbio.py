@@ -160,6 +160,24 @@ def test_untracked_files_and_files_without_markers_are_never_deleted() -> None:
     assert world.store.objects == before
 
 
+NOT_DATA = ["README.txt", "secret.key", "data.csv", "part-0.parquet.bak"]
+
+
+@pytest.mark.parametrize("name", NOT_DATA)
+def test_what_is_no_parquet_and_no_transaction_wrote_stays_though_a_marker_removes_it(world: World, name: str) -> None:
+    world.put(name, b"mine")
+    world.put("old.PARQUET")
+    world.put(f"_committed_{A}", commit([], [name, "old.PARQUET"]))
+    for _ in range(4):
+        report = world.vacuum()
+        assert {it.path: it.reason for it in report.kept} == {name: Reason.NOT_DATA}
+        assert report.oldest_garbage is None
+        world.clock.advance(DAY)
+    assert name in world.paths
+    assert f"_committed_{A}" in world.paths  # DBIO's readers would take it for data
+    assert "old.PARQUET" not in world.paths
+
+
 @pytest.mark.parametrize("retention_hours", [48.0, 3.0])
 def test_retention_moves_the_data_horizon(world: World, retention_hours: float) -> None:
     retention = timedelta(hours=retention_hours)

@@ -86,6 +86,27 @@ def overwritten() -> Scene:
     return scene
 
 
+@pytest.mark.parametrize("name", ["README.txt", "secret.key", "part-0.parquet.bak"])
+@pytest.mark.parametrize("untracked", [False, True])
+def test_what_is_no_parquet_and_no_transaction_wrote_stays_though_a_marker_removes_it(
+    name: str, untracked: bool
+) -> None:
+    scene = empty()
+    write(scene.table, bodies=[b"live"])
+    tid = write(scene.table).tid
+    leave(scene, name, b"mine")
+    leave(scene, "old.PARQUET")
+    leave(scene, names.committed(tid), json.dumps({"added": [], "removed": [name, "old.PARQUET"]}).encode())
+    for _ in range(4):
+        scene.clock.advance(3 * DAY)
+        report = run(scene, VacuumOptions(untracked=untracked, checkpoint_after=0))
+        assert kept(report, Reason.NOT_DATA) == {name}
+        assert report.oldest_garbage is None
+    assert scene.store.objects[name][0] == b"mine"
+    assert names.committed(tid) in scene.names  # DBIO's readers would take it for data
+    assert "old.PARQUET" not in scene.names
+
+
 # --- what stays the same ------------------------------------------------------------------------------------------
 
 
