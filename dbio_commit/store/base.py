@@ -158,7 +158,7 @@ class Store(ABC):
     def prepare(self, path: str) -> str:
         """The URL to which any tool can write the object; its directory exists where directories are real."""
 
-    def check_spelling(self, directories: Iterable[str]) -> None:  # noqa: B027
+    def check_spelling(self, directories: Iterable[str]) -> None:  # noqa: B027  (others have nothing to check)
         """Raises InvalidInputError where one of them is there under another spelling that the store takes for it.
 
         Stores keep names as they are; not so disks that ignore case, or compose and decompose letters.
