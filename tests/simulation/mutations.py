@@ -216,8 +216,8 @@ def _removed(operation: str, mutated: Callable[[list[str], list[str]], list[str]
     """Of an operation; from what it should remove, and all that is live."""
     to_remove = Transaction._to_remove
 
-    def replacement(self: Transaction, found: Snapshot, files: Sequence[FileInfo]) -> list[str]:
-        removed = to_remove(self, found, files)
+    def replacement(self: Transaction, found: Snapshot, *others: Any) -> list[str]:
+        removed = to_remove(self, found, *others)
         return mutated(removed, [it.path for it in found.files]) if self.terms.operation == operation else removed
 
     with patch.object(Transaction, "_to_remove", replacement):
