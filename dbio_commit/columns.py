@@ -46,19 +46,20 @@ _TEXT = re.compile(r"(?:var)?char\(\d+\)")
 def arrow_schema(schema: Mapping[str, Any], *, where: str) -> pa.Schema:
     """The columns of Spark's JSON as Arrow's, instants in UTC. Raises InvalidInputError for what is no such schema."""
     try:
-        return pa.schema([pa.field(field["name"], _arrow_type(field["type"])) for field in schema["fields"]])
+        return pa.schema([pa.field(field["name"], arrow_type(field["type"])) for field in schema["fields"]])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"the recorded schema of {where} is none that Arrow knows: {error!r:.300}") from None
 
 
-def _arrow_type(kind: Any) -> Any:
+def arrow_type(kind: Any) -> Any:
+    """One type. Raises ValueError, KeyError or TypeError for what is none."""
     match kind:
         case {"type": "struct", "fields": [*fields]}:
-            return pa.struct([pa.field(field["name"], _arrow_type(field["type"])) for field in fields])
+            return pa.struct([pa.field(field["name"], arrow_type(field["type"])) for field in fields])
         case {"type": "array", "elementType": element}:
-            return pa.list_(pa.field("element", _arrow_type(element)))
+            return pa.list_(pa.field("element", arrow_type(element)))
         case {"type": "map", "keyType": key, "valueType": value}:
-            return pa.map_(_arrow_type(key), _arrow_type(value))
+            return pa.map_(arrow_type(key), arrow_type(value))
         case str() if match := _DECIMAL.fullmatch(kind):
             return pa.decimal128(int(match[1]), int(match[2]))
         case str() if _TEXT.fullmatch(kind):

@@ -3,7 +3,6 @@
 For files that Spark did not write; `spark.schema` is for DataFrames. All schemas are Spark's JSON.
 """
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -59,12 +58,6 @@ def _fields(schema: Schema | None) -> Iterator[Mapping[str, Any]]:
 # --- types --------------------------------------------------------------------------------------------------------
 
 
-_WIDER = (("byte", "short", "integer", "long"), ("float", "double"))
-_SAME = ({"string", "binary"}, {"timestamp", "timestamp_ntz"})
-"""What other tools write the one for the other, and readers take for it."""
-_DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
-
-
 def fits(found: Any, wanted: Any) -> bool:
     """Whether each value of a file's type is one of the table's, without loss."""
     match found, wanted:
@@ -84,14 +77,18 @@ def fits(found: Any, wanted: Any) -> bool:
 
 
 def _leaf_fits(found: str, wanted: str) -> bool:
-    if found in (wanted, "void") or any({found, wanted} <= same for same in _SAME):
+    if found in (wanted, "void"):
         return True
-    if found == "string" and re.fullmatch(r"(var)?char\(\d+\)", wanted):
-        return True
-    if (narrow := _DECIMAL.fullmatch(found)) and (wide := _DECIMAL.fullmatch(wanted)):
-        more_digits, more_scale = int(wide[1]) - int(narrow[1]), int(wide[2]) - int(narrow[2])
-        return 0 <= more_scale <= more_digits
-    return any(found in chain and wanted in chain[chain.index(found) :] for chain in _WIDER)
+    import pyarrow as pa  # whoever knows the columns of a file has it
+
+    from dbio_commit.columns import arrow_type
+    from dbio_commit.widen import fit as fit_values
+
+    try:
+        fit_values(pa.array([], arrow_type(found)), arrow_type(wanted))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
+        return False
+    return True
 
 
 def _has_void(kind: Any) -> bool:

@@ -533,14 +533,14 @@ def _advice(report: CheckReport) -> str:
         )
     if count := len(report.missing) + len(report.wrong_size):
         wrong.append(f"Readers fail or miss rows: bring {_count(count, 'file')} back from a backup, or overwrite them.")
+    if report.another_vacuum:
+        wrong.append(
+            "Another tool's vacuum may have purged commits: keep it away, and see docs/OPERATIONS.md for what is lost."
+        )
     if odd := [it.id for it in report.applications if it.odd]:
         wrong.append(
             f"Writes of {_count(len(odd), 'application')} may be skipped without need, first {odd[0]!r:.100}: look "
             "with `dbio log` how its version came about, and let it write under another id."
-        )
-    if report.another_vacuum:
-        wrong.append(
-            "Another tool's vacuum may have purged commits: keep it away, and see docs/OPERATIONS.md for what is lost."
         )
     if wrong:
         return " ".join(wrong)

@@ -459,6 +459,8 @@ def _schema_of_turn(store: Store, log: Log, turn: int) -> TableSchema | None:
     """What the holder of a decided turn recorded; None where vacuum has purged it, or where it was aborted."""
     if turn == 0:
         return NO_SCHEMA
+    if turn not in log.turns:
+        return None
     with suppress(ObjectNotFoundError):
         entry = log.committed.get(decode_turn(read_marker(store, log.turns[turn]), where=names.turn(turn)).tid)
         return next(iter(_recorded_schema(store, entry)), None) if entry else None

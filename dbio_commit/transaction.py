@@ -415,7 +415,7 @@ class Transaction:
                 return self._committed_before(read_decided(self._store, self.tid, commit_id=terms.commit_id), files)
             if own := next((it for it in snapshot.commits if it.tid == self.tid and not it.marker.is_abort), None):
                 return self._committed_before(own.marker, files)  # and vacuum has purged its marker since
-            if terms.app and is_committed(snapshot, terms.app.id, terms.app.version):
+            if terms.app and is_committed(snapshot, terms.app):
                 return self._commit(self._marker([], (), self._metrics([], began_s), turn, seen), skipped=True)  # I8
             if terms.must_create and snapshot.tids:
                 raise TableExistsError(table_exists(self._store))
@@ -630,19 +630,20 @@ def _by_directory(files: Iterable[FileInfo], removed: Iterable[str]) -> dict[str
     return parts
 
 
-def is_committed(snapshot: Snapshot, app_id: str, version: int) -> bool:
+def is_committed(snapshot: Snapshot, app: App) -> bool:
     """Whether the application has committed this version, or a later one: then nothing may be written (I8).
 
     A WARNING says by which commit: a version that somebody made up would stop a job for good, and in silence.
     """
-    latest = snapshot.app_versions.get(app_id, -1)
-    if latest < version:
+    latest = snapshot.app_versions.get(app.id, -1)
+    if latest < app.version:
         return False
-    apps = ((commit.tid, commit.marker.dbio_commit and commit.marker.dbio_commit.app) for commit in snapshot.commits)
-    tids = [tid for tid, app in apps if app and (app.id, app.version) == (app_id, latest)]
+    has_it = App(id=app.id, version=latest)
+    infos = ((commit.tid, commit.marker.dbio_commit) for commit in snapshot.commits)
+    tids = [tid for tid, info in infos if info and info.app == has_it]
     by = f"by transaction {tids[-1]}" if tids else "by a transaction of which a checkpoint knows no more than that"
     _log.warning("%s: version %d of application %r is skipped: version %d is committed, %s; where no job of yours has "
-                 "come that far, look at `dbio log`", snapshot.url, version, app_id, latest, by)  # fmt: skip
+                 "come that far, see `dbio check`", snapshot.url, app.version, app.id, latest, by)  # fmt: skip
     return True
 
 
@@ -723,7 +724,7 @@ def begin(
     Raises SchemaMismatchError for other partition columns than the table's, TableExistsError, UnsupportedStoreError
     where the store has no put-if-absent.
     """
-    application = _check_app(app)
+    application = check_app(app)
     target = target or look(store, clock, must_create=must_create)
     columns = choose_partition_columns(target, partition_by, where=store.url)
     creates, looked = target.scope is None, target.looked
@@ -792,7 +793,7 @@ def table_exists(store: Store) -> str:
     return f"there is a table at {store.url} already; use mode append or overwrite, or another path"
 
 
-def _check_app(app: tuple[str, int] | None) -> App | None:
+def check_app(app: tuple[str, int] | None) -> App | None:
     if app is None:
         return None
     try:

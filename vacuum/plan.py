@@ -155,7 +155,9 @@ class Judge:
             return garbage(Reason.FAILED_ATTEMPT, entry.modified, due=True)
         if tid in self.pending:
             return garbage(Reason.PENDING, self.pending[tid], due=False)
-        return garbage(Reason.UNKNOWN, entry.modified, due=is_old and not self.keep_unknown)
+        # Of another suffix it may be what was there, and no Parquet, when the directory was adopted.
+        is_ours = names.is_parquet(name) and not self.keep_unknown
+        return garbage(Reason.UNKNOWN, entry.modified, due=is_old and is_ours)
 
     def _as_named(self, entry: Entry) -> Entry:
         """Under the name that a marker has for it: a disk that ignores case lists files by their directory's first."""

@@ -18,7 +18,7 @@ from dbio_commit.spark.session import is_connect, open_table, raise_explained
 from dbio_commit.spark.task import RESULT_SCHEMA, Compression, map_in_arrow
 from dbio_commit.state import AsOf, Commit
 from dbio_commit.table import Table
-from dbio_commit.transaction import is_committed
+from dbio_commit.transaction import check_app, is_committed
 
 __all__ = ["enable", "read", "write"]
 
@@ -115,7 +115,8 @@ def _check_frame(df: object) -> None:
 
 
 def _has_committed(table: Table, app: tuple[str, int]) -> bool:
+    application = check_app(app)
     try:
-        return is_committed(table.snapshot(), *app)
+        return application is not None and is_committed(table.snapshot(), application)
     except TableNotFoundError:
         return False

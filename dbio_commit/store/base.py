@@ -158,7 +158,7 @@ class Store(ABC):
     def prepare(self, path: str) -> str:
         """The URL to which any tool can write the object; its directory exists where directories are real."""
 
-    def check_spelling(self, directories: Iterable[str]) -> None:  # noqa: B027
+    def check_spelling(self, directories: Iterable[str]) -> None:  # noqa: B027  (others have nothing to check)
         """Raises InvalidInputError where one of them is there under another spelling that the store takes for it.
 
         Stores keep names as they are; not so disks that ignore case, or compose and decompose letters.
@@ -347,7 +347,10 @@ def _code_of(error: BaseException) -> str:
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, Mapping) else ""
 
 
-_NOT_SECRET = {"account_name", "region_name", "profile", "addressing_style", "account_host"}
+_NOT_SECRET = {
+    *("account_name", "region_name", "profile", "addressing_style", "account_host"),
+    *("ServerSideEncryption", "SSEKMSKeyId", "StorageClass", "ACL", "RequestPayer"),  # of requests to S3
+}
 
 _USER_INFO = re.compile(r"(?<![a-z0-9])(https?|socks5h?)://[^\s/?#@]+@", re.IGNORECASE)
 _SIGNATURE = re.compile(r"([?&](?:sig|Signature|X-Amz-(?:Signature|Security-Token))=)[^\s&\"'<>]+", re.IGNORECASE)

@@ -588,6 +588,14 @@ def test_no_directory_is_removed_that_is_or_lies_behind_a_link(store: Store, lin
     assert (linked / "empty").is_dir()
 
 
+def test_two_names_of_one_file_are_the_same(store: Store, root: Path) -> None:
+    store.put_if_absent("day=1/part-0", b"")
+    os.link(root / "day=1/part-0", root / "part-1")
+    (root / "part-2").symlink_to(root / "part-1")
+    assert store.is_same("day=1/part-0", "part-1")
+    assert not store.is_same("day=1/part-0", "part-2")  # to delete a link deletes nothing else
+
+
 def test_the_root_itself_may_be_a_link(store: Store, root: Path, tmp_path: Path) -> None:
     store.put_if_absent("day=1/part-0", b"")
     (root / "day=2").mkdir()

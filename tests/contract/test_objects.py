@@ -205,6 +205,14 @@ def test_an_empty_object_is_within_any_limit(store: Store, limit_bytes: int) -> 
     assert store.get("_empty", limit_bytes=limit_bytes) == b""
 
 
+def test_different_objects_are_not_the_same(store: Store) -> None:
+    for path in ("a=1/x", "a=2/x", "x"):
+        store.put_if_absent(path, b"")
+    for other in ("a=2/x", "x", "A=1/x", "missing", "x/below"):
+        assert store.is_same("a=1/x", other) is False
+    store.check_spelling(["", "a=1", "a=2", "missing"])
+
+
 # --- listing ------------------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,8 @@ from threading import Thread
 from typing import Any
 from urllib.parse import urlsplit
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql import SparkSession
@@ -21,8 +23,7 @@ import dbio_commit as dbio
 from dbio_commit.spark.datasource import DbioDataSource, with_settings
 from dbio_commit.spark.session import StoreSettings
 from dbio_commit.spark.task import map_in_arrow
-from dbio_commit.store.base import UPLOAD_BYTES
-from dbio_commit.transaction import Transaction
+from dbio_commit.store.base import UPLOAD_BYTES, FsspecStore
 from tests.conftest import Root
 from tests.servers import Request, S3Server
 from tests.spark_tables import SPARK_ERRORS, ids, numbers
@@ -43,14 +44,18 @@ def write_all_kinds(root: Root, settings: dict[str, str]) -> dbio.Table:
     assert not ignored
     with table.begin() as transaction:
         for size in (10, UPLOAD_BYTES + 1):
-            _write(table, transaction, bytes(size))
+            path = transaction.new_file().removeprefix(f"{table.url}/")
+            with table.store.open_write(path) as stream:
+                stream.write(parquet(size))
     return table
 
 
-def _write(table: dbio.Table, transaction: Transaction, data: bytes) -> None:
-    path = transaction.new_file().removeprefix(f"{table.url}/")
-    with table.store.open_write(path) as stream:
-        stream.write(data)
+def parquet(size: int) -> bytes:
+    """A file of at least this size."""
+    stream = pa.BufferOutputStream()
+    table = pa.table({"data": [bytes(size)]})
+    pq.write_table(table, stream, compression="none", use_dictionary=False, write_statistics=False)
+    return stream.getvalue().to_pybytes()
 
 
 def created(server: S3Server) -> list[Request]:
@@ -59,7 +64,7 @@ def created(server: S3Server) -> list[Request]:
     whole = [it for it in requests if it.method == "PUT" and "partNumber" not in it.query]
     begun = [it for it in requests if it.method == "POST" and "uploads" in it.query]
     kinds = {re.sub(r"[_-].*", "", it.path.rpartition("/")[2].strip("_")) for it in whole}
-    assert kinds == {"dbio", "started", "committed", "part"}
+    assert kinds == {"dbio", "started", "serial", "committed", "part"}
     assert len(begun) == 1
     return whole + begun
 
@@ -87,6 +92,15 @@ def test_every_object_is_stored_as_the_session_says(
     for request in created(s3_server):
         found = {name: request.headers.get(f"x-amz-{name}") for name in headers}
         assert found == headers, request.path
+
+
+def test_messages_show_the_encryption_and_no_secret(settings: dict[str, str]) -> None:
+    proxy = {"fs.s3a.proxy.host": "proxy", "fs.s3a.proxy.username": "me", "fs.s3a.proxy.password": "proxy-p@ss"}
+    kms = {"fs.s3a.encryption.algorithm": "SSE-KMS", "fs.s3a.encryption.key": "arn:aws:kms:key"}
+    store = StoreSettings(settings | proxy | kms).open_table("s3://tables/t")[0].store
+    assert isinstance(store, FsspecStore)
+    said = "AccessDenied: aws:kms arn:aws:kms:key by http://me:proxy-p%40ss@proxy:443 with test-secret"
+    assert store.redact(said) == "AccessDenied: aws:kms arn:aws:kms:key by http://***@proxy:443 with ***"
 
 
 def test_every_request_says_that_the_requester_pays(
@@ -323,3 +337,12 @@ def test_a_setting_that_is_not_honoured_is_a_warning(
         with pytest.warns(UserWarning, match=r"fs\.s3a\.aws\.credentials\.provider: com\.acme\.Vault") as caught:
             dbio.write(numbers(spark, 0, 2), s3_root.url)
         assert [it.filename for it in caught] == [__file__]
+
+
+@pytest.mark.parametrize("app", ["nightly", ("nightly", "1"), ("nightly",), ("nightly", -1)])
+def test_an_application_that_is_none_is_refused_also_where_there_is_a_table(
+    spark: SparkSession, tmp_path: Path, app: Any
+) -> None:
+    dbio.write(numbers(spark, 0, 2), tmp_path / "t")
+    with pytest.raises(dbio.InvalidInputError, match="app="):
+        dbio.write(numbers(spark, 0, 2), tmp_path / "t", app=app)

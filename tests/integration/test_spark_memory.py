@@ -45,7 +45,13 @@ print(json.dumps({
     ("columns", "row_bytes", "rows", "partition_by"),
     [
         ("repeat(sha1(string(id)), 7500) AS text", 300_000, 6_000, []),
-        ("array(binary(repeat(sha1(string(id)), 25000)), NULL) AS nested", 1_000_000, 2_000, ["day"]),
+        pytest.param(
+            "array(binary(repeat(sha1(string(id)), 25000)), NULL) AS nested",
+            1_000_000,
+            2_000,
+            ["day"],
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["300 KB of text", "1 MB in an array"],
 )

@@ -3,16 +3,21 @@
 That rows of any width are written with a small heap is in tests/integration/test_spark_memory.py.
 """
 
+import os
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from dbio_commit.spark.arrow import FILLER, without_fillers
 from dbio_commit.spark.batches import BATCH_BYTES, arrow_batches, batch_rows
+from dbio_commit.spark.scan import ReadSpec, read_files
+from dbio_commit.state import DataFile
 
 BYTES, RECORDS = "spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch"
 
@@ -113,3 +118,16 @@ def test_the_rows_of_fillers_are_dropped_and_a_batch_without_any_is_not_copied()
     assert without_fillers(full) is full
     plain = pa.record_batch({"0": [1, 2]})
     assert without_fillers(plain) is plain
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_a_read_in_workers_hands_over_few_rows_where_they_are_large(tmp_path: Path, repeated: bool) -> None:
+    """Also where a dictionary makes them small in the file."""
+    texts = ["x" * 500_000] * 240 if repeated else [os.urandom(250_000).hex() for _ in range(240)]
+    pq.write_table(pa.table({"c": texts}), tmp_path / "a.parquet", row_group_size=60)
+    file = DataFile("a.parquet", (tmp_path / "a.parquet").stat().st_size, None, {})
+    columns = t.StructType().add("c", t.StringType())
+    spec = ReadSpec(path=str(tmp_path), storage_options={}, schema=columns, partition_columns=())
+    sizes = [(batch.num_rows, batch.nbytes) for batch in read_files(spec, [file])]
+    assert sum(rows for rows, _ in sizes) == 240
+    assert max(size for _, size in sizes) < 1.1 * BATCH_BYTES

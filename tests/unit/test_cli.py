@@ -633,7 +633,8 @@ def test_abort_without_the_permission_to_write_is_one_message() -> None:
         os.chmod(table.url, 0o555)
         result = as_nobody("abort", table.url, transaction.tid)
         assert (result.returncode, result.stdout) == (1, "")
-        assert result.stderr.startswith("dbio: cannot create")
+        assert result.stderr.startswith("dbio: cannot ")
+        assert "Permission denied" in result.stderr
         assert len(result.stderr.splitlines()) == 1
         os.chmod(table.url, 0o755)
 
@@ -885,3 +886,15 @@ def test_check_and_adopt_name_what_is_no_parquet(plain: Path) -> None:
     shown = dbio("adopt", plain).stdout
     assert "left alone, since they are no Parquet" in shown
     assert r"notes\x1b.txt" in shown
+
+
+def test_an_application_and_a_column_steer_no_terminal(table: Table) -> None:
+    name = f"x{ESCAPE}[2J"
+    with table.begin(partition_by=["day"], app=(name, 1)) as transaction:
+        new_files(transaction, {"1": 1}, statistics={name: Bounds(name, name, 0)})
+    for command in (["log"], ["check"], ["show", transaction.tid]):
+        piped = dbio(command[0], table.url, *command[1:])
+        shown = "".join(in_terminal(160, command[0], table.url, *command[1:])[1])
+        for text in (piped.stdout, shown):
+            assert r"x\x1b[2J" in text
+            assert ESCAPE not in text

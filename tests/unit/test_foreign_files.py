@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from datetime import timedelta
 
 import pytest
 
@@ -12,6 +13,8 @@ from dbio_commit.snapshot import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.writers import calls_to, live, stage
+from vacuum.report import VacuumOptions
+from vacuum.run import vacuum_table
 
 PARQUET = b"PAR1 rows PAR1"
 TID = "1187324659120348471"
@@ -173,3 +176,20 @@ def test_a_file_that_goes_while_it_is_looked_into_is_no_error() -> None:
 def test_the_magic_bytes_are_at_both_ends(body: bytes, expected: bool) -> None:
     table = place({"a": body})
     assert has_magic(table.store, "a", len(body)) is expected
+
+
+def test_what_an_adoption_left_is_never_deleted(mixed: Table) -> None:
+    mixed.adopt()
+    assert isinstance(mixed.clock, ManualClock)
+    mixed.clock.advance(timedelta(days=40))
+    report = vacuum_table(mixed, VacuumOptions())
+    assert report.ok
+    assert FOREIGN_FILES.items() <= bodies(mixed).items()
+
+
+def test_a_plain_directory_that_was_overwritten_keeps_what_is_no_parquet(mixed: Table) -> None:
+    mixed.begin("overwrite").commit()
+    assert isinstance(mixed.clock, ManualClock)
+    mixed.clock.advance(timedelta(days=40))
+    assert vacuum_table(mixed, VacuumOptions()).deleted
+    assert {path for path in bodies(mixed) if not path.startswith("_")} == FOREIGN_FILES.keys()

@@ -917,6 +917,16 @@ def hold_a_turn(table: Table, *, at: str) -> Transaction:
     return holder
 
 
+def test_to_begin_beside_a_turn_at_work_where_the_one_before_it_was_purged_takes_the_schema_of_the_snapshot(
+    table: Table, store: MemoryStore
+) -> None:
+    write(table, schema=columns("a"))
+    table.abort(hold_a_turn(table, at="b").tid)
+    hold_a_turn(table, at="c")
+    store.delete_many([names.turn(2)])
+    assert table.begin().terms.schema.json == columns("a")
+
+
 @pytest.mark.parametrize("appends", ["none", "with this schema", "with the schema before it"])
 def test_to_begin_beside_a_turn_at_work_takes_few_requests_and_the_schema_of_the_turn_before(
     table: Table, store: MemoryStore, clock: ManualClock, appends: str

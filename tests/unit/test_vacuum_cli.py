@@ -130,6 +130,7 @@ def test_a_vacuum_deletes_exactly_what_its_dry_run_said(table: Table, root: Path
     assert table.check().ok
     again = dbio("vacuum", root)
     assert (again.exit_code, again.stdout) == (0, "")
+    assert "deleted 0 objects" in again.stderr
 
 
 def test_as_json_a_vacuum_is_one_document_with_all_that_the_report_has(
