@@ -145,12 +145,12 @@ class _Run:
         if not self._dry_run:
             self._horizons = Horizons.at(self._now(), self._options)
         log = parse_log(self._store.list_log())
-        self._delete(plan.lost_clocks(log, self._horizons))
         if log.descriptor is not None:
             self._vacuum_table()
         else:
             self._scope = Scope.DIRECTORY
             self._vacuum_directories()
+        self._delete(plan.lost_clocks(log, self._horizons))
 
     def _now(self) -> datetime:
         """The time by our clock or the store's, whichever is earlier: a clock that is ahead would make all look old."""

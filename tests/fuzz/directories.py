@@ -195,7 +195,7 @@ class Hostile:
         self.live = live(self.before)
 
     def _note(self, operation: str, path: str) -> None:
-        if operation == "delete":
+        if operation == "delete" and (path in self.before or not path.startswith("_clock_")):  # its own goes again
             self.deleted.add(path)
         if operation in ("put_if_absent", "write"):
             directory, _, name = path.rpartition("/")

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import timedelta
 from io import BytesIO
 from itertools import count
 from pathlib import Path
@@ -27,24 +27,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import Commit, Table, decision, names
-from dbio_commit.clock import Clock
 from dbio_commit.markers import Operation
 from dbio_commit.store import Store, base
 from tests.conftest import Root
+from tests.later import vacuum_later
 from tests.writers import contents, live, stage, write_days
-from vacuum import VacuumOptions, vacuum_table
+from vacuum import VacuumOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROJECT = Path(__file__).parents[2]
-
-
-class Ahead(Clock):
-    """So that whatever was there an hour ago is old."""
-
-    def now(self) -> datetime:
-        return super().now() + timedelta(hours=2)
 
 
 @pytest.fixture(params=["local", "s3"])
@@ -62,7 +55,8 @@ def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
 def check_vacuum(table: Table, rows: list[bytes]) -> None:
     """It restores the directory to exactly the live files, which hold these, and the log."""
     assert contents(table) == rows
-    report = vacuum_table(Table.over(table.store, Ahead()), VacuumOptions(retention_hours=1, checkpoint_after=0))
+    options = VacuumOptions(retention_hours=1, checkpoint_after=0)
+    report = vacuum_later(table, options, by=timedelta(hours=2))
     assert report.ok, report.failed
     files, paths = live(table), {entry.path for entry in table.store.list_files()}
     log = {path for path in paths if names.parse_log_name(path)} | {names.DESCRIPTOR}

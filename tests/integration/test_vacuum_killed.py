@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from dbio_commit import CommitConflictError, FileInfo, StoreError, Table, TransactionAbortedError, names
-from dbio_commit.clock import Clock
 from dbio_commit.markers import MAX_BYTES
 from dbio_commit.store.base import Unfinished
 from dbio_commit.store.local import LocalStore
 from dbio_commit.transaction import Terms
 from tests.integration.test_concurrent_writers import processes
+from tests.later import vacuum_later
 from tests.writers import contents, live, stage
 from vacuum import Reason, VacuumOptions, VacuumReport, vacuum_table
 
@@ -96,14 +96,9 @@ def make_old(root: Path) -> None:
         os.utime(path, (modified, modified))
 
 
-class Ahead(Clock):
-    def now(self) -> datetime:
-        return super().now() + timedelta(seconds=OLD_S)
-
-
-def sweep(root: Path, clock: Clock | None = None) -> VacuumReport:
-    table = Table(root)
-    report = vacuum_table(Table.over(table.store, clock or Clock()), VacuumOptions(checkpoint_after=1))
+def sweep(root: Path, *, by_s: float = 0) -> VacuumReport:
+    """A vacuum so much later."""
+    report = vacuum_later(Table(root), VacuumOptions(checkpoint_after=1), by=timedelta(seconds=by_s))
     assert report.failed == []
     return report
 
@@ -226,7 +221,7 @@ def test_a_vacuum_that_is_killed_hurts_nobody_and_the_next_does_the_rest(
         it.reason for it in done.deleted
     }
     after_one = everything(undisturbed)
-    sweep(undisturbed, Ahead())
+    sweep(undisturbed, by_s=OLD_S)
     after_two = everything(undisturbed)
 
     code = (
@@ -254,7 +249,7 @@ def test_a_vacuum_that_is_killed_hurts_nobody_and_the_next_does_the_rest(
         sweep(root)
         assert everything(root) == after_one
         assert (live(copy), contents(copy)) == (visible, rows)
-        sweep(root, Ahead())
+        sweep(root, by_s=OLD_S)
         assert everything(root) == after_two
         assert (live(copy), contents(copy)) == (visible, rows)
         assert not copy.store.list_unfinished()
@@ -356,5 +351,5 @@ def test_two_vacuums_and_two_writers_lose_and_double_no_row(tmp_path: Path) -> N
     report = table.check()
     assert report.ok
     assert not report.missing
-    sweep(root, Ahead())
+    sweep(root, by_s=OLD_S)
     assert {path for path in everything(root) if names.is_data_file(path) and "/" in path} == live(table)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,35 +19,25 @@ import boto3
 import pytest
 
 from dbio_commit import Table, names
-from dbio_commit.clock import Clock
 from dbio_commit.markers import Operation
 from dbio_commit.snapshot import Scope
 from dbio_commit.state import Entry
 from dbio_commit.store.base import Unfinished
 from dbio_commit.store.local import LocalStore
 from tests.conftest import Root
+from tests.later import vacuum_later
 from tests.servers import Fault, Kind, S3Server, Server
 from tests.writers import live, stage
-from vacuum import Reason, VacuumOptions, VacuumReport, vacuum_table
+from vacuum import Reason, VacuumOptions, VacuumReport
 
 VALUES = ("100% sure", "a b ", "%41", "x=y/z?", "a+b&c;#", "ünï 漢字 🦆", "'\"<&>", None)
 """Of the partition column `name`."""
 
 
-class Ahead(Clock):
-    """The machine's own, so many days ahead."""
-
-    def __init__(self, days: float) -> None:
-        self._ahead = timedelta(days=days)
-
-    def now(self) -> datetime:
-        return super().now() + self._ahead
-
-
 def sweep(table: Table, days: float, *, dry_run: bool = False, **options: Any) -> VacuumReport:
     """A vacuum so many days from now."""
-    ahead = Table.over(table.store, Ahead(days))
-    return vacuum_table(ahead, VacuumOptions(**{"checkpoint_after": 1, **options}), dry_run=dry_run)
+    options = {"checkpoint_after": 1, **options}
+    return vacuum_later(table, VacuumOptions(**options), by=timedelta(days=days), dry_run=dry_run)
 
 
 # --- tables with garbage ------------------------------------------------------------------------------------------

@@ -1,0 +1,25 @@
+"""Vacuums of another day, on real stores: their clock is ahead, and they believe that the store's is, too."""
+
+from datetime import datetime, timedelta
+from unittest.mock import patch
+
+from dbio_commit.clock import Clock
+from dbio_commit.table import Table
+from vacuum import VacuumOptions, VacuumReport, vacuum_table
+from vacuum import run as vacuum_run
+
+
+class Ahead(Clock):
+    """The machine's own, so far ahead."""
+
+    def __init__(self, by: timedelta) -> None:
+        self._by = by
+
+    def now(self) -> datetime:
+        return super().now() + self._by
+
+
+def vacuum_later(table: Table, options: VacuumOptions, *, by: timedelta, dry_run: bool = False) -> VacuumReport:
+    """What is there now is so old then."""
+    with patch.object(vacuum_run._Run, "_ask_for_the_time", lambda self: self._clock.now()):
+        return vacuum_table(Table.over(table.store, Ahead(by)), options, dry_run=dry_run)
