@@ -29,23 +29,16 @@ settings.register_profile("untimed", deadline=None, derandomize="DBIO_TEST_RANDO
 settings.load_profile("untimed")
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what a test's fixtures tell: that it needs a server, and with which others it shares one of its module.
-
-    Those run in the same process, so that what the fixture prepares is prepared once.
-    """
+    """Marks the tests that need a server, as their fixtures tell, and those that the server cannot pass."""
     for item in items:
         if not isinstance(item, pytest.Function):
             continue
-        fixtures = item._fixtureinfo.name2fixturedefs
         if os.environ.get("DBIO_TEST_S3_SERVER") == "minio" and item.originalname in minio.LEFT_OUT:
             item.add_marker(pytest.mark.skip(reason=minio.LEFT_OUT[item.originalname]))
-        if {"s3_server", "azure_server"} & fixtures.keys():
+        if {"s3_server", "azure_server"} & set(item.fixturenames):
             item.add_marker(pytest.mark.server)
-        scopes = {definition.scope for definitions in fixtures.values() for definition in definitions}
-        if "module" in scopes and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 class Root(NamedTuple):

@@ -17,7 +17,7 @@ def pytest_arguments(target: str) -> list[str]:
     """Those of a target of the Makefile, without those that say how many run at once."""
     command = ["make", "--dry-run", "--no-print-directory", target]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    (arguments,) = re.findall(r"-m pytest -n \d+ --dist loadgroup (.*)", said)
+    (arguments,) = re.findall(r"-m pytest -n \d+ --dist loadfile --no-loadscope-reorder (.*)", said)
     return shlex.split(arguments)
 
 

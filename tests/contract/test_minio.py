@@ -25,7 +25,7 @@ def key(place: Place, name: str) -> dict[str, str]:
 
 
 def test_it_is_minio_that_answers(client: Any) -> None:
-    assert client.head_bucket(Bucket="tables")["ResponseMetadata"]["HTTPHeaders"]["server"] == "MinIO"
+    assert client.head_bucket(Bucket="tables")["ResponseMetadata"]["HTTPHeaders"]["server"].endswith("MinIO")
 
 
 def test_a_bucket_that_is_there_is_not_created_again(s3_server: S3Server) -> None:

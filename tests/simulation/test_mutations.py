@@ -11,11 +11,8 @@ from .test_exhaustive import MUTATED
 
 
 def _param(mutation: Mutation) -> object:
-    """Those of a scenario share a process, which tries each of its seeds once. `make test` finds none twice."""
-    marks = [pytest.mark.xdist_group(f"mutations of {mutation.scenario}")]
-    if mutation.name in MUTATED:
-        marks.append(pytest.mark.long)
-    return pytest.param(mutation, id=mutation.name, marks=marks)
+    """`make test` finds none twice."""
+    return pytest.param(mutation, id=mutation.name, marks=[pytest.mark.long] if mutation.name in MUTATED else [])
 
 
 @pytest.mark.parametrize("mutation", [_param(mutation) for mutation in MUTATIONS])
