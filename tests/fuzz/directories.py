@@ -159,9 +159,14 @@ def _live_by_directory(objects: Objects) -> set[str]:
             marker = decided.get(f"_committed_{tid[1]}") if tid else None
             is_pending = tid is not None and marker is None and f"_started_{tid[1]}" in own
             is_left_out = marker is not None and name not in marker["added"]
-            if not (_is_skipped(name) or name in removed or is_pending or is_left_out):
+            is_data = name.lower().endswith(".parquet") or (tid is not None and _is_parquet(own[name]))
+            if is_data and not (_is_skipped(name) or name in removed or is_pending or is_left_out):
                 found.add(place + name)
     return found
+
+
+def _is_parquet(body: bytes) -> bool:
+    return len(body) >= 12 and body[:4] == body[-4:] == b"PAR1"
 
 
 def _is_skipped(name: str) -> bool:
