@@ -7,8 +7,10 @@ from types import MappingProxyType
 from typing import Any, BinaryIO, TypeVar, cast
 
 import s3fs
+from aiohttp import ClientError as AioHttpError
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from botocore.handlers import add_expect_header
+from fsspec.asyn import sync
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_random_exponential
 
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
@@ -98,18 +100,24 @@ class S3Store(FsspecStore):
                 raise OSError(f"the service answers {operation} with the same page for ever")
 
     def get(self, path: str, *, limit_bytes: int = MAX_BYTES) -> bytes:
-        def get() -> bytes:
-            try:  # one GET; without a range, cat_file would ask for the size first, or has no limit
-                return cast(bytes, self.fs.cat_file(self.location(path), start=0, end=limit_bytes + 1))
-            except OSError as error:
-                if _status(error) == 416:  # an empty object has no first byte
-                    return b""
-                raise
+        def get() -> bytes:  # one GET; cat_file would ask for the size first, or has no limit
+            return cast(bytes, sync(self.fs.loop, self._read, path, limit_bytes + 1))
 
-        body = self._unless_absent("read", path, get)
+        # Of what s3fs asks for, it tries again what breaks off; so do we.
+        again = Retrying(retry=retry_if_exception_type(AioHttpError), stop=stop_after_attempt(3), reraise=True)
+        body = self._unless_absent("read", path, lambda: again(get))
         if len(body) > limit_bytes:
             raise too_large(self.url_of(path), limit_bytes)
         return body
+
+    async def _read(self, path: str, most: int) -> bytes:
+        """The object's first bytes."""
+        response = await self.fs._call_s3("get_object", **self._object(path))
+        found = bytearray()
+        async with response["Body"] as body:
+            while len(found) < most and (chunk := await body.read(most - len(found))):
+                found += chunk
+        return bytes(found)
 
     def stat(self, path: str) -> Entry:
         head = self._unless_absent("look at", path, lambda: self.fs.call_s3("head_object", **self._object(path)))
@@ -248,7 +256,7 @@ class S3Store(FsspecStore):
             return StoreError(
                 f"cannot {action} {self.url_of(path)}: concurrent requests for it kept conflicting; try again"
             )
-        if isinstance(error, OSError | ClientError | BotoCoreError | TimeoutError):
+        if isinstance(error, OSError | ClientError | BotoCoreError | AioHttpError | TimeoutError):
             return StoreError(f"{message}; check the service and the network, then try again")
         return None
 
