@@ -293,7 +293,7 @@ def take_the_turn_without_waiting() -> Iterator[None]:
         yield
 
 
-@mutation("purges", "I7", "I8")
+@mutation("disks", "I7", "I8")
 def believe_that_a_missed_holder_is_decided() -> Iterator[None]:
     """A holder of the turn whose start marker a listing missed counts as decided, and purged."""
     with patch.object(decision, "_is_undecided", lambda store, log, tid: tid in log.pending):

@@ -11,6 +11,7 @@ from functools import partial
 from multiprocessing import get_context
 from time import monotonic
 from typing import Annotated
+from unittest.mock import patch
 
 import typer
 
@@ -19,6 +20,7 @@ from dbio_commit.errors import DbioError
 from dbio_commit.names import Kind
 from dbio_commit.table import Table
 from dbio_commit.transaction import _PROBED
+from vacuum import plan
 from vacuum.report import VacuumOptions
 from vacuum.run import vacuum_table
 
@@ -85,8 +87,9 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
     stage = Stage(model=model, partitioned=partitioned, retention_hours=retention_hours, untracked=untracked)
     world.watcher = stage
     try:
-        cast.cast(world, stage, chance)
-        world.run()
+        with patch.object(plan, "METADATA_RETENTION", timedelta(seconds=cast.purge_after_s)):
+            cast.cast(world, stage, chance)
+            world.run()
         if isinstance(stage.model, DirectoryModel) and chance.random() < 0.5:
             _adopt(world, stage, chance)
         settle(world, stage)

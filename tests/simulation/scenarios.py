@@ -25,6 +25,8 @@ class Scenario:
     retentions_hours: tuple[float, ...] = (1, 48, 60)
     in_directories: bool = False
     """Begins in the directory scope."""
+    purge_after_s: float = 1800.0
+    """As a measure of how long a listing may take: vacuum purges by a checkpoint that is older."""
 
 
 # --- risks --------------------------------------------------------------------------------------------------------
@@ -139,9 +141,9 @@ def _turns(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
 
 def _purges(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """The same, beside a vacuum that purges turns while listings are under way, and whose clock is ahead."""
-    writer = actors.writer(stage, transactions=4, operations=("overwrite", "append"), apps=0.5, naps_s=(0, 1, 1900))
+    writer = actors.writer(stage, transactions=4, operations=("overwrite", "append"), apps=0.5, naps_s=(0, 1, 30))
     cast = [world.spawn(f"writer{i}", writer) for i in range(3)]
-    vacuum = actors.vacuumer(stage, runs=12, naps_s=(20.0, 900.0, 1900.0), checkpoint_after=(0,))
+    vacuum = actors.vacuumer(stage, runs=12, naps_s=(0.5, 5.0, 20.0), checkpoint_after=(3,))
     return [*cast, world.spawn("vacuum", vacuum, clock=SimClock(world, SKEW), stalls_s=(1.0,))]
 
 
@@ -273,7 +275,11 @@ SCENARIOS = {
     "turns": Scenario(risks=stalls(1, 120, HOUR_S, likely=0.02, kill=0.01, faults=0), cast=_turns, share=2),
     "disks": Scenario(risks=stalls(5, 50, likely=0.05, skew=SKEW, disk=1), cast=_turns, share=1),
     "purges": Scenario(
-        risks=stalls(5, 50, 4000, likely=0.05, skew=SKEW, disk=1), cast=_purges, share=2, retentions_hours=(48,)
+        risks=stalls(5, 50, likely=0.05, skew=SKEW, disk=1),
+        cast=_purges,
+        share=2,
+        retentions_hours=(48,),
+        purge_after_s=2.0,
     ),
     "crowd": Scenario(risks=stalls(1, likely=0.01), cast=_crowd, share=1),
     "readers": Scenario(

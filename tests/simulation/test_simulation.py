@@ -41,7 +41,6 @@ EVENTS = (
     "a writer got TableExistsError",
     "a writer got TransactionAbortedError",
     "a writer that waited aborted the holder of the turn",
-    "an abort came once more, after a purge",
     "an abort came too late",
     "an operator aborted a transaction",
     "checkpoint",
