@@ -203,12 +203,18 @@ def test_a_dataframe_is_pinned_to_the_snapshot_that_it_was_loaded_from(spark: Sp
 
 def test_asking_for_columns_reads_these_and_absent_ones_as_null(spark: SparkSession, path: str) -> None:
     save(numbers(spark, 0, 2), path, partitionBy="day")
-    frame = spark.read.format("dbio").schema("day string, ID int, other double").load(path)
+    frame = spark.read.format("dbio").schema("day string, ID bigint, other double").load(path)
     assert sorted(map(tuple, frame.collect())) == [("d0", 0, None), ("d1", 1, None)]
     assert ids(spark.read.format("dbio").schema("DAY string").load(path).selectExpr("int(right(DAY, 1)) AS id")) == [
         0,
         1,
     ]
+
+
+def test_asking_for_a_type_that_cannot_hold_what_is_there_is_refused(spark: SparkSession, path: str) -> None:
+    save(numbers(spark, 0, 2), path)
+    with pytest.raises(SPARK_ERRORS, match="does not fit the table's int32: int64"):
+        spark.read.format("dbio").schema("id int").load(path).collect()
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,14 @@ def watched() -> Iterator[list[Call]]:
 
 OPERATIONS = ("list_directory", "list_files", "delete_many")
 
+ROOT_ALONE = [("list_directory", [""]), ("list_directory", [""])]
+"""Is there anything, and the root's own files; all else is the executors'."""
+
+
+def asked_here(calls: Sequence[Sequence[Any]]) -> list[Call]:
+    """But for what vacuum asks the store's time with."""
+    return [(name, paths) for name, paths in calls if paths and not paths[0].startswith(names.Kind.CLOCK)]
+
 
 def objects(table: Table) -> list[tuple[str, int]]:
     return sorted((entry.path, entry.size) for entry in table.store.list_files())
@@ -136,8 +144,8 @@ def test_executors_list_the_partitions_and_delete(spark: SparkSession, root: Roo
     make_table(table)
     with watched() as calls:
         found = sweep(table, spark)
-    assert len(found["deleted"]) > 100
-    assert [call for call in calls if call[1]] == [("list_directory", [""])]
+    assert len(found["deleted"]) > 50
+    assert asked_here(calls) == ROOT_ALONE
     with watched() as calls:  # without Spark, or the above would prove nothing
         sweep(table)
     assert len(calls) > 20
@@ -152,7 +160,7 @@ def test_what_executors_could_not_delete_is_reported(spark: SparkSession, s3_roo
     s3_server.reset()
     assert not found["ok"]
     assert found["deleted"] == []
-    failed = {failure["path"]: failure["message"] for failure in found["failed"]}
+    failed = {it["path"]: it["message"] for it in found["failed"] if names.is_data_file(it["path"])}
     assert len(failed) == len([path for path, _ in before if names.is_data_file(path)]) - len(visible)
     assert all("cannot delete" in message and s3_root.url in message for message in failed.values())
     assert sweep(table, spark)["ok"]
@@ -189,7 +197,7 @@ def test_a_vacuum_over_connect_does_and_reports_the_same(local_root: Root, s3_ro
     assert job.returncode == 0, job.stderr[-3000:]
     found = json.loads(job.stdout.splitlines()[-1])
     assert found["reports"] == [sweep(twin) for twin in twins]
-    assert [call for call in found["calls"] if call[1]] == [["list_directory", [""]]] * 2
+    assert asked_here(found["calls"]) == ROOT_ALONE * 2
     for table, files in zip(tables, visible, strict=True):
         assert live(table) == files
         assert {path for path, _ in objects(table) if names.is_data_file(path)} == files
