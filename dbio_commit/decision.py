@@ -146,7 +146,7 @@ def abort_transaction(store: Store, clock: Clock, tid: str, *, directory: str | 
     was decided so long ago that its markers are purged; StoreError where the store does not tell.
     """
     path = names.join(directory or "", names.committed(tid))
-    marker = abort_marker(commit_id=str(UUID(int=clock.random_bits(128), version=4)), timestamp=clock.now())
+    marker = _new_abort(clock)
     for _ in range(_PUT_ATTEMPTS):
         # In the directory scope no checkpoint tells, but vacuum purges the start marker before the commit marker.
         if directory is not None and not has_start(store, tid, directory):
@@ -170,6 +170,10 @@ def abort_transaction(store: Store, clock: Clock, tid: str, *, directory: str | 
             raise _decided_long_ago(store, tid)
         return
     raise StoreError(f"{store.url_of(path)} comes and goes; try again")
+
+
+def _new_abort(clock: Clock) -> CommitMarker:
+    return abort_marker(commit_id=str(UUID(int=clock.random_bits(128), version=4)), timestamp=clock.now())
 
 
 def _covered_commit(store: Store, tid: str, clock: Clock = SYSTEM_CLOCK) -> CommitMarker | None:
@@ -229,10 +233,7 @@ def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, Dbi
 
     All abort markers are put before the one look at the log that tells whether any of them decides nothing.
     """
-    at = clock.now()
-    bodies = [
-        encode(abort_marker(commit_id=str(UUID(int=clock.random_bits(128), version=4)), timestamp=at)) for _ in tids
-    ]
+    bodies = [encode(_new_abort(clock)) for _ in tids]
     failures = store.in_parallel(lambda put: _put_abort(store, *put), [*zip(tids, bodies, strict=True)])
     outcomes = dict(zip(tids, failures, strict=True))
     aborted = [tid for tid, failure in outcomes.items() if failure is None]
