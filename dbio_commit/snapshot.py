@@ -446,7 +446,7 @@ def read_schema(store: Store, clock: Clock, log: Log) -> TableSchema:
         told += _recorded_schema(store, entry)
         if told and told[-1].turn == decided:
             return told[-1]
-    if decided != last_turn and (found := _schema_of_turn(store, log, decided)):
+    if found := _schema_of_turn(store, log, decided):
         return found
     snapshot = read_snapshot(store, clock)
     schema = snapshot.table_schema
@@ -456,15 +456,23 @@ def read_schema(store: Store, clock: Clock, log: Log) -> TableSchema:
 
 
 def _schema_of_turn(store: Store, log: Log, turn: int) -> TableSchema | None:
-    """What the holder of a decided turn recorded; None where vacuum has purged it, or where it was aborted."""
-    if turn == 0:
-        return NO_SCHEMA
-    if turn not in log.turns:
+    """What the holder of a decided turn recorded, or where that was aborted, of the turn before; None where vacuum has
+    purged it.
+    """
+    for earlier in range(turn, 0, -1):
+        if earlier not in log.turns:
+            return None
+        with suppress(ObjectNotFoundError):
+            tid = decode_turn(read_marker(store, log.turns[earlier]), where=names.turn(earlier)).tid
+            entry = log.committed.get(tid)
+            if entry is None:
+                return None
+            if recorded := _recorded_schema(store, entry):
+                return recorded[0]._replace(turn=turn)
+            if tid in log.started and decode_commit(read_marker(store, entry), where=store.url_of(entry.path)).is_abort:
+                continue
         return None
-    with suppress(ObjectNotFoundError):
-        entry = log.committed.get(decode_turn(read_marker(store, log.turns[turn]), where=names.turn(turn)).tid)
-        return next(iter(_recorded_schema(store, entry)), None) if entry else None
-    return None
+    return NO_SCHEMA
 
 
 def _recorded_schema(store: Store, entry: Entry) -> list[TableSchema]:

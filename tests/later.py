@@ -1,5 +1,6 @@
 """Vacuums of another day, on real stores: their clock is ahead, and they believe that the store's is, too."""
 
+import time
 from datetime import datetime, timedelta
 from unittest.mock import patch
 
@@ -23,3 +24,8 @@ def vacuum_later(table: Table, options: VacuumOptions, *, by: timedelta, dry_run
     """What is there now is so old then."""
     with patch.object(vacuum_run._Run, "_ask_for_the_time", lambda self: self._clock.now()):
         return vacuum_table(Table.over(table.store, Ahead(by)), options, dry_run=dry_run)
+
+
+def wait_for_the_next_second() -> None:
+    """On stores whose times are whole seconds: what was done before is older than what comes now."""
+    time.sleep(1.05 - time.time() % 1)

@@ -25,6 +25,7 @@ from dbio_commit.store.base import CONCURRENCY
 from dbio_commit.store.local import LocalStore
 from dbio_commit.store.s3 import S3Store
 from tests.conftest import Root
+from tests.later import wait_for_the_next_second
 from tests.servers import Fault, S3Server
 from tests.writers import live, stage
 from vacuum import vacuum
@@ -44,6 +45,7 @@ def make_table(table: Table) -> None:
     pending = table.begin()
     for partition in PARTITIONS:
         stage(table, pending, b"late", partition)
+    wait_for_the_next_second()
 
 
 def make_directory(table: Table) -> None:

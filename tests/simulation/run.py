@@ -172,7 +172,6 @@ def simulate_all(seeds: Iterable[int], scenario: str | None = None) -> Outcome:
 
 def in_processes(seeds: range, scenario: str | None = None, *, processes: int) -> Outcome:
     """The same, on several cores. Raises the first Violation, with its seed."""
-    be_quiet()
     parts = [seeds[start : start + 100] for start in range(0, len(seeds), 100)]
     outcome = Outcome()
     with workers(processes) as pool:

@@ -1029,6 +1029,30 @@ def test_a_beginner_beside_an_undecided_change_sees_the_schema_before_it(table: 
     assert (seen[0].json, seen[0].turn) == (columns("a"), 1)
 
 
+def test_where_the_change_before_was_aborted_it_is_that_of_the_change_before_that_and_needs_no_quiet(
+    table: Table, store: MemoryStore
+) -> None:
+    write(table, schema=columns("a"))
+    write(table, "overwrite", schema=columns("a", "b"))
+    aborted = table.begin("overwrite")
+    store.after = once("put_if_absent", "_serial_*", lambda: table.abort(aborted.tid))
+    with pytest.raises(TransactionAbortedError):
+        aborted.commit(columns("c"))
+    changing = table.begin("overwrite")
+    seen: list[tuple[TableSchema, list[tuple[str, str]]]] = []
+
+    def begin_beside() -> None:
+        with calls_to(store) as calls:
+            found = table.begin().terms.schema
+        seen.append((found, [call for call in calls if call[0] == "list_log"]))
+
+    store.after = once("put_if_absent", "_serial_*", begin_beside)
+    changing.commit(columns("d"))
+    ((found, listings),) = seen
+    assert found == TableSchema(columns("a", "b"), 3)
+    assert len(listings) == 1
+
+
 # --- costs -------------------------------------------------------------------------------------------------------
 
 
