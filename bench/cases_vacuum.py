@@ -25,7 +25,7 @@ import dbio_commit as dbio
 from bench import report
 from bench.cases_requests import kinds
 from bench.measure import Bench, Timing
-from dbio_commit import names
+from dbio_commit.protocol import names
 from dbio_commit.testing import MemoryStore
 from tests import front
 from tests.servers import Request, S3Server

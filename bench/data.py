@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, DoubleType, LongType, StringType, StructType
 
 import dbio_commit as dbio
-from dbio_commit import names
+from dbio_commit.protocol import names
 
 MONTH = "ship_month"
 """The column to partition lineitem by: the first day of the month, 84 of them."""

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 import dbio_commit as dbio
 from bench import demo_job, demo_readers, demo_stage
 from bench.demo_stage import DemoError, claim, say, step
-from dbio_commit.names import parse_tid_time
+from dbio_commit.protocol.names import parse_tid_time
 
 
 def main() -> None:

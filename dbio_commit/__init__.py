@@ -6,8 +6,6 @@ where Spark is not installed. `vacuum` is too: its package stands above this one
 
 from typing import TYPE_CHECKING, Any
 
-from dbio_commit.check import CheckReport, PendingTransaction, WrongSize
-from dbio_commit.drop import DropReport
 from dbio_commit.errors import (
     AccessDeniedError,
     CommitConflictError,
@@ -26,11 +24,15 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
     UnsupportedTableError,
 )
-from dbio_commit.markers import Bounds, FileInfo
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.garbage import Garbage
+from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Scope, Snapshot
-from dbio_commit.state import Commit, DataFile, Garbage
 from dbio_commit.table import Table
 from dbio_commit.transaction import Transaction
+from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
+from dbio_commit.upkeep.drop import DropReport
 
 if TYPE_CHECKING:
     from dbio_commit.spark import enable, read, write

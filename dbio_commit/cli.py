@@ -13,9 +13,9 @@ from typing import Annotated
 import typer
 
 from dbio_commit import __version__, render
-from dbio_commit.check import TransactionState
 from dbio_commit.errors import DbioError, InvalidInputError, RetentionError
 from dbio_commit.table import Table
+from dbio_commit.upkeep.inspect import TransactionState
 from vacuum.report import Control, VacuumOptions
 from vacuum.run import vacuum_table
 

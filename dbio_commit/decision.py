@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from uuid import UUID
 
-from dbio_commit import names
 from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.errors import (
     AccessDeniedError,
@@ -21,9 +20,11 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from dbio_commit.markers import CommitMarker, Turn, abort_marker, decode_commit, encode
+from dbio_commit.protocol import names
+from dbio_commit.protocol.directory import parse_directories
+from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.markers import CommitMarker, Turn, abort_marker, decode_commit, encode
 from dbio_commit.snapshot import agreed_log, read_checkpoint, read_last_turn, read_turn, until_quiet
-from dbio_commit.state import Log, parse_directories, parse_log
 from dbio_commit.store import Store
 
 LEASE_S = 60.0

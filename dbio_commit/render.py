@@ -23,15 +23,19 @@ from rich.progress import Progress as ProgressBars
 from rich.table import Table
 from rich.text import Text
 
-from dbio_commit import names
-from dbio_commit.applications import Application
-from dbio_commit.check import CheckReport, PendingTransaction, TransactionReport, TransactionState, WrongSize
-from dbio_commit.drop import DropReport
-from dbio_commit.markers import Bounds, FileInfo
-from dbio_commit.names import HIVE_NULL, Partition, escape
+from dbio_commit.protocol import names
+from dbio_commit.protocol.applications import Application
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import Garbage
+from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.protocol.names import HIVE_NULL, Partition, escape
+from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
 from dbio_commit.snapshot import Snapshot
-from dbio_commit.state import UNKNOWN_SIZE, Commit, DataFile, Entry, Garbage
 from dbio_commit.transaction import MAX_LIFE_S
+from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
+from dbio_commit.upkeep.drop import DropReport
+from dbio_commit.upkeep.inspect import TransactionReport, TransactionState
 from vacuum.report import Deletion, Progress, Reason, VacuumReport
 
 # --- for programs: sizes in bytes, times in UTC -------------------------------------------------------------------

@@ -11,9 +11,8 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dbio_commit import names
-from dbio_commit.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint
 from dbio_commit.clock import Clock
+from dbio_commit.data.parquet import not_parquet
 from dbio_commit.errors import (
     CorruptMarkerError,
     InvalidInputError,
@@ -23,7 +22,22 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
     UnsupportedTableError,
 )
-from dbio_commit.markers import (
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint
+from dbio_commit.protocol.commits import AsOf, Commit, Decided, committed_by
+from dbio_commit.protocol.directory import (
+    Directory,
+    is_empty,
+    is_used,
+    looks_torn,
+    merge_directories,
+    parse_directories,
+    settle,
+    visible_files,
+)
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.markers import (
     INSPECT,
     MAX_BYTES,
     CommitMarker,
@@ -32,30 +46,14 @@ from dbio_commit.markers import (
     decode_descriptor,
     decode_turn,
 )
-from dbio_commit.parquet import not_parquet
-from dbio_commit.state import (
+from dbio_commit.protocol.state import (
     NO_SCHEMA,
     UNKNOWN_SIZE,
-    AsOf,
-    Commit,
     DataFile,
-    Decided,
-    Directory,
-    Entry,
-    Log,
     TableSchema,
     app_versions,
-    committed_by,
     current_schema,
-    is_empty,
-    is_used,
     live_files,
-    looks_torn,
-    merge_directories,
-    parse_directories,
-    parse_log,
-    settle,
-    visible_files,
 )
 from dbio_commit.store import Store
 
@@ -65,7 +63,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-    from dbio_commit.frames import Filter
+    from dbio_commit.data.frames import Filter
 
 _T = TypeVar("_T")
 
@@ -154,7 +152,7 @@ class Snapshot:
         regard to case; where a file lacks one, it is null. Raises InvalidInputError, UnsupportedStoreError without
         pyarrow, ObjectNotFoundError where vacuum has deleted a file since.
         """
-        from dbio_commit import frames
+        from dbio_commit.data import frames
 
         if self.source.store is None:
             raise InvalidInputError(f"this snapshot of {self.url} comes from another process; take one here")

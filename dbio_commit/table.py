@@ -6,19 +6,21 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
-from dbio_commit import names
-from dbio_commit.check import CheckReport, TransactionReport, check_table, inspect_transaction
 from dbio_commit.clock import SYSTEM_CLOCK, Clock
+from dbio_commit.data.footers import Inspector, inspect_files
 from dbio_commit.decision import abort_pending
-from dbio_commit.drop import DropReport, drop
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
-from dbio_commit.footers import Inspector, inspect_files
-from dbio_commit.maintenance import adopt, checkpoint_now
-from dbio_commit.markers import Operation
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import AsOf, Commit
+from dbio_commit.protocol.markers import Operation
 from dbio_commit.snapshot import Snapshot, read_snapshot, until_quiet
-from dbio_commit.state import AsOf, Commit
 from dbio_commit.store import Location, Store, open_store, parse_location
 from dbio_commit.transaction import Terms, Transaction, begin, prove_store
+from dbio_commit.upkeep.adopt import adopt
+from dbio_commit.upkeep.check import CheckReport, check_table
+from dbio_commit.upkeep.checkpoints import checkpoint_now
+from dbio_commit.upkeep.drop import DropReport, drop
+from dbio_commit.upkeep.inspect import TransactionReport, inspect_transaction
 
 
 class Table:
@@ -74,7 +76,7 @@ class Table:
         snapshot = self.snapshot()
         if snapshot.schema is not None:
             return snapshot.schema
-        from dbio_commit.frames import table_columns
+        from dbio_commit.data.frames import table_columns
 
         return table_columns(snapshot, self.store)
 

@@ -10,9 +10,9 @@ from uuid import uuid4
 
 from dbio_commit.clock import Clock
 from dbio_commit.errors import ObjectNotFoundError, StoreError
-from dbio_commit.markers import MAX_BYTES
-from dbio_commit.names import join, split
-from dbio_commit.state import Entry
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.names import join, split
 from dbio_commit.store.base import Listing, Store, Unfinished, remove_upwards, too_large
 
 _T = TypeVar("_T")

@@ -14,8 +14,9 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from dbio_commit import names
 from dbio_commit.clock import Clock, Moment
+from dbio_commit.data.fitting import fit
+from dbio_commit.data.footers import Footer, Inspector
 from dbio_commit.decision import abort_transaction, decide, find_purged, has_start, read_decided, read_own, take_turn
 from dbio_commit.errors import (
     AccessDeniedError,
@@ -32,9 +33,12 @@ from dbio_commit.errors import (
     TransactionStateError,
     UnsupportedStoreError,
 )
-from dbio_commit.fitting import fit
-from dbio_commit.footers import Footer, Inspector
-from dbio_commit.markers import (
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.directory import is_empty, parse_directories
+from dbio_commit.protocol.garbage import is_foreign
+from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.markers import (
     App,
     CommitInfo,
     CommitMarker,
@@ -46,7 +50,8 @@ from dbio_commit.markers import (
     encode_commit,
     pack_files,
 )
-from dbio_commit.partitions import partition_types, replaced_files
+from dbio_commit.protocol.partitions import partition_types, replaced_files
+from dbio_commit.protocol.state import NO_SCHEMA, TableSchema
 from dbio_commit.snapshot import (
     Scope,
     Snapshot,
@@ -55,16 +60,6 @@ from dbio_commit.snapshot import (
     read_schema,
     read_snapshot,
     refuse_dropped,
-)
-from dbio_commit.state import (
-    NO_SCHEMA,
-    Commit,
-    Log,
-    TableSchema,
-    is_empty,
-    is_foreign,
-    parse_directories,
-    parse_log,
 )
 from dbio_commit.store import Store
 

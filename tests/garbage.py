@@ -6,7 +6,8 @@ from datetime import timedelta
 from functools import cache
 from itertools import count
 
-from dbio_commit import FileInfo, Table, Transaction, names
+from dbio_commit import FileInfo, Table, Transaction
+from dbio_commit.protocol import names
 from dbio_commit.store.base import Unfinished
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Terms

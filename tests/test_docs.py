@@ -22,8 +22,9 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 import dbio_commit
-from dbio_commit import errors, markers
+from dbio_commit import errors
 from dbio_commit.cli import app
+from dbio_commit.protocol import markers
 from dbio_commit.spark import datasource, write
 
 ROOT = Path(__file__).parents[1]

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit import names
 from dbio_commit.errors import DbioError
+from dbio_commit.protocol import names
 from dbio_commit.table import Table
 from tests.golden import generate
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 
 from dbio_commit import Commit, Table, TableNotFoundError, Transaction
-from dbio_commit.markers import Operation
+from dbio_commit.protocol.markers import Operation
 from dbio_commit.testing import ManualClock, MemoryStore, Step
 
 Partition = Mapping[str, str | None]

@@ -9,12 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from dbio_commit import names
 from dbio_commit.errors import CorruptMarkerError
-from dbio_commit.markers import INSPECT, CommitMarker, decode_commit
-from dbio_commit.names import Kind
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.directory import Directory, parse_directories
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers import INSPECT, CommitMarker, decode_commit
+from dbio_commit.protocol.names import Kind
 from dbio_commit.snapshot import Scope, read_marker, read_markers
-from dbio_commit.state import Decided, Directory, Entry, parse_directories
 from dbio_commit.store import Store
 from vacuum.plan import ABORTS_KEPT, Garbage, Horizons, checksums, lost_checksums, removed_files
 from vacuum.report import Reason

@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from dbio_commit import names
 from dbio_commit.errors import StoreError
+from dbio_commit.protocol import names
 from dbio_commit.store import Location, open_store
 from vacuum.config import Entry
 from vacuum.process import Job

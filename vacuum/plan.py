@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from dbio_commit import names
-from dbio_commit.checkpoint import Checkpoint
-from dbio_commit.names import Kind
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import Checkpoint
+from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import Log
+from dbio_commit.protocol.names import Kind
 from dbio_commit.snapshot import Snapshot
-from dbio_commit.state import Decided, Entry, Log
 from vacuum.report import Deletion, Reason, VacuumOptions
 
 METADATA_RETENTION = timedelta(minutes=30)

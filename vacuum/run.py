@@ -10,13 +10,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from dbio_commit import names
 from dbio_commit.clock import Clock
 from dbio_commit.decision import abort_many
 from dbio_commit.errors import DbioError, ObjectNotFoundError, StoreError, TableNotFoundError, TransactionStateError
-from dbio_commit.maintenance import write_checkpoint
-from dbio_commit.markers import CommitMarker, encode
-from dbio_commit.other_vacuum import Signs, find_signs
+from dbio_commit.protocol import names
+from dbio_commit.protocol.directory import is_empty, parse_directories
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.markers import CommitMarker, encode
 from dbio_commit.snapshot import (
     Scope,
     Snapshot,
@@ -26,11 +27,12 @@ from dbio_commit.snapshot import (
     refuse_nested,
     until_quiet,
 )
-from dbio_commit.state import Entry, is_empty, parse_directories, parse_log
 from dbio_commit.store import Store
 from dbio_commit.store.base import Listing, Unfinished
 from dbio_commit.table import Table
 from dbio_commit.transaction import new_tid, prove_store
+from dbio_commit.upkeep.checkpoints import write_checkpoint
+from dbio_commit.upkeep.other_vacuum import Signs, find_signs
 from vacuum import dbio, plan
 from vacuum.plan import Contents, Garbage, Horizons, Judge
 from vacuum.report import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport

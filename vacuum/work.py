@@ -9,9 +9,9 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from dbio_commit import names
 from dbio_commit.errors import StoreError
-from dbio_commit.state import Entry
+from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
 from dbio_commit.store.base import CONCURRENCY
 from vacuum.report import Control

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
+from dbio_commit.data.statistics import leaf_types
+from dbio_commit.data.widen import fit
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.statistics import leaf_types
-from dbio_commit.widen import fit
 
 Key = tuple[str | None, ...]
 """The values of a row's partition columns, as in the directory's name but unescaped; None is SQL null."""

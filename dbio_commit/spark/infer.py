@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from dbio_commit import columns
+from dbio_commit.data import columns
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import arrow

@@ -14,14 +14,15 @@ import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType, TimestampType
 
-from dbio_commit import errors, names
+from dbio_commit import errors
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.markers import CommitMarker, Operation
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.markers import CommitMarker, Operation
 from dbio_commit.snapshot import Scope
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.infer import infer_schema
 from dbio_commit.spark.task import Compression, TaskSpec, decode_file_info
-from dbio_commit.state import Commit
 from dbio_commit.store import Store
 from dbio_commit.table import Table
 from dbio_commit.transaction import Target, Terms, Transaction, begin, choose_partition_columns, look, mark_directory

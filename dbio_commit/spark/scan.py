@@ -21,14 +21,14 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
-from dbio_commit import names
-from dbio_commit.conform import conform
+from dbio_commit.data.conform import conform
 from dbio_commit.errors import InvalidInputError
+from dbio_commit.protocol import names
+from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Scope, Snapshot
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.session import native_root, parallelism
-from dbio_commit.state import DataFile
 from dbio_commit.table import Table
 
 _WHOLE_BYTES = 64 * 1024 * 1024

@@ -23,10 +23,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
-from dbio_commit import names
-from dbio_commit.markers import FileInfo
+from dbio_commit.data.statistics import bounds
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.spark import arrow
-from dbio_commit.statistics import bounds
 
 Compression = Literal["snappy", "zstd", "gzip", "none"]
 

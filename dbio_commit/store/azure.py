@@ -14,9 +14,9 @@ from azure.core.exceptions import (
 from fsspec.asyn import sync
 
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
-from dbio_commit.markers import MAX_BYTES
-from dbio_commit.names import split
-from dbio_commit.state import Entry
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.names import split
 from dbio_commit.store.base import BATCHES, CONCURRENCY, FsspecStore, Listing, Unfinished, too_large
 from dbio_commit.store.location import Location
 

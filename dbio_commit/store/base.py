@@ -15,9 +15,9 @@ from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from dbio_commit.errors import CorruptMarkerError, DbioError, InvalidInputError, ObjectNotFoundError, StoreError
-from dbio_commit.markers import INSPECT, MAX_BYTES
-from dbio_commit.names import split
-from dbio_commit.state import Entry
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers import INSPECT, MAX_BYTES
+from dbio_commit.protocol.names import split
 from dbio_commit.store.upload import Upload
 
 UPLOAD_BYTES = 16 * 1024 * 1024

@@ -13,7 +13,6 @@ from threading import Thread
 from typing import Any, BinaryIO, TypeVar, cast
 from uuid import uuid4
 
-from dbio_commit import names
 from dbio_commit.errors import (
     AccessDeniedError,
     CorruptMarkerError,
@@ -23,8 +22,9 @@ from dbio_commit.errors import (
     StoreError,
     UnsupportedStoreError,
 )
-from dbio_commit.markers import MAX_BYTES
-from dbio_commit.state import Entry
+from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.store.base import Listing, Store, Unfinished, remove_upwards, too_large
 from dbio_commit.store.beneath import LinkInTheWay, descend, make_root, refuse_other_spelling, sync_directory
 from dbio_commit.store.location import Location

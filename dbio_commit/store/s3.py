@@ -14,9 +14,9 @@ from fsspec.asyn import sync
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_random_exponential
 
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
-from dbio_commit.markers import MAX_BYTES
-from dbio_commit.names import split
-from dbio_commit.state import Entry
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.names import split
 from dbio_commit.store.base import BATCHES, CONCURRENCY, ClientFailure, FsspecStore, Listing, Unfinished, too_large
 from dbio_commit.store.location import Location
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from dbio_commit import names
+from dbio_commit.protocol import names
 from tests.fuzz import bodies, properties, service
 from tests.fuzz.directories import AGES, Hostile, directories
 from vacuum import VacuumOptions

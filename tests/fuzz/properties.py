@@ -7,10 +7,11 @@ import posixpath
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from dbio_commit import names
-from dbio_commit.checkpoint import decode_checkpoint
 from dbio_commit.errors import CorruptMarkerError, DbioError, InvalidInputError, UnsupportedTableError
-from dbio_commit.markers import (
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import decode_checkpoint
+from dbio_commit.protocol.commits import Decided, committed_by
+from dbio_commit.protocol.markers import (
     CommitMarker,
     Descriptor,
     Turn,
@@ -21,7 +22,7 @@ from dbio_commit.markers import (
     encode_commit,
     unpack_files,
 )
-from dbio_commit.state import Decided, committed_by, current_schema, live_files
+from dbio_commit.protocol.state import current_schema, live_files
 
 WHERE = "s3://bucket/t/_object"
 MAX_MESSAGE = 4000

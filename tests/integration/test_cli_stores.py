@@ -10,7 +10,8 @@ from typing import Any
 import fsspec
 import pytest
 
-from dbio_commit import Table, Transaction, TransactionAbortedError, names
+from dbio_commit import Table, Transaction, TransactionAbortedError
+from dbio_commit.protocol import names
 from tests.conftest import Root
 from tests.servers import AzureServer, Fault, S3Server, Server
 

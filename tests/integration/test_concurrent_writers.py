@@ -23,7 +23,7 @@ from dbio_commit import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.markers import Operation
+from dbio_commit.protocol.markers import Operation
 
 WRITERS = 6
 WRITES = 15

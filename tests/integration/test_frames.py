@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit import FileInfo, InvalidInputError, Table, names
+from dbio_commit import FileInfo, InvalidInputError, Table
+from dbio_commit.protocol import names
 from dbio_commit.store import Store
 from tests.conftest import Root
 

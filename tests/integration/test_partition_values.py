@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from dbio_commit import names
+from dbio_commit.protocol import names
 from dbio_commit.spark import arrow
 
 if TYPE_CHECKING:

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit import Commit, Table, decision, names
-from dbio_commit.markers import Operation
+from dbio_commit import Commit, Table, decision
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import Operation
 from dbio_commit.store import Store, base
 from tests.conftest import Root
 from tests.later import vacuum_later

@@ -23,8 +23,9 @@ from unittest.mock import patch
 
 import pytest
 
-from dbio_commit import CommitConflictError, FileInfo, StoreError, Table, TransactionAbortedError, names
-from dbio_commit.markers import MAX_BYTES
+from dbio_commit import CommitConflictError, FileInfo, StoreError, Table, TransactionAbortedError
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.store.base import Unfinished
 from dbio_commit.store.local import LocalStore
 from dbio_commit.transaction import Terms

@@ -18,8 +18,9 @@ from uuid import uuid4
 import pytest
 from pyspark.sql import SparkSession
 
-from dbio_commit import Table, names
-from dbio_commit.markers import Operation
+from dbio_commit import Table
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import Operation
 from dbio_commit.render import vacuum_json
 from dbio_commit.store.base import CONCURRENCY
 from dbio_commit.store.local import LocalStore

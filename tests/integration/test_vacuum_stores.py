@@ -18,10 +18,11 @@ from typing import Any
 import boto3
 import pytest
 
-from dbio_commit import StoreError, Table, names
-from dbio_commit.markers import Operation
+from dbio_commit import StoreError, Table
+from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers import Operation
 from dbio_commit.snapshot import Scope
-from dbio_commit.state import Entry
 from dbio_commit.store.base import Unfinished
 from dbio_commit.store.local import LocalStore
 from tests.conftest import Root

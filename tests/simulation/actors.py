@@ -10,7 +10,6 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from dbio_commit import names
 from dbio_commit.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -24,10 +23,11 @@ from dbio_commit.errors import (
     TransactionStateError,
     UnsupportedStoreError,
 )
-from dbio_commit.markers import FileInfo, Operation
-from dbio_commit.names import Partition
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.markers import FileInfo, Operation
+from dbio_commit.protocol.names import Partition
 from dbio_commit.snapshot import Scope, Snapshot
-from dbio_commit.state import Commit
 from dbio_commit.table import Table
 from dbio_commit.transaction import Terms, Transaction, mark_directory
 from vacuum.report import Control, VacuumOptions

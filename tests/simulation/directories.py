@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain, combinations
 
-from dbio_commit import names
 from dbio_commit.clock import Clock
 from dbio_commit.errors import DbioError, TableNotFoundError
-from dbio_commit.names import Kind
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.names import Kind
 from dbio_commit.snapshot import Snapshot, read_snapshot
-from dbio_commit.state import Commit
 
 from .model import Asked
 from .world import SerialStore, Violation, World

@@ -18,7 +18,7 @@ import typer
 
 from dbio_commit import decision
 from dbio_commit.decision import LEASE_S
-from dbio_commit.markers import Operation
+from dbio_commit.protocol.markers import Operation
 from dbio_commit.transaction import _PROBED
 from vacuum import run
 

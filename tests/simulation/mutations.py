@@ -12,8 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from dbio_commit import decision, maintenance, names, snapshot, transaction
-from dbio_commit.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbio_commit import decision, snapshot, transaction
 from dbio_commit.clock import Clock
 from dbio_commit.errors import (
     CommitStateUnknownError,
@@ -24,12 +23,18 @@ from dbio_commit.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.markers import CommitMarker, FileInfo
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbio_commit.protocol.commits import Commit, Decided
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.markers import CommitMarker, FileInfo
+from dbio_commit.protocol.state import TableSchema
 from dbio_commit.snapshot import Scope, Snapshot
-from dbio_commit.state import Commit, Decided, Entry, Log, TableSchema, parse_log
 from dbio_commit.store import Store
 from dbio_commit.table import Table
 from dbio_commit.transaction import Transaction
+from dbio_commit.upkeep import checkpoints as maintenance
 from vacuum import dbio, plan, run
 from vacuum.plan import Garbage, Horizons, Judge
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from dbio_commit.markers import Operation
+from dbio_commit.protocol.markers import Operation
 
 from . import actors
 from .actors import Stage

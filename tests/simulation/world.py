@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from dbio_commit import names
 from dbio_commit.clock import Clock
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
-from dbio_commit.state import Entry
+from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
 from dbio_commit.store.base import Listing
 from dbio_commit.testing import MemoryStore
 

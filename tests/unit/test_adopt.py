@@ -14,9 +14,7 @@ from typing import Any
 
 import pytest
 
-from dbio_commit import names
 from dbio_commit import transaction as transaction_module
-from dbio_commit.check import TransactionState
 from dbio_commit.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -31,12 +29,15 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
     UnsupportedTableError,
 )
-from dbio_commit.markers import Operation
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import AsOf
+from dbio_commit.protocol.log import REFUSAL
+from dbio_commit.protocol.markers import Operation
 from dbio_commit.snapshot import Scope
-from dbio_commit.state import REFUSAL, AsOf
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
+from dbio_commit.upkeep.inspect import TransactionState
 from tests.writers import calls_to, contents, heal, live, stage
 
 FIRST, SECOND, LATE = "1187324659120348471", "5561029384756102938", "7000000000000000001"  # decimal, as DBIO had them

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit import names
 from dbio_commit.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -16,8 +15,9 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from dbio_commit.markers import FileInfo, Operation
-from dbio_commit.state import Entry
+from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers import FileInfo, Operation
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction

@@ -5,8 +5,8 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit.applications import Application
-from dbio_commit.checkpoint import Checkpoint, encode_checkpoint
+from dbio_commit.protocol.applications import Application
+from dbio_commit.protocol.checkpoint import Checkpoint, encode_checkpoint
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.writers import write

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from dbio_commit.check import CheckReport, WrongSize
 from dbio_commit.errors import CorruptMarkerError, TableNotFoundError
-from dbio_commit.markers import MAX_BYTES
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import Garbage
+from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.snapshot import Scope
-from dbio_commit.state import Entry, Garbage
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.upkeep.check import CheckReport, WrongSize
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 OLD = NOW - timedelta(days=1)

@@ -18,11 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit import checkpoint as checkpoint_module
-from dbio_commit import markers as markers_module
-from dbio_commit import names
 from dbio_commit import transaction as transaction_module
-from dbio_commit.checkpoint import Checkpoint, condense, decode_checkpoint, encode_checkpoint
 from dbio_commit.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -34,13 +30,20 @@ from dbio_commit.errors import (
     TransactionStateError,
     UnsupportedTableError,
 )
-from dbio_commit.maintenance import write_checkpoint
-from dbio_commit.markers import App, Bounds, CommitInfo, CommitMarker, FileInfo, abort_marker, pack_files
+from dbio_commit.protocol import checkpoint as checkpoint_module
+from dbio_commit.protocol import markers as markers_module
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import Checkpoint, condense, decode_checkpoint, encode_checkpoint
+from dbio_commit.protocol.commits import Decided, Forgotten
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.markers import App, Bounds, CommitInfo, CommitMarker, FileInfo, abort_marker, pack_files
+from dbio_commit.protocol.state import TableSchema, live_files
 from dbio_commit.snapshot import Scope, Snapshot, read_checkpoint
-from dbio_commit.state import Decided, Entry, Forgotten, TableSchema, live_files, parse_log
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
+from dbio_commit.upkeep.checkpoints import write_checkpoint
 from tests.writers import calls_to, contents, data_files, fail_with, heal, live, once, stage, write, write_days
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

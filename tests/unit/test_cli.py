@@ -23,9 +23,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import dbio_commit
-from dbio_commit import Bounds, FileInfo, Table, Transaction, TransactionAbortedError, names
+from dbio_commit import Bounds, FileInfo, Table, Transaction, TransactionAbortedError
 from dbio_commit.cli import app
 from dbio_commit.clock import Clock
+from dbio_commit.protocol import names
 from dbio_commit.render import _age, _time
 
 GOLDEN = sorted(path for path in (Path(__file__).parents[1] / "golden").iterdir() if path.is_dir())

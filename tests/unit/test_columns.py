@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from dbio_commit import columns
+from dbio_commit.data import columns
 from dbio_commit.errors import InvalidInputError
 
 ATOMIC: list[t.DataType] = [

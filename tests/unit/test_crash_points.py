@@ -15,7 +15,8 @@ import pytest
 from dbio_commit import transaction as transaction_module
 from dbio_commit.decision import LEASE_S
 from dbio_commit.errors import TransactionAbortedError, TransactionStateError
-from dbio_commit.state import parse_directories, parse_log
+from dbio_commit.protocol.directory import parse_directories
+from dbio_commit.protocol.log import parse_log
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction

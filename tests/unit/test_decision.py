@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit import names
 from dbio_commit import transaction as transaction_module
 from dbio_commit.decision import LEASE_S
 from dbio_commit.errors import (
@@ -19,8 +18,9 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from dbio_commit.markers import FileInfo, Operation, decode_commit
-from dbio_commit.state import Entry
+from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers import FileInfo, Operation, decode_commit
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction

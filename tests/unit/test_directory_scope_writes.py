@@ -22,7 +22,7 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from dbio_commit.markers import Operation, encode_commit
+from dbio_commit.protocol.markers import Operation, encode_commit
 from dbio_commit.snapshot import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore

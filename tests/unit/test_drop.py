@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from dbio_commit import names
-from dbio_commit.drop import SETTLE_S
 from dbio_commit.errors import (
     CommitConflictError,
     DbioError,
@@ -20,10 +18,12 @@ from dbio_commit.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
+from dbio_commit.protocol import names
 from dbio_commit.snapshot import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
 from dbio_commit.transaction import LOOK_S, begin, look
+from dbio_commit.upkeep.drop import SETTLE_S
 from tests.writers import WakingClock, contents, fail_with, heal, live, once, stage, write, write_days
 
 

@@ -6,9 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit import names
+from dbio_commit.data.parquet import has_magic, not_parquet
 from dbio_commit.errors import TableNotFoundError
-from dbio_commit.parquet import has_magic, not_parquet
+from dbio_commit.protocol import names
 from dbio_commit.snapshot import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore

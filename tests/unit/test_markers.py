@@ -9,9 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from dbio_commit import markers
 from dbio_commit.errors import CorruptMarkerError, DbioError, InvalidInputError, UnsupportedTableError
-from dbio_commit.markers import App, Bounds, CommitInfo, CommitMarker, Descriptor, FileInfo, Turn
+from dbio_commit.protocol import markers
+from dbio_commit.protocol.markers import App, Bounds, CommitInfo, CommitMarker, Descriptor, FileInfo, Turn
 
 relaxed = settings(deadline=None)  # machines that run tests are noisy
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dbio_commit import names
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError
-from dbio_commit.names import Kind, LogName
+from dbio_commit.protocol import names
+from dbio_commit.protocol.names import Kind, LogName
 
 relaxed = settings(deadline=None)  # machines that run tests are noisy
 

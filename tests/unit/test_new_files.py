@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dbio_commit.data.fitting import fits
+from dbio_commit.data.footers import Footer
 from dbio_commit.errors import InvalidInputError, SchemaMismatchError
-from dbio_commit.fitting import fits
-from dbio_commit.footers import Footer
-from dbio_commit.markers import Bounds
+from dbio_commit.protocol.markers import Bounds
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 

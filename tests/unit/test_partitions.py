@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.partitions import canonical, partition_types, replaced_files
-from dbio_commit.state import DataFile
+from dbio_commit.protocol.partitions import canonical, partition_types, replaced_files
+from dbio_commit.protocol.state import DataFile
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.writers import stage

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dbio_commit import names, render
+from dbio_commit import render
 from dbio_commit import snapshot as snapshot_module
 from dbio_commit.errors import (
     CorruptMarkerError,
@@ -20,9 +20,11 @@ from dbio_commit.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
-from dbio_commit.markers import MAX_BYTES
+from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.state import UNKNOWN_SIZE
 from dbio_commit.snapshot import Scope, Snapshot
-from dbio_commit.state import UNKNOWN_SIZE, Entry
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.writers import calls_to, live, stage, write_days

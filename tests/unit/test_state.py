@@ -9,28 +9,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit import names
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.markers import App, CommitInfo, CommitMarker, abort_marker
-from dbio_commit.state import (
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Decided, Forgotten, committed_by, in_order
+from dbio_commit.protocol.directory import (
     UNSETTLED,
-    Decided,
     Directory,
-    Entry,
-    Forgotten,
-    app_versions,
-    committed_by,
-    current_schema,
-    in_order,
     is_empty,
-    live_files,
     looks_torn,
     merge_directories,
     parse_directories,
-    parse_log,
     settle,
     visible_files,
 )
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.markers import App, CommitInfo, CommitMarker, abort_marker
+from dbio_commit.protocol.state import app_versions, current_schema, live_files
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 OLD = NOW - timedelta(days=1)

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit import names
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.markers import Bounds, FileInfo
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import Bounds, FileInfo
 from dbio_commit.spark import arrow, task
 from tests.task_sink import JOB, TID, DirectorySink, batch, spec, write
 

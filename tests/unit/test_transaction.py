@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from dbio_commit import names
 from dbio_commit import transaction as transaction_module
 from dbio_commit.errors import (
     AccessDeniedError,
@@ -27,10 +26,12 @@ from dbio_commit.errors import (
     TransactionStateError,
     UnsupportedStoreError,
 )
-from dbio_commit.markers import MAX_BYTES, Bounds, FileInfo, Operation, decode_commit, encode_commit
-from dbio_commit.names import HIVE_NULL
+from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers import MAX_BYTES, Bounds, FileInfo, Operation, decode_commit, encode_commit
+from dbio_commit.protocol.names import HIVE_NULL
+from dbio_commit.protocol.state import TableSchema
 from dbio_commit.snapshot import Scope
-from dbio_commit.state import Entry, TableSchema
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction

@@ -7,8 +7,9 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit import CorruptMarkerError, DbioError, StoreError, Table, TransactionStateError, names
+from dbio_commit import CorruptMarkerError, DbioError, StoreError, Table, TransactionStateError
 from dbio_commit.decision import abort_many
+from dbio_commit.protocol import names
 from dbio_commit.testing import MemoryStore
 from tests.garbage import DAY, Scene, empty, leave
 from tests.writers import calls_to, fail_with, heal, once, stage, write

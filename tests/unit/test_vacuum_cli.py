@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from dbio_commit import Table, TransactionAbortedError, names
+from dbio_commit import Table, TransactionAbortedError
+from dbio_commit.protocol import names
 from tests.unit.test_cli import (
     ESCAPE,
     HOSTILE,

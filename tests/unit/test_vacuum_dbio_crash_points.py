@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbio_commit.errors import DbioError, StoreError
-from dbio_commit.state import Entry
+from dbio_commit.protocol.entry import Entry
 from dbio_commit.store.base import Unfinished
 from tests.garbage import act_before_call, count_calls
 from tests.unit.dbio_model import ABORT, EVER, OrderlyStore, World, at, commit, file_of, left_in_the_end, queue, visible

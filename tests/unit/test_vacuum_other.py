@@ -7,7 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit import Table, names
+from dbio_commit import Table
+from dbio_commit.protocol import names
 from tests.garbage import DAY, HOUR, STRANGER, Scene, empty, file_of, leave
 from tests.writers import contents, data_files, write
 from vacuum import Reason, VacuumOptions, vacuum_table

@@ -6,11 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from dbio_commit import RetentionError, names
-from dbio_commit.checkpoint import NO_CHECKPOINT, Checkpoint
-from dbio_commit.markers import CommitInfo, CommitMarker, abort_marker
+from dbio_commit import RetentionError
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.markers import CommitInfo, CommitMarker, abort_marker
+from dbio_commit.protocol.state import live_files
 from dbio_commit.snapshot import Scope, Snapshot
-from dbio_commit.state import Decided, Entry, Log, live_files, parse_log
 from vacuum import Deletion, Reason, VacuumOptions, VacuumReport
 from vacuum.plan import (
     Contents,

@@ -27,10 +27,10 @@ from dbio_commit import (
     TableNotFoundError,
     TransactionAbortedError,
     TransactionStateError,
-    names,
 )
+from dbio_commit.protocol import names
+from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Scope
-from dbio_commit.state import DataFile
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.garbage import (
     ALL,

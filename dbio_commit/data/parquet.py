@@ -5,8 +5,8 @@ Needs no pyarrow, and reads a few bytes of the files in question only.
 
 from collections.abc import Iterable, Sequence
 
-from dbio_commit import names
 from dbio_commit.errors import ObjectNotFoundError
+from dbio_commit.protocol import names
 from dbio_commit.store import Store
 
 MAGIC = b"PAR1"

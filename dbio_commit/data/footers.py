@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dbio_commit.data.parquet import has_magic
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.markers import Bounds
-from dbio_commit.parquet import has_magic
-from dbio_commit.state import Entry
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers import Bounds
 from dbio_commit.store import Store
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _read(store: Store, file: Entry) -> Footer:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from dbio_commit.columns import spark_schema
+    from dbio_commit.data.columns import spark_schema
 
     _look(store, file)
     try:
@@ -80,7 +80,7 @@ def _no_parquet(store: Store, file: Entry, why: str) -> InvalidInputError:
 
 
 def _statistics(schema: "pa.Schema", footer: "pq.FileMetaData") -> Mapping[str, Bounds]:
-    from dbio_commit.statistics import bounds, leaf_types
+    from dbio_commit.data.statistics import bounds, leaf_types
 
     nulls: list[int | None] = []
     leaf = 0

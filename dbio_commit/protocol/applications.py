@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from dbio_commit.checkpoint import HISTORY
-from dbio_commit.state import Decided, in_order
+from dbio_commit.protocol.checkpoint import HISTORY
+from dbio_commit.protocol.commits import Decided, in_order
 
 UNREACHABLE = 1 << 62
 """Nobody counts so far: nanoseconds since 1970 come here in the year 2116."""

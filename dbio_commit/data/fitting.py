@@ -6,8 +6,8 @@ For files that Spark did not write; `spark.schema` is for DataFrames. All schema
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dbio_commit.data.footers import Footer
 from dbio_commit.errors import SchemaMismatchError
-from dbio_commit.footers import Footer
 
 Schema = Mapping[str, Any]
 
@@ -81,8 +81,8 @@ def _leaf_fits(found: str, wanted: str) -> bool:
         return True
     import pyarrow as pa  # whoever knows the columns of a file has it
 
-    from dbio_commit.columns import arrow_type
-    from dbio_commit.widen import fit as fit_values
+    from dbio_commit.data.columns import arrow_type
+    from dbio_commit.data.widen import fit as fit_values
 
     try:
         fit_values(pa.array([], arrow_type(found)), arrow_type(wanted))

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-from dbio_commit.markers import Bounds, Scalar
+from dbio_commit.protocol.markers import Bounds, Scalar
 
 TEXT_LENGTH = 64
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from dbio_commit.data.widen import fit
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.names import Partition
-from dbio_commit.widen import fit
+from dbio_commit.protocol.names import Partition
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema, *, partition: Partition, where: str) -> pa.RecordBatch:

@@ -25,8 +25,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticSerializationError
 
-from dbio_commit import names
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
+from dbio_commit.protocol import names
 
 MAX_BYTES = 64 * 1024 * 1024
 """A marker fits in one PUT (PROTOCOL.md section 4); a larger one was not written by any writer."""

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from dbio_commit import names
 from dbio_commit.clock import Clock
 from dbio_commit.decision import abort_many
 from dbio_commit.errors import (
@@ -19,8 +18,12 @@ from dbio_commit.errors import (
     TableNotFoundError,
     TransactionStateError,
 )
-from dbio_commit.markers import Tombstone, decode_tombstone, encode
-from dbio_commit.names import Kind
+from dbio_commit.protocol import names
+from dbio_commit.protocol.directory import is_empty, parse_directories
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.markers import Tombstone, decode_tombstone, encode
+from dbio_commit.protocol.names import Kind
 from dbio_commit.snapshot import (
     Scope,
     check_directories,
@@ -30,7 +33,6 @@ from dbio_commit.snapshot import (
     read_snapshot,
     refuse_nested,
 )
-from dbio_commit.state import Entry, Log, is_empty, parse_directories, parse_log
 from dbio_commit.store import Store
 from dbio_commit.transaction import LOOK_S, prove_store
 

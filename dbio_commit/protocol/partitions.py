@@ -11,8 +11,8 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.names import Partition
-from dbio_commit.state import DataFile
+from dbio_commit.protocol.names import Partition
+from dbio_commit.protocol.state import DataFile
 
 Types = Mapping[str, str | None]
 """The Spark type of each partition column, as its JSON has it; None where no writer recorded it."""

@@ -1,48 +1,35 @@
-"""What is wrong with a table, what is pending in it, and what is garbage: the reports of `dbio check` and `show`."""
+"""What is wrong with a table, what is pending in it, and what is garbage: the report of `dbio check`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from functools import cache
 
-from dbio_commit import names
-from dbio_commit.applications import Application, list_applications
-from dbio_commit.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.clock import Clock
-from dbio_commit.errors import CorruptMarkerError, InvalidInputError, TableNotFoundError
-from dbio_commit.markers import CommitMarker, FileInfo, unpack_files
-from dbio_commit.other_vacuum import find_signs
-from dbio_commit.parquet import not_parquet
+from dbio_commit.data.parquet import not_parquet
+from dbio_commit.errors import CorruptMarkerError, TableNotFoundError
+from dbio_commit.protocol import names
+from dbio_commit.protocol.applications import Application, list_applications
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.directory import Directory, is_empty, merge_directories, parse_directories, visible_files
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import Garbage, classify, is_foreign
+from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.markers import CommitMarker
+from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
 from dbio_commit.snapshot import (
     Scope,
     agreed_log,
     check_directories,
     check_partitions,
-    read_checkpoint,
     read_descriptor,
     read_markers,
     refuse_dropped,
     until_quiet,
 )
-from dbio_commit.state import (
-    UNKNOWN_SIZE,
-    Commit,
-    DataFile,
-    Decided,
-    Directory,
-    Entry,
-    Garbage,
-    Log,
-    classify,
-    is_empty,
-    is_foreign,
-    merge_directories,
-    parse_directories,
-    parse_log,
-    visible_files,
-)
 from dbio_commit.store import Store
+from dbio_commit.upkeep.other_vacuum import find_signs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,125 +227,4 @@ def _pending(logs: Iterable[Log], entries: Sequence[Entry], now: datetime) -> li
     return [
         PendingTransaction(tid=tid, started=at, age=now - at, files=len(sizes[tid]), size=sum(sizes[tid]))
         for tid, at in sorted(started.items(), key=lambda item: item[1])
-    ]
-
-
-# --- one transaction ----------------------------------------------------------------------------------------------
-
-
-class TransactionState(StrEnum):
-    PENDING = "pending"
-    COMMITTED = "committed"
-    ABORTED = "aborted"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionReport:
-    """What is known of one transaction. Times are by the store's clock."""
-
-    url: str
-    tid: str
-    state: TransactionState
-    """In the directory scope: committed where any directory is, else pending where any directory is."""
-    started: datetime | None
-    """None where vacuum has purged the start marker and the tid does not tell."""
-    decided: datetime | None
-    commit: Commit | None
-    """What its commit marker says, aborts included; None where there is none yet."""
-    files: Sequence[FileInfo]
-    """What it added; of a transaction that is not committed, its files that are there."""
-    undecided: Sequence[str]
-    """In the directory scope: the directories where it has started and is not decided."""
-
-
-def inspect_transaction(store: Store, tid: str) -> TransactionReport:
-    """Reads the markers of one transaction, and lists its files where no marker tells them; changes nothing.
-
-    Raises InvalidInputError where there is no marker of it, TableNotFoundError, CorruptMarkerError.
-    """
-    return until_quiet(store, lambda: _inspect(store, tid))
-
-
-def _inspect(store: Store, tid: str) -> TransactionReport:
-    scope, logs, checkpoint = _logs(store)
-    if covered := next((commit for commit in checkpoint.commits if commit.tid == tid), None):
-        return _of_checkpoint(store, covered)
-    started = {path: log.started[tid] for path, log in logs.items() if tid in log.started}
-    decided = {path: log.committed[tid] for path, log in logs.items() if tid in log.committed}
-    if not started and not decided:
-        raise InvalidInputError(
-            f"{store.url} has no marker of a transaction {tid!r}; `dbio log` lists what is committed, `dbio check` "
-            "what is pending"
-        )
-    found, corrupt = read_markers(store, decided.values(), scope=scope)
-    if corrupt:
-        raise next(iter(corrupt.values()))
-    markers = {path: found[entry.path] for path, entry in decided.items()}
-    effective = {path: marker for path, marker in markers.items() if not marker.is_abort}
-    undecided = sorted(started.keys() - decided.keys())
-    when = max((entry.modified for entry in decided.values()), default=None)
-    return TransactionReport(
-        url=store.url,
-        tid=tid,
-        state=_state(committed=bool(effective), pending=bool(undecided)),
-        started=min((entry.modified for entry in started.values()), default=None),
-        decided=when,
-        commit=Commit(tid=tid, timestamp=when, marker=merge_directories(markers)) if when else None,
-        files=_added(store, effective) if effective else _written(store, tid),
-        undecided=undecided,
-    )
-
-
-def _of_checkpoint(store: Store, commit: Decided) -> TransactionReport:
-    return TransactionReport(
-        url=store.url,
-        tid=commit.tid,
-        state=TransactionState.ABORTED if commit.marker.is_abort else TransactionState.COMMITTED,
-        started=names.parse_tid_time(commit.tid),
-        decided=commit.modified,
-        commit=Commit(tid=commit.tid, timestamp=commit.modified, marker=commit.marker, forgotten=commit.forgotten),
-        files=_written(store, commit.tid) if commit.marker.is_abort else _added(store, {"": commit.marker}),
-        undecided=(),
-    )
-
-
-def _logs(store: Store) -> tuple[Scope, dict[str, Log], Checkpoint]:
-    """The logs that decide, by the directory that they decide about."""
-    log = parse_log(store.list_log())
-    refuse_dropped(store, log)
-    if log.descriptor is not None:
-        read_descriptor(store, log)  # refuses what a later version wrote
-        return Scope.TABLE, {"": log}, read_checkpoint(store, log)
-    directories = parse_directories(store.list_files())
-    if is_empty(directories):
-        raise TableNotFoundError(f"there is no table at {store.url}; check the path")
-    return Scope.DIRECTORY, {path: directory.log for path, directory in directories.items()}, NO_CHECKPOINT
-
-
-def _state(*, committed: bool, pending: bool) -> TransactionState:
-    if committed:
-        return TransactionState.COMMITTED
-    return TransactionState.PENDING if pending else TransactionState.ABORTED
-
-
-def _added(store: Store, markers: Mapping[str, CommitMarker]) -> list[FileInfo]:
-    """The files that the markers add, with the sizes that their writers left out."""
-    files: list[FileInfo] = []
-    for directory, marker in markers.items():
-        described = [replace(file, path=names.join(directory, file.path)) for file in unpack_files(marker)]
-        files += described or [_unknown(names.join(directory, path)) for path in marker.added]
-    unknown = [file.path for file in files if file.size == UNKNOWN_SIZE]
-    sizes = {entry.path: entry.size for entry in store.stat_many(unknown) if entry}
-    return [replace(file, size=sizes[file.path]) if file.path in sizes else file for file in files]
-
-
-def _unknown(path: str) -> FileInfo:
-    return FileInfo(path=path, size=UNKNOWN_SIZE, partition=names.parse_partition(names.split(path)[0]))
-
-
-def _written(store: Store, tid: str) -> list[FileInfo]:
-    return [
-        replace(_unknown(entry.path), size=entry.size)
-        for entry in store.list_files()
-        if names.is_data_file(entry.path) and names.parse_data_file(names.split(entry.path)[1]) == tid
     ]

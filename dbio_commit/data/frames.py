@@ -9,7 +9,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
-from dbio_commit.state import DataFile
+from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
 
 try:
@@ -19,8 +19,8 @@ try:
 except ImportError as error:
     raise UnsupportedStoreError("reading rows needs the package pyarrow; run `pip install pyarrow`") from error
 
-from dbio_commit import columns as kinds
-from dbio_commit.conform import conform, parse_value
+from dbio_commit.data import columns as kinds
+from dbio_commit.data.conform import conform, parse_value
 
 if TYPE_CHECKING:
     from dbio_commit.snapshot import Snapshot

@@ -1,14 +1,10 @@
-"""Writing checkpoints, and making a table of a directory that has none of ours: `Table.checkpoint`, `Table.adopt`.
+"""Makes a table of a plain or DBIO directory."""
 
-What is deleted, and when, is vacuum's. Rules: PROTOCOL.md section 9.
-"""
-
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from dbio_commit import names
-from dbio_commit.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint
 from dbio_commit.clock import Clock
+from dbio_commit.data.parquet import not_parquet
 from dbio_commit.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -16,66 +12,18 @@ from dbio_commit.errors import (
     TableExistsError,
     TransactionStateError,
 )
-from dbio_commit.markers import CommitInfo, CommitMarker, FileInfo, pack_files
-from dbio_commit.parquet import not_parquet
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import Checkpoint, encode_checkpoint
+from dbio_commit.protocol.commits import Commit, Decided
+from dbio_commit.protocol.directory import Directory, parse_directories
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import REFUSAL, parse_log
+from dbio_commit.protocol.markers import CommitInfo, CommitMarker, FileInfo, pack_files
 from dbio_commit.snapshot import Scope, Snapshot, read_snapshot
-from dbio_commit.state import REFUSAL, Commit, Decided, Directory, Entry, parse_directories, parse_log
 from dbio_commit.store import Store
-from dbio_commit.transaction import create_descriptor, new_tid, new_uuid, probe, prove_store
+from dbio_commit.transaction import create_descriptor, new_tid, new_uuid, probe
 
 _TICK = timedelta(microseconds=1)  # what was committed before an adoption is older than it, also in the same second
-
-
-def write_checkpoint(
-    store: Store,
-    clock: Clock,
-    snapshot: Snapshot,
-    *,
-    gone: Collection[str] = (),
-    history: timedelta = HISTORY,
-) -> str | None:
-    """Writes what the snapshot, of now, counted as the next checkpoint; returns its name.
-
-    `gone` are removed files that are deleted. None where somebody else was faster, or where there is nothing new.
-    Raises InvalidInputError where it would not fit into one object.
-    """
-    before = snapshot.checkpoint
-    if not snapshot.commits or (len(snapshot.commits) == len(before.commits) and not gone):
-        return None
-    now = clock.now()
-    commits, known_since = condense(
-        snapshot.commits,
-        gone=gone,
-        noted=snapshot.log.started.keys() | snapshot.log.committed.keys(),
-        keep_since=now - history,
-        known_since=before.known_since,
-    )
-    checkpoint = Checkpoint(
-        number=snapshot.log.checkpoint_after(before.number),
-        commits=tuple(commits),
-        apps=snapshot.app_versions,
-        schema=snapshot.table_schema,
-        known_since=known_since,
-    )
-    name = names.checkpoint(checkpoint.number)
-    body = encode_checkpoint(checkpoint, created=now)
-    if store.put_if_absent(name, body) or store.get(name) == body:  # an answer of our own that was lost
-        return name
-    return None
-
-
-def checkpoint_now(store: Store, clock: Clock) -> str | None:
-    """As `write_checkpoint`, of the table as it is now. Raises InvalidInputError where it is no table of ours."""
-    snapshot = read_snapshot(store, clock)
-    if snapshot.scope is not Scope.TABLE:
-        raise InvalidInputError(
-            f"{store.url} has no {names.DESCRIPTOR}, so it has no checkpoints; `dbio adopt` makes it a table"
-        )
-    prove_store(store)
-    return write_checkpoint(store, clock, snapshot)
-
-
-# --- adopt --------------------------------------------------------------------------------------------------------
 
 
 def adopt(store: Store, clock: Clock) -> Commit:

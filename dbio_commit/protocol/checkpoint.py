@@ -16,9 +16,10 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import SkipValidation, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from dbio_commit import names
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError
-from dbio_commit.markers import (
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Decided, Forgotten
+from dbio_commit.protocol.markers import (
     INSPECT,
     MAX_BYTES,
     VERSION,
@@ -33,7 +34,7 @@ from dbio_commit.markers import (
     select_files,
     values_of,
 )
-from dbio_commit.state import NO_SCHEMA, Decided, Forgotten, TableSchema
+from dbio_commit.protocol.state import NO_SCHEMA, TableSchema
 
 HISTORY = timedelta(days=30)
 """How long a checkpoint remembers a transaction of which no file is left. A late writer must find it decided."""

@@ -1,0 +1,211 @@
+"""Decided transactions: what they say, in which order they came, and which had come by some time."""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from graphlib import CycleError, TopologicalSorter
+from heapq import heapify, heappop, heappush
+from itertools import accumulate, groupby, pairwise
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from dbio_commit.errors import InvalidInputError
+from dbio_commit.protocol.markers import CommitMarker, FileInfo, unpack_files
+
+
+class Forgotten(NamedTuple):
+    """How many paths a checkpoint left out of a commit, because their files were removed and are gone."""
+
+    added: int = 0
+    removed: int = 0
+
+
+class Decided(NamedTuple):
+    """A transaction with its commit marker, and that marker's modification time."""
+
+    modified: datetime
+    tid: str
+    marker: CommitMarker
+    forgotten: Forgotten = Forgotten()
+    place: int | None = None
+    """In a checkpoint, whose order says what forgotten paths do not say any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit:
+    """A decided transaction, as users see it: the result of a write, or an entry of a table's history."""
+
+    tid: str
+    timestamp: datetime
+    """When it was committed: in a history by the store's clock, in the result of a write by the writer's."""
+    marker: CommitMarker = field(repr=False)
+    skipped: bool = False
+    """True for the result of a write that found its (application id, version) committed already."""
+    forgotten: Forgotten = field(default=Forgotten(), repr=False)
+    """What `added` and `removed` lack, because vacuum has deleted it since."""
+    foreign: Sequence[str] = field(default=(), repr=False)
+    """In the result of an adoption, or of an overwrite in the directory scope: what is no Parquet, and was left alone.
+
+    Paths relative to the root."""
+
+    def __repr__(self) -> str:
+        rows = self.metrics.get("numOutputRows")
+        told = f"{self.added_files:,} files added" + (f" with {rows:,} rows" if rows is not None else "")
+        what = "skipped" if self.skipped else f"{told}, {self.removed_files:,} removed"
+        return f"<Commit {self.tid or 'of nothing'}: {self.operation}, {self.timestamp:%Y-%m-%d %H:%M:%S%z}, {what}>"
+
+    @property
+    def operation(self) -> str:
+        """One of "append", "overwrite", "replace_partitions", "rewrite", "adopt" or "abort".
+
+        "unknown" for another DBIO writer.
+        """
+        return self.marker.dbio_commit.operation if self.marker.dbio_commit else "unknown"
+
+    @property
+    def added(self) -> Sequence[str]:
+        """Paths relative to the root of the table."""
+        return self.marker.added
+
+    @property
+    def removed(self) -> Sequence[str]:
+        """Paths relative to the root of the table."""
+        return self.marker.removed
+
+    @property
+    def added_files(self) -> int:
+        """How many files it added, those included that `added` does not list any more."""
+        return len(self.marker.added) + self.forgotten.added
+
+    @property
+    def removed_files(self) -> int:
+        """How many files it removed, those included that `removed` does not list any more."""
+        return len(self.marker.removed) + self.forgotten.removed
+
+    @property
+    def files(self) -> list[FileInfo]:
+        """What its writer recorded about each added file."""
+        return unpack_files(self.marker)
+
+    @property
+    def metrics(self) -> Mapping[str, int]:
+        """numFiles, numOutputBytes, numOutputRows, numParts and jobCommitTime, as far as its writer knew them.
+
+        jobCommitTime is in milliseconds: of the whole commit in the result of a write; in a history it ends where the
+        marker was put together.
+        """
+        return self.marker.dbio_commit.metrics if self.marker.dbio_commit else {}
+
+    @property
+    def app(self) -> tuple[str, int] | None:
+        """The application id and version that it was committed for."""
+        app = self.marker.dbio_commit.app if self.marker.dbio_commit else None
+        return (app.id, app.version) if app else None
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        """The table's columns after it, as Spark's JSON."""
+        return self.marker.dbio_commit.table_schema if self.marker.dbio_commit else None
+
+
+AsOf = datetime | str | None
+"""A time (aware, or ISO 8601 text with a zone), or the tid of a commit as text; None is now."""
+
+
+def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: datetime | None = None) -> list[Decided]:
+    """The commits that were there by then, oldest first. States before `known_since` cannot be told any more.
+
+    Raises InvalidInputError where `as_of` is neither a time with a zone nor the tid of a commit, or where files that
+    were live then have been vacuumed.
+    """
+    ordered = in_order(commits)
+    if as_of is None:
+        return ordered
+    tids = [commit.tid for commit in ordered]
+    times = list(accumulate((commit.modified for commit in ordered), max))  # what `in_order` went by
+    if isinstance(as_of, str) and as_of in tids:
+        count = tids.index(as_of) + 1
+        time = times[count - 1]
+    else:
+        time = _time(as_of)
+        count = bisect_right(times, time)
+    if (known_since and time < known_since) or any(commit.forgotten.removed for commit in ordered[count:]):
+        since = known_since.isoformat() if known_since else "the commits after it"
+        raise InvalidInputError(
+            f"the table as of {as_of} cannot be told: files that were live then were removed, and vacuumed since; ask "
+            f"for a time from {since}"
+        )
+    return ordered[:count]
+
+
+def _time(as_of: datetime | str) -> datetime:
+    try:
+        time = datetime.fromisoformat(as_of) if isinstance(as_of, str) else as_of
+        if not isinstance(time, datetime):  # nor is a date one moment
+            raise ValueError("no time")
+    except ValueError:
+        raise InvalidInputError(
+            f"as_of={as_of!r:.200} is neither the tid of a commit of this table nor a time in ISO 8601; "
+            "both as text, or the time as a datetime with a zone; `dbio log` lists them"
+        ) from None
+    if time.tzinfo is None:
+        raise InvalidInputError(f"as_of={time.isoformat()} has no time zone; add one, such as +00:00")
+    return time  # in its own zone: UTC cannot hold the ends of others' years 1 and 9999
+
+
+def in_order(commits: Iterable[Decided]) -> list[Decided]:
+    """Oldest first: by the time of their markers, but after the turn before, and after what they rest on.
+
+    A store's clock may step back, and some give whole seconds: so a commit counts as no older than the turn before its
+    own, and than who added what it removes. Where that says nothing, by tid.
+    """
+    listed = sorted(commits, key=itemgetter(0, 1))
+    edges = _dependencies(listed)
+    at = [commit.modified for commit in listed]
+    while late := [(earlier, later) for earlier, later in edges if at[later] < at[earlier]]:
+        for earlier, later in late:
+            at[later] = max(at[later], at[earlier])
+    after: dict[int, set[int]] = {}
+    for earlier, later in edges:
+        if at[earlier] == at[later]:
+            after.setdefault(later, set()).add(earlier)
+    if not after:
+        return listed
+    order = sorted(range(len(listed)), key=lambda i: (at[i], listed[i].tid))
+    return [listed[i] for _, same in groupby(order, key=at.__getitem__) for i in _untangled(list(same), after)]
+
+
+def _dependencies(commits: Sequence[Decided]) -> list[tuple[int, int]]:
+    """Pairs of indices: the first came before the second, whatever the times of their markers say."""
+    turns = sorted(
+        (info.turn, i) for i, commit in enumerate(commits) if (info := commit.marker.dbio_commit) and info.turn
+    )
+    places = sorted((commit.place, i) for i, commit in enumerate(commits) if commit.place is not None)
+    edges = [(earlier, later) for ranks in (turns, places) for (_, earlier), (_, later) in pairwise(ranks)]
+    removed = {path for commit in commits for path in commit.marker.removed}
+    adder = {path: i for i, commit in enumerate(commits) for path in commit.marker.added if path in removed}
+    for i, commit in enumerate(commits):
+        edges += ((other, i) for other in {adder[path] for path in commit.marker.removed if path in adder} - {i})
+    return edges
+
+
+def _untangled(same: list[int], after: Mapping[int, Collection[int]]) -> list[int]:
+    """Commits of the same time, each behind those that it comes `after`; else in the order given."""
+    if len(same) == 1:
+        return same
+    rank = {i: place for place, i in enumerate(same)}
+    sorter = TopologicalSorter[int]({rank[i]: [rank[other] for other in after.get(i, ())] for i in same})
+    try:
+        sorter.prepare()
+    except CycleError:  # not what writers wrote
+        return same
+    order: list[int] = []
+    ready = list(sorter.get_ready())
+    heapify(ready)
+    while ready:
+        order.append(same[heappop(ready)])
+        sorter.done(rank[order[-1]])
+        for place in sorter.get_ready():
+            heappush(ready, place)
+    return order

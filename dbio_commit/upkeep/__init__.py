@@ -1,0 +1,1 @@
+"""What is done with a table besides reading and writing it."""
