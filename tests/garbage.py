@@ -8,9 +8,9 @@ from itertools import count
 
 from dbio_commit import FileInfo, Table, Transaction
 from dbio_commit.protocol import names
+from dbio_commit.protocol.draft import Terms
 from dbio_commit.store.base import Unfinished
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.transaction import Terms
 from tests.writers import Partition, calls_to, stage, write_days
 from vacuum import VacuumOptions
 

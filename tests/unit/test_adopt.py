@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
+from dbio_commit import probe as probe_module
 from dbio_commit.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -33,7 +33,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf
 from dbio_commit.protocol.log import REFUSAL
 from dbio_commit.protocol.markers import Operation
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
@@ -46,7 +46,7 @@ CHECKPOINT = names.checkpoint(1)
 
 @pytest.fixture(autouse=True)
 def not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
+    monkeypatch.setattr(probe_module, "_PROBED", set())
 
 
 # --- directories --------------------------------------------------------------------------------------------------
@@ -796,7 +796,7 @@ def test_an_adoption_that_is_killed_at_any_call_leaves_a_directory_or_a_table(
     calls = calls_of_adopt(make)
     scopes = []
     for call in range(calls):
-        transaction_module._PROBED.clear()
+        probe_module._PROBED.clear()
         place = make()
         expected = visible(place.table())
         kill_at(place, call, after=after)

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit import transaction as transaction_module
+from dbio_commit import probe as probe_module
 from dbio_commit.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -30,6 +30,7 @@ from dbio_commit.errors import (
     TransactionStateError,
     UnsupportedTableError,
 )
+from dbio_commit.listing import read_checkpoint
 from dbio_commit.protocol import checkpoint as checkpoint_module
 from dbio_commit.protocol import markers as markers_module
 from dbio_commit.protocol import names
@@ -38,8 +39,9 @@ from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers import App, Bounds, CommitInfo, CommitMarker, FileInfo, abort_marker, pack_files
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import TableSchema, live_files
-from dbio_commit.snapshot import Scope, Snapshot, read_checkpoint
+from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
@@ -664,7 +666,7 @@ def test_states_within_one_second_are_told_as_before_or_refused(commits: list[di
 
 @pytest.fixture(autouse=True)
 def not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
+    monkeypatch.setattr(probe_module, "_PROBED", set())
 
 
 def busy_table(store: MemoryStore | None = None) -> Table:
@@ -960,16 +962,16 @@ def test_a_version_of_an_application_commits_once_however_long_ago_that_was() ->
     assert not write(table, app=("job", 6)).skipped
 
 
-def test_a_table_whose_commits_are_purged_still_exists_for_who_must_create_it() -> None:
+def test_a_table_whose_commits_are_purged_still_exists_for_who_must_be_empty_it() -> None:
     table = busy_table()
     checkpointed(table)
     with pytest.raises(TableExistsError):
-        table.begin(must_create=True)
+        table.begin(must_be_empty=True)
 
 
 def test_a_table_that_is_created_checkpointed_and_purged_meanwhile_is_not_created_twice() -> None:
     first, second = (Table.over(store, ManualClock(seed=seed)) for store in [MemoryStore()] for seed in (1, 2))
-    transaction = first.begin(must_create=True)
+    transaction = first.begin(must_be_empty=True)
     stage(first, transaction)
     write(second)
     checkpointed(second)
@@ -1189,7 +1191,7 @@ def test_a_checkpoint_that_is_killed_at_any_call_changes_nothing_and_is_written_
     calls = count_calls(make, Table.checkpoint)
     assert calls >= 6
     for call in range(calls):
-        transaction_module._PROBED.clear()
+        probe_module._PROBED.clear()
         table = make()
         kill_at(memory(table), call, after=after)
         with pytest.raises(Killed):

@@ -8,8 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
-from dbio_commit.decision import LEASE_S
+from dbio_commit import probe as probe_module
 from dbio_commit.errors import (
     AccessDeniedError,
     CommitStateUnknownError,
@@ -24,6 +23,7 @@ from dbio_commit.protocol.markers import FileInfo, Operation, decode_commit
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
+from dbio_commit.turns import LEASE_S
 from tests.writers import WakingClock, calls_to, contents, data_files, fail_with, heal, live, once, stage, write
 
 LOST = StoreError("the answer was lost")
@@ -37,7 +37,7 @@ def clock() -> WakingClock:
 
 @pytest.fixture
 def store(clock: WakingClock, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
+    monkeypatch.setattr(probe_module, "_PROBED", set())
     return MemoryStore(clock)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
+from dbio_commit import probe as probe_module
 from dbio_commit.errors import (
     AccessDeniedError,
     CommitConflictError,
@@ -30,8 +30,9 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES, Bounds, FileInfo, Operation, decode_commit, encode_commit
 from dbio_commit.protocol.names import HIVE_NULL
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import TableSchema
-from dbio_commit.snapshot import Scope
+from dbio_commit.roots import table as table_module
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
@@ -45,7 +46,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def store(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
+    monkeypatch.setattr(probe_module, "_PROBED", set())
     return MemoryStore(clock)
 
 
@@ -378,21 +379,21 @@ def test_what_is_no_application_and_version_is_refused_and_nothing_is_written(
 # --- a new table -------------------------------------------------------------------------------------------------
 
 
-def test_must_create_refuses_a_table_with_commits(table: Table) -> None:
+def test_must_be_empty_refuses_a_table_with_commits(table: Table) -> None:
     write(table)
     with pytest.raises(TableExistsError):
-        table.begin(must_create=True)
+        table.begin(must_be_empty=True)
 
 
-def test_must_create_takes_a_table_whose_only_transactions_were_aborted(table: Table) -> None:
+def test_must_be_empty_takes_a_table_whose_only_transactions_were_aborted(table: Table) -> None:
     table.begin().abort()
-    with table.begin(must_create=True) as transaction:
+    with table.begin(must_be_empty=True) as transaction:
         stage(table, transaction)
     assert len(live(table)) == 1
 
 
-def test_of_twins_that_must_create_the_table_exactly_one_wins(table: Table) -> None:
-    twins = [table.begin(must_create=True) for _ in range(2)]
+def test_of_twins_that_must_be_empty_the_table_exactly_one_wins(table: Table) -> None:
+    twins = [table.begin(must_be_empty=True) for _ in range(2)]
     for number, twin in enumerate(twins):
         stage(table, twin, f"twin {number}".encode())
     twins[1].commit()
@@ -401,8 +402,8 @@ def test_of_twins_that_must_create_the_table_exactly_one_wins(table: Table) -> N
     assert contents(table) == [b"twin 1"]
 
 
-def test_must_create_loses_against_a_blind_append_that_commits_first(table: Table) -> None:
-    transaction = table.begin(must_create=True)
+def test_must_be_empty_loses_against_a_blind_append_that_commits_first(table: Table) -> None:
+    transaction = table.begin(must_be_empty=True)
     stage(table, transaction, b"mine")
     write(table, bodies=[b"theirs"])
     with pytest.raises(TableExistsError):
@@ -524,7 +525,7 @@ class WithoutPutIfAbsent(MemoryStore):
 def test_a_store_that_ignores_put_if_absent_is_refused_and_nothing_is_left(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
+    monkeypatch.setattr(probe_module, "_PROBED", set())
     store = WithoutPutIfAbsent(clock)
     for _ in range(2):
         with pytest.raises(UnsupportedStoreError, match="conditional writes"):
@@ -538,7 +539,7 @@ def test_a_table_on_a_store_that_ignores_put_if_absent_gets_no_marker(
     write(table)
     broken = WithoutPutIfAbsent(clock)
     broken.objects = dict(store.objects)
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
+    monkeypatch.setattr(probe_module, "_PROBED", set())
     with pytest.raises(UnsupportedStoreError):
         Table.over(broken, clock).begin()
     assert broken.objects == store.objects
@@ -831,7 +832,7 @@ def test_a_marker_that_no_put_holds_is_refused_with_the_number_of_files(
     table: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, operation: Operation
 ) -> None:
     write(table, bodies=[b"old"])
-    monkeypatch.setattr(transaction_module, "encode_commit", partial(encode_commit, limit_bytes=2000))
+    monkeypatch.setattr(table_module, "encode_commit", partial(encode_commit, limit_bytes=2000))
     with pytest.raises(InvalidInputError, match="50 added"):
         write(table, operation, bodies=[b"new"] * 50)
     assert contents(table) == [b"old"]
@@ -1092,7 +1093,7 @@ def test_an_append_to_an_existing_table_costs_five_requests_and_once_a_probe(
     used: Table, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cost(store, lambda: write_later(used, clock)) == APPEND
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
+    monkeypatch.setattr(probe_module, "_PROBED", set())
     probing = [*APPEND[:4], ("put_if_absent", "_started_"), *APPEND[4:]]
     assert cost(store, lambda: write_later(used, clock)) == probing
     assert cost(store, lambda: write_later(used, clock)) == APPEND
