@@ -1,17 +1,15 @@
 """A table with garbage of every kind, for the tests of vacuum; in memory, so that each test gets its own copy."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from itertools import count
 
 from dbio_commit import FileInfo, Table, Transaction
 from dbio_commit.protocol import names
 from dbio_commit.store.base import Unfinished
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Terms
-from tests.writers import Partition, calls_to, stage, write_days
+from tests.writers import Partition, stage, write_days
 from vacuum import VacuumOptions
 
 DAY = timedelta(days=1)
@@ -179,21 +177,3 @@ def empty_partition(table: Table, day: str) -> None:
 
 
 # --- to act in the middle of something ----------------------------------------------------------------------------
-
-
-def count_calls(store: MemoryStore, work: Callable[[], object]) -> int:
-    """How many calls to the store the work makes."""
-    with calls_to(store) as calls:
-        work()
-    return len(calls)
-
-
-def act_before_call(store: MemoryStore, number: int, act: Callable[[], object]) -> None:
-    """Somebody else acts before the store's call of that number, from 0. Nobody acts while they do."""
-    numbers = count()
-
-    def step(operation: str, path: str) -> None:
-        if next(numbers) == number:
-            act()
-
-    store.before = step

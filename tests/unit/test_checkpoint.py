@@ -44,7 +44,8 @@ from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep.checkpoints import write_checkpoint
-from tests.writers import calls_to, contents, data_files, fail_with, heal, live, once, stage, write, write_days
+from tests.faults import ForgetfulStore, Killed, Killer, Retrying, calls_to, fail_with, heal, once, unwatched
+from tests.writers import contents, data_files, live, stage, write, write_days
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 OLD = NOW - timedelta(days=90)
@@ -512,20 +513,6 @@ def purge(store: MemoryStore) -> None:
         store.delete_many([entry.path for tid, entry in log.committed.items() if tid in covered])
         store.delete_many([entry.path for number, entry in log.checkpoints.items() if number < log.last_checkpoint])
         store.delete_many([entry.path for number, entry in log.turns.items() if number < log.last_turn])
-
-
-class unwatched:
-    """What is done within is not counted, watched or failed."""
-
-    def __init__(self, store: MemoryStore) -> None:
-        self._store = store
-
-    def __enter__(self) -> None:
-        self._steps = self._store.before, self._store.after
-        heal(self._store)
-
-    def __exit__(self, *_: object) -> None:
-        self._store.before, self._store.after = self._steps
 
 
 @dataclass(frozen=True)
@@ -997,17 +984,6 @@ def test_a_change_of_schema_is_known_when_its_commit_is_purged() -> None:
 # --- turns --------------------------------------------------------------------------------------------------------
 
 
-class ForgetfulStore(MemoryStore):
-    """Listings of the log show no turns, as many times as it is told."""
-
-    blind = 0
-
-    def list_log(self) -> list[Entry]:
-        entries = super().list_log()
-        self.blind -= 1
-        return [e for e in entries if not (self.blind >= 0 and e.path.startswith("_serial_"))]
-
-
 @pytest.mark.parametrize("work", ["overwrite", "replace_partitions"])
 def test_a_writer_that_was_shown_no_turns_still_comes_after_the_last(work: Any) -> None:  # I7
     """Its first listing in the turn was overtaken by the purge of all turns but the last, and missed that too."""
@@ -1154,25 +1130,6 @@ def test_an_abort_that_a_newer_checkpoint_overtakes_goes_on() -> None:
 # --- who writes checkpoints ---------------------------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """SIGKILL: no handler runs to any effect."""
-
-
-def kill_at(store: MemoryStore, call: int, *, after: bool) -> None:
-    calls = 0
-
-    def step(operation: str, path: str) -> None:
-        nonlocal calls
-        calls += 1
-        if calls > call:
-            raise Killed
-
-    if after:
-        store.after = step
-    else:
-        store.before = step
-
-
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("already", [False, True])
 def test_a_checkpoint_that_is_killed_at_any_call_changes_nothing_and_is_written_the_next_time(
@@ -1191,7 +1148,7 @@ def test_a_checkpoint_that_is_killed_at_any_call_changes_nothing_and_is_written_
     for call in range(calls):
         transaction_module._PROBED.clear()
         table = make()
-        kill_at(memory(table), call, after=after)
+        Killer(memory(table), call, after=after)
         with pytest.raises(Killed):
             table.checkpoint()
         heal(memory(table))
@@ -1267,12 +1224,6 @@ def test_a_checkpoint_whose_answer_was_lost_is_there_and_is_found() -> None:
 
 
 def test_a_checkpoint_that_the_clients_own_retry_reports_as_there_already_is_ours() -> None:
-    class Retrying(MemoryStore):
-        """The first answer is lost; the client tries again by itself, and is told that it is there."""
-
-        def put_if_absent(self, path: str, body: bytes) -> bool:
-            return super().put_if_absent(path, body) and not path.startswith("_checkpoint_")
-
     assert busy_table(Retrying()).checkpoint() == names.checkpoint(1)
 
 

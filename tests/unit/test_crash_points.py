@@ -20,39 +20,10 @@ from dbio_commit.protocol.log import parse_log
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
-from tests.writers import contents, fail_with, heal, live, stage
+from tests.faults import Killed, Killer, fail_with, heal
+from tests.writers import contents, live, stage
 
 MOST_CALLS = 100
-
-
-class Killed(BaseException):
-    """SIGKILL: no handler of the writer's runs to any effect."""
-
-
-@dataclass
-class Killer:
-    """Lets so many calls through, then kills before or after the next, and refuses all that come later."""
-
-    store: MemoryStore
-    calls: int
-    after: bool
-    dead: bool = False
-
-    def __post_init__(self) -> None:
-        self.store.before, self.store.after = self._before, self._after
-
-    def _before(self, operation: str, path: str) -> None:
-        self.calls -= 1
-        if self.dead or (self.calls < 0 and not self.after):
-            self._die()
-
-    def _after(self, operation: str, path: str) -> None:
-        if self.calls < 0:
-            self._die()
-
-    def _die(self) -> None:
-        self.dead = True
-        raise Killed
 
 
 # --- the work ----------------------------------------------------------------------------------------------------

@@ -24,7 +24,8 @@ from dbio_commit.protocol.markers import FileInfo, Operation, decode_commit
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
-from tests.writers import WakingClock, calls_to, contents, data_files, fail_with, heal, live, once, stage, write
+from tests.faults import calls_to, fail_with, heal, once
+from tests.writers import WakingClock, contents, data_files, live, stage, write
 
 LOST = StoreError("the answer was lost")
 DENIED = AccessDeniedError("no permission")

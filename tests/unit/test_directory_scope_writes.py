@@ -27,7 +27,8 @@ from dbio_commit.snapshot import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
-from tests.writers import calls_to, contents, data_files, fail_with, heal, live, once, stage
+from tests.faults import calls_to, fail_with, heal, once
+from tests.writers import contents, data_files, live, stage
 
 LOST = StoreError("the answer was lost")
 OLD = "7000000000000000001"  # a tid of DBIO's: decimal, not one of ours by its time

@@ -27,7 +27,8 @@ from dbio_commit.protocol.state import UNKNOWN_SIZE
 from dbio_commit.snapshot import Scope, Snapshot
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from tests.writers import calls_to, live, stage, write_days
+from tests.faults import PagedLog, calls_to
+from tests.writers import live, stage, write_days
 from vacuum import VacuumOptions, vacuum_table
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -105,22 +106,6 @@ def test_a_commit_between_two_listings_is_seen_whole_or_not_at_all(nth: int) -> 
     assert world.seen() == ({data("2"), data("2", 1)} if nth < 3 else {data("1")})
 
 
-class Paged(MemoryStore):
-    """Lists the log an object a page, as S3 does a thousand; others act after a page of a listing."""
-
-    def __init__(self, of: MemoryStore, act: dict[tuple[int, int], Callable[[], None]]) -> None:
-        super().__init__()
-        self.objects, self.act, self.listings = of.objects, act, 0
-
-    def list_log(self) -> list[Entry]:
-        self.listings += 1
-        found: list[Entry] = []
-        while page := [entry for entry in super().list_log() if not found or entry.path > found[-1].path][:1]:
-            found += page
-            self.act.pop((self.listings, len(found)), lambda: None)()
-        return found
-
-
 def test_two_listings_that_agree_are_not_believed_where_vacuum_purged_by_a_new_checkpoint_meanwhile() -> None:  # I6
     """A commit comes behind the cursor of listing 1, another ahead of it. Listing 2 is suspended for half an hour
     after its first page: a checkpoint comes behind the cursor, and the marker of the first commit goes, ahead of it.
@@ -146,7 +131,7 @@ def test_two_listings_that_agree_are_not_believed_where_vacuum_purged_by_a_new_c
             vacuum_table(table, VacuumOptions(checkpoint_after=0))
             clock.advance(timedelta(minutes=31))
 
-    seen = live(Table.over(Paged(store, {(1, 2): commit, (2, 1): vacuum_twice}), clock))
+    seen = live(Table.over(PagedLog(store, {(1, 2): commit, (2, 1): vacuum_twice}), clock))
     assert names.committed(first.tid) not in store.objects
     assert seen == live(table)
 

@@ -6,7 +6,7 @@ How lost answers, turns and leases are settled is in `test_decision`; crashes, c
 import gzip
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -27,7 +27,6 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
 )
 from dbio_commit.protocol import names
-from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES, Bounds, FileInfo, Operation, decode_commit, encode_commit
 from dbio_commit.protocol.names import HIVE_NULL
 from dbio_commit.protocol.state import TableSchema
@@ -35,7 +34,8 @@ from dbio_commit.snapshot import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
-from tests.writers import calls_to, contents, data_files, fail_with, heal, live, once, stage, write, write_days
+from tests.faults import DurableStore, RootFirstStore, WithoutPutIfAbsent, calls_to, fail_with, heal, once
+from tests.writers import contents, data_files, live, stage, write, write_days
 
 
 @pytest.fixture
@@ -122,14 +122,6 @@ def test_empty_append_is_a_commit_without_files(table: Table) -> None:
         pass
     assert table.snapshot().tids == (transaction.tid,)
     assert live(table) == set()
-
-
-class DurableStore(MemoryStore):
-    """Notes when it is asked to make files durable."""
-
-    def make_durable(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            self._apply("make_durable", path, lambda: None)
 
 
 def test_data_is_durable_before_the_marker_that_names_it(clock: ManualClock) -> None:  # I2, PROTOCOL.md section 4
@@ -437,22 +429,10 @@ def test_a_table_that_is_created_between_the_two_listings_of_a_beginner_is_writt
     assert contents(table) == [b"mine", b"theirs"]
 
 
-class PagedStore(MemoryStore):
-    """Lists files in two pages, the markers at the root first; something may happen between the pages."""
-
-    between: Callable[[], object] = staticmethod(lambda: None)
-
-    def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
-        first = [entry for entry in super().list_files(under) if entry.path.startswith("_")]
-        happen, self.between = self.between, lambda: None
-        happen()
-        return first + [entry for entry in super().list_files(under) if not entry.path.startswith("_")]
-
-
 def test_a_table_that_is_created_between_two_pages_of_a_beginners_listing_is_written_as_a_table(
     clock: ManualClock,
 ) -> None:
-    store = PagedStore(clock)
+    store = RootFirstStore(clock)
     table, other = Table.over(store, clock), Table.over(store, ManualClock(seed=1))
     store.between = lambda: write_days(other, a=b"theirs")
     transaction = table.begin(partition_by=["day"])
@@ -466,7 +446,7 @@ def test_a_table_that_is_created_between_two_pages_of_a_beginners_listing_is_wri
 def test_a_reader_that_is_overtaken_by_the_creation_of_the_table_sees_no_pending_file(
     clock: ManualClock, paged: bool
 ) -> None:  # I1
-    store = PagedStore(clock)
+    store = RootFirstStore(clock)
     table, other = Table.over(store, clock), Table.over(store, ManualClock(seed=1))
 
     def begin_and_stage() -> None:
@@ -508,17 +488,6 @@ def test_tids_sort_by_the_time_of_begin(table: Table, clock: ManualClock) -> Non
         tids.append(table.begin().tid)
         clock.advance(timedelta(milliseconds=1))
     assert tids == sorted(tids)
-
-
-class WithoutPutIfAbsent(MemoryStore):
-    """Ignores If-None-Match, as some gateways to S3 do."""
-
-    def put_if_absent(self, path: str, body: bytes) -> bool:
-        def put() -> bool:
-            self.put(path, body)
-            return True
-
-        return self._apply("put_if_absent", path, put)
 
 
 def test_a_store_that_ignores_put_if_absent_is_refused_and_nothing_is_left(

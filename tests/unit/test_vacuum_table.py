@@ -32,6 +32,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Scope
 from dbio_commit.testing import ManualClock, MemoryStore
+from tests.faults import FlatStore, act_before_call, calls_to, count_calls, fail_with, heal, once
 from tests.garbage import (
     ALL,
     DAY,
@@ -42,9 +43,7 @@ from tests.garbage import (
     YOUNG,
     Scene,
     abort_with_leftovers,
-    act_before_call,
     begin_writing,
-    count_calls,
     empty,
     empty_partition,
     everything,
@@ -52,18 +51,12 @@ from tests.garbage import (
     leave,
     unfinished,
 )
-from tests.writers import calls_to, contents, data_files, fail_with, heal, live, once, stage, write, write_days
+from tests.writers import contents, data_files, live, stage, write, write_days
 from vacuum import Control, Reason, VacuumOptions, VacuumReport, vacuum, vacuum_table
 
 DEFAULTS = VacuumOptions()
 AT_ONCE = VacuumOptions(checkpoint_after=0)
 """Writes a checkpoint whenever there is anything new."""
-
-
-class FlatStore(MemoryStore):
-    """As S3: directories are prefixes of keys."""
-
-    has_directories = False
 
 
 def run(scene: Scene, options: VacuumOptions = DEFAULTS, *, dry_run: bool = False) -> VacuumReport:
