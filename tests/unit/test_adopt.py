@@ -44,11 +44,6 @@ FIRST, SECOND, LATE = "1187324659120348471", "5561029384756102938", "70000000000
 CHECKPOINT = names.checkpoint(1)
 
 
-@pytest.fixture(autouse=True)
-def not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
-
-
 # --- directories --------------------------------------------------------------------------------------------------
 
 

@@ -28,21 +28,6 @@ from vacuum import VacuumOptions, vacuum_table
 AT_ONCE = VacuumOptions(checkpoint_after=0)
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock)
-
-
-@pytest.fixture
-def table(store: MemoryStore, clock: ManualClock) -> Table:
-    return Table.over(store, clock)
-
-
 def purge(table: Table, store: MemoryStore, clock: ManualClock) -> None:
     """What is decided is in a checkpoint then, or needs no marker, and the markers are gone."""
     for _ in range(4):

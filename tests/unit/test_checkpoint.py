@@ -44,21 +44,13 @@ from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep.checkpoints import write_checkpoint
+from tests import builders
+from tests.builders import NOW, columns, data, marker
 from tests.faults import ForgetfulStore, Killed, Killer, Retrying, calls_to, fail_with, heal, once, unwatched
 from tests.writers import contents, data_files, live, stage, write, write_days
 
-NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 OLD = NOW - timedelta(days=90)
 WHERE = "memory://table/_checkpoint_00000000000000000007"
-
-
-def data(tid: str, number: int = 0) -> str:
-    return f"part-{number:05d}-tid-{tid}-job-0-{number}-c000.parquet"
-
-
-def columns(*named: str) -> dict[str, Any]:
-    fields = [{"name": name, "type": "long", "nullable": True, "metadata": {"comment": None}} for name in named]
-    return {"type": "struct", "fields": fields}
 
 
 # --- the body -----------------------------------------------------------------------------------------------------
@@ -139,11 +131,6 @@ def test_commits_share_one_copy_of_a_schema_in_the_body_and_in_memory() -> None:
     read = decode_checkpoint(many, number=7, where=WHERE)
     schemas = {id(commit.marker.dbio_commit.table_schema) for commit in read.commits if commit.marker.dbio_commit}
     assert len(schemas) == 1
-
-
-def marker(added: Sequence[str] = (), removed: Sequence[str] = (), **info: Any) -> CommitMarker:
-    ours = CommitInfo(**{"operation": "append", "commit_id": "c", "timestamp": NOW, **info}) if info else None
-    return CommitMarker(added=list(added), removed=list(removed), dbio_commit=ours)
 
 
 def sample(commits: Sequence[Decided] = ()) -> Checkpoint:
@@ -468,33 +455,20 @@ def test_what_is_left_out_is_counted_and_its_sizes_go_with_it() -> None:
 # --- a table with checkpoints, beside the same without ------------------------------------------------------------
 
 
-class World(MemoryStore):
-    """A store with a table to which commits are put by hand, with times to choose."""
+class World(builders.World):
+    """A table to which commits are put by hand, long ago, and which is checkpointed and purged."""
 
     def __init__(self) -> None:
-        self.clock = ManualClock(NOW)
-        super().__init__(self.clock)
-        descriptor = {"version": 1, "id": "t", "created": "2026-11-20T00:00:00Z", "partition_columns": []}
-        self.put("_dbio_table", json.dumps(descriptor).encode(), modified=OLD)
+        super().__init__(at=OLD)
 
     def commit(
         self, tid: str, added: Sequence[str] = (), removed: Sequence[str] = (), *, at: datetime = OLD, **info: Any
     ) -> None:
-        """Ours where it says more than DBIO does."""
-        body: dict[str, Any] = {"added": list(added), "removed": list(removed)}
-        if info:
-            files = {} if info.get("operation") == "abort" else {"size": [5] * len(added), "rows": [1] * len(added)}
-            body["dbio_commit"] = {**ours(**info), **({"files": files} if files else {})}
-        for path in added:
-            self.put(path, b"12345", modified=at)
-        self.put(f"_started_{tid}", modified=at)
-        self.put(f"_committed_{tid}", json.dumps(body).encode(), modified=at)
-
-    def table(self) -> Table:
-        return Table.over(self, self.clock)
-
-    def seen(self, **how: Any) -> set[str]:
-        return {file.path for file in self.table().snapshot(**how).files}
+        """All that a writer leaves."""
+        self.start(tid, at=at)
+        if info and info.get("operation") != "abort":
+            info = {"files": {"size": [5] * len(added), "rows": [1] * len(added)}, **info}
+        super().commit(tid, added, removed, at=at, **info)
 
     def checkpoint(self, gone: Collection[str] = (), history: timedelta = timedelta(days=30)) -> str | None:
         self.delete_many(list(gone))
@@ -647,11 +621,6 @@ def test_states_within_one_second_are_told_as_before_or_refused(commits: list[di
 
 
 # --- read across checkpoints --------------------------------------------------------------------------------------
-
-
-@pytest.fixture(autouse=True)
-def not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
 
 
 def busy_table(store: MemoryStore | None = None) -> Table:

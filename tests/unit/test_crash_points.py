@@ -190,11 +190,6 @@ CASES += [pytest.param(name, "nothing", id=f"{name} to nothing") for name in ON_
 every_case = pytest.mark.parametrize(("name", "on"), CASES)
 
 
-@pytest.fixture(autouse=True)
-def not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
-
-
 def scenes_of_a_kill(name: str, on: str, *, least_calls: int = 9) -> Iterator[Scene]:
     """A scene of its own for a kill before, and after, each call that the work makes."""
     for at in range(MOST_CALLS):

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
 from dbio_commit.decision import LEASE_S
 from dbio_commit.errors import (
     AccessDeniedError,
@@ -34,17 +33,6 @@ DENIED = AccessDeniedError("no permission")
 @pytest.fixture
 def clock() -> WakingClock:
     return WakingClock()
-
-
-@pytest.fixture
-def store(clock: WakingClock, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
-    return MemoryStore(clock)
-
-
-@pytest.fixture
-def table(store: MemoryStore, clock: WakingClock) -> Table:
-    return Table.over(store, clock)
 
 
 def turns(store: MemoryStore) -> dict[int, str]:

@@ -25,7 +25,7 @@ from dbio_commit.errors import (
 from dbio_commit.protocol.markers import Operation, encode_commit
 from dbio_commit.snapshot import Scope
 from dbio_commit.table import Table
-from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.testing import MemoryStore
 from dbio_commit.transaction import Transaction
 from tests.faults import calls_to, fail_with, heal, once
 from tests.writers import contents, data_files, live, stage
@@ -33,22 +33,6 @@ from tests.writers import contents, data_files, live, stage
 LOST = StoreError("the answer was lost")
 OLD = "7000000000000000001"  # a tid of DBIO's: decimal, not one of ours by its time
 DAYS = ("day=1", "day=2", "day=3")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
-    return MemoryStore(clock)
-
-
-@pytest.fixture
-def table(store: MemoryStore, clock: ManualClock) -> Table:
-    return Table.over(store, clock)
 
 
 # --- DBIO --------------------------------------------------------------------------------------------------------

@@ -34,30 +34,9 @@ from dbio_commit.snapshot import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
+from tests.builders import columns
 from tests.faults import DurableStore, RootFirstStore, WithoutPutIfAbsent, calls_to, fail_with, heal, once
 from tests.writers import contents, data_files, live, stage, write, write_days
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
-    return MemoryStore(clock)
-
-
-@pytest.fixture
-def table(store: MemoryStore, clock: ManualClock) -> Table:
-    return Table.over(store, clock)
-
-
-def columns(*named: str) -> dict[str, Any]:
-    fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in named]
-    return {"type": "struct", "fields": fields}
-
 
 # --- append -------------------------------------------------------------------------------------------------------
 
