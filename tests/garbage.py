@@ -9,8 +9,8 @@ from dbio_commit.protocol import names
 from dbio_commit.store.base import Unfinished
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Terms
-from tests.writers import Partition, stage, write_days
-from vacuum import VacuumOptions
+from tests.writers import Partition, stage, write, write_days
+from vacuum import Reason, VacuumOptions, VacuumReport, vacuum_table
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
@@ -25,6 +25,10 @@ LIVE = [b"a2", b"b2", b"c", b"d"]
 
 YOUNG, LATE = b"young", b"late"
 """What the writers of `everything` have staged."""
+
+DEFAULTS = VacuumOptions()
+AT_ONCE = VacuumOptions(checkpoint_after=0)
+"""Writes a checkpoint whenever there is anything new."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,24 @@ class Scene:
 def empty(kind: type[MemoryStore] = MemoryStore) -> Scene:
     clock = ManualClock()
     return Scene(Table.over(kind(clock), clock))
+
+
+def empty_table() -> Scene:
+    scene = empty()
+    scene.table.begin().commit()
+    return scene
+
+
+def overwritten() -> Scene:
+    """A table of one live file, and one that was removed just now."""
+    scene = empty()
+    write(scene.table, bodies=[b"old"])
+    write(scene.table, "overwrite", bodies=[b"new"])
+    return scene
+
+
+def begin_writing_to(scene: Scene) -> str:
+    return stage(scene.table, scene.table.begin())
 
 
 def leave(scene: Scene, path: str, body: bytes = b"left") -> str:
@@ -177,3 +199,18 @@ def empty_partition(table: Table, day: str) -> None:
 
 
 # --- to act in the middle of something ----------------------------------------------------------------------------
+
+
+# --- a vacuum, and what it says -----------------------------------------------------------------------------------
+
+
+def run(scene: Scene, options: VacuumOptions = DEFAULTS, *, dry_run: bool = False) -> VacuumReport:
+    return vacuum_table(scene.table, options, dry_run=dry_run)
+
+
+def paths(report: VacuumReport, *reasons: Reason) -> set[str]:
+    return {it.path for it in report.deleted if not reasons or it.reason in reasons}
+
+
+def kept(report: VacuumReport, *reasons: Reason) -> set[str]:
+    return {it.path for it in report.kept if not reasons or it.reason in reasons}
