@@ -21,25 +21,11 @@ from dbio_commit.protocol.markers import FileInfo, Operation
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
-from tests.writers import fail_with, heal, live, once, stage, write
+from tests.faults import fail_with, heal, once
+from tests.writers import live, stage, write
 from vacuum import VacuumOptions, vacuum_table
 
 AT_ONCE = VacuumOptions(checkpoint_after=0)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock)
-
-
-@pytest.fixture
-def table(store: MemoryStore, clock: ManualClock) -> Table:
-    return Table.over(store, clock)
 
 
 def purge(table: Table, store: MemoryStore, clock: ManualClock) -> None:

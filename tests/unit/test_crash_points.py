@@ -20,39 +20,10 @@ from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
 from dbio_commit.turns import LEASE_S
-from tests.writers import contents, fail_with, heal, live, stage
+from tests.faults import Killed, Killer, fail_with, heal
+from tests.writers import contents, live, stage
 
 MOST_CALLS = 100
-
-
-class Killed(BaseException):
-    """SIGKILL: no handler of the writer's runs to any effect."""
-
-
-@dataclass
-class Killer:
-    """Lets so many calls through, then kills before or after the next, and refuses all that come later."""
-
-    store: MemoryStore
-    calls: int
-    after: bool
-    dead: bool = False
-
-    def __post_init__(self) -> None:
-        self.store.before, self.store.after = self._before, self._after
-
-    def _before(self, operation: str, path: str) -> None:
-        self.calls -= 1
-        if self.dead or (self.calls < 0 and not self.after):
-            self._die()
-
-    def _after(self, operation: str, path: str) -> None:
-        if self.calls < 0:
-            self._die()
-
-    def _die(self) -> None:
-        self.dead = True
-        raise Killed
 
 
 # --- the work ----------------------------------------------------------------------------------------------------
@@ -217,11 +188,6 @@ def scene(name: str, on: str) -> Scene:
 CASES = [pytest.param(name, "table", id=f"{name} to a table") for name in ON_A_TABLE]
 CASES += [pytest.param(name, "nothing", id=f"{name} to nothing") for name in ON_NOTHING]
 every_case = pytest.mark.parametrize(("name", "on"), CASES)
-
-
-@pytest.fixture(autouse=True)
-def not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe_module, "_PROBED", set())
 
 
 def scenes_of_a_kill(name: str, on: str, *, least_calls: int = 9) -> Iterator[Scene]:

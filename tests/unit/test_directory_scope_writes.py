@@ -10,7 +10,6 @@ from functools import partial
 
 import pytest
 
-from dbio_commit import probe as probe_module
 from dbio_commit.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -26,29 +25,14 @@ from dbio_commit.protocol.markers import Operation, encode_commit
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.roots import directory as directory_module
 from dbio_commit.table import Table
-from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.testing import MemoryStore
 from dbio_commit.transaction import Transaction
-from tests.writers import calls_to, contents, data_files, fail_with, heal, live, once, stage
+from tests.faults import calls_to, fail_with, heal, once
+from tests.writers import contents, data_files, live, stage
 
 LOST = StoreError("the answer was lost")
 OLD = "7000000000000000001"  # a tid of DBIO's: decimal, not one of ours by its time
 DAYS = ("day=1", "day=2", "day=3")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    monkeypatch.setattr(probe_module, "_PROBED", set())
-    return MemoryStore(clock)
-
-
-@pytest.fixture
-def table(store: MemoryStore, clock: ManualClock) -> Table:
-    return Table.over(store, clock)
 
 
 # --- DBIO --------------------------------------------------------------------------------------------------------
