@@ -23,7 +23,7 @@ from markdown_it.token import Token
 
 import dbio_commit
 from dbio_commit import errors
-from dbio_commit.cli import app
+from dbio_commit.cli.commands import app
 from dbio_commit.protocol import markers
 from dbio_commit.spark import datasource, write
 
