@@ -214,6 +214,17 @@ def test_every_decision_is_linked_from_the_architecture() -> None:
     assert linked >= {f"adr/{path.name}" for path in (ROOT / "docs/adr").glob("*.md")}
 
 
+@pytest.mark.parametrize("record", sorted((ROOT / "docs/adr").glob("*.md")), ids=lambda path: path.stem[:4])
+def test_every_decision_names_its_alternatives(record: Path) -> None:
+    text = record.read_text()
+    assert text.startswith(f"# {record.name[:4]} ")
+    parts = re.split(r"^\*\*(\w+)\.\*\*", text, flags=re.MULTILINE)
+    assert parts[1::2] == ["Context", "Alternatives", "Decision", "Consequences"]
+    alternatives = [line for line in parts[4].splitlines() if line.startswith("- ")]
+    assert alternatives
+    assert all(re.match(r"- \*.+\*: ", line) for line in alternatives)
+
+
 def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -> None:
     bodies = {block.kind.removeprefix("json "): block.text.encode() for block in blocks(ROOT / "docs/PROTOCOL.md")}
     descriptor = markers.decode_descriptor(bodies["descriptor"], where="the document")
@@ -236,7 +247,6 @@ def test_the_version_is_the_same_everywhere() -> None:
     assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
     assert f"dbio_commit-{version}-py3" in REFERENCE.read_text()
-    assert f"once {version} is released" in (ROOT / "README.md").read_text()
 
 
 def test_the_command_line_runs_as_a_module() -> None:
