@@ -1,7 +1,7 @@
 """Checkpoints: their body, what they leave out, and tables read, written and purged across them, on a store in memory.
 
 Making a table of a directory is in `test_adopt`; what vacuum purges, and when, in its own tests. Here a purge is done
-by hand, in the order of PROTOCOL.md section 9. Numbers I1 to I9: section 5.
+by hand, in the order of PROTOCOL.md 10.4. Numbers I1 to I9: section 5.
 """
 
 import gzip

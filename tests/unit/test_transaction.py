@@ -1,4 +1,4 @@
-"""Transactions in the table scope, from begin to decision, on a store in memory. Numbers I1 to I9: PROTOCOL.md 3.1.
+"""Transactions in the table scope, from begin to decision, on a store in memory. Numbers I1 to I9: PROTOCOL.md 5.
 
 How lost answers, turns and leases are settled is in `test_decision`; crashes, call by call, in `test_crash_points`.
 """
@@ -132,7 +132,7 @@ class DurableStore(MemoryStore):
             self._apply("make_durable", path, lambda: None)
 
 
-def test_data_is_durable_before_the_marker_that_names_it(clock: ManualClock) -> None:  # I2, PROTOCOL.md section 4
+def test_data_is_durable_before_the_marker_that_names_it(clock: ManualClock) -> None:  # I2, PROTOCOL.md 9.2
     store = DurableStore(clock)
     table = Table.over(store, clock)
     transaction = table.begin()
