@@ -180,7 +180,7 @@ def table(shown: Picture) -> Table:
     return Table.over(store, clock)
 
 
-def tids(shown: Picture, paths: Iterable[str]) -> set[str]:
+def tids(paths: Iterable[str]) -> set[str]:
     return {names.parse_data_file(names.split(path)[1]) or "" for path in paths}
 
 
@@ -202,7 +202,7 @@ def test_a_reader_of_the_picture_sees_the_files_that_it_calls_live() -> None:
     assert len(snapshot.files) == 5
     assert snapshot.app_versions == {"nightly": 20261120}
     assert snapshot.table_schema.turn == 3
-    assert [commit.tid for commit in snapshot.history()] == sorted(tids(shown, shown.said("live")), reverse=True)
+    assert [commit.tid for commit in snapshot.history()] == sorted(tids(shown.said("live")), reverse=True)
 
 
 def test_a_vacuum_of_the_picture_deletes_what_it_says() -> None:
@@ -221,13 +221,13 @@ def test_the_picture_has_a_transaction_in_each_state() -> None:
     shown = picture()
     log = parse_log(table(shown).store.list_log())
     told = decode_checkpoint(CHECKPOINT, number=log.last_checkpoint, where="the document")
-    assert tids(shown, shown.said("pending")) == {*log.pending}
-    assert tids(shown, shown.said("live")) == told.covered | {*sorted(log.committed)[:2]}
-    assert tids(shown, shown.said("aborted")) == {*sorted(log.committed)[2:]}
+    assert tids(shown.said("pending")) == {*log.pending}
+    assert tids(shown.said("live")) == told.covered | {*sorted(log.committed)[:2]}
+    assert tids(shown.said("aborted")) == {*sorted(log.committed)[2:]}
     assert [tuple(commit.forgotten) for commit in told.commits] == [(1, 0), (0, 1)]
 
 
 def test_the_last_turn_of_the_picture_is_that_of_the_commit_which_took_it() -> None:
     commit, turn = json.loads(block("json commit")), json.loads(block("json turn"))
     assert names.turn(commit["dbio_commit"]["turn"]) == max(name for name in picture().log if "_serial_" in name)
-    assert tids(picture(), commit["added"]) == {turn["tid"]}
+    assert tids(commit["added"]) == {turn["tid"]}
