@@ -170,14 +170,6 @@ def test_every_make_target_that_a_document_names_is_there() -> None:
         assert named <= targets, document
 
 
-def test_every_invariant_that_is_cited_is_specified() -> None:
-    specified = set(re.findall(r"\*\*(I\d)\*\*", (ROOT / "docs/PROTOCOL.md").read_text()))
-    sources = [path for folder in ("dbio_commit", "tests", "docs") for path in (ROOT / folder).rglob("*.[pm][yd]")]
-    cited = {found for path in sources for found in re.findall(r"\bI\d\b", path.read_text())}
-    assert cited <= specified
-    assert specified == {f"I{number}" for number in range(1, 10)}
-
-
 def test_every_error_is_in_the_reference() -> None:
     classes = {name for name, value in vars(errors).items() if isinstance(value, type)}
     assert classes <= first_cells("Errors") | {"DbioError"}

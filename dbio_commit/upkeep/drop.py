@@ -34,7 +34,7 @@ from dbio_commit.store import Store
 
 SETTLE_S = LOOK_S + 11.0
 """Whoever looked at the table before the tombstone came has begun by then, or looks again; and none is so young any
-more that it would not look for its start marker when it has committed (PROTOCOL.md 6.3)."""
+more that it would not look for its start marker when it has committed (PROTOCOL.md 9.3)."""
 
 _ROUNDS = 10
 """How often late writers may make a drop begin again."""

@@ -1,7 +1,7 @@
 """Signs that a DBIO writer's own vacuum has been at a table of ours, where it purges markers that no checkpoint tells.
 
 Then files of transactions that nobody knows may have been committed. Readers miss them already; vacuum must not delete
-them. Rules: docs/PROTOCOL.md section 10.
+them. Rules: PROTOCOL.md 10.3.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,6 +1,6 @@
 """Vacuum of a directory that DBIO wrote: each rule with its boundary, and random directories against a model.
 
-PROTOCOL.md 8.2 and 10.2; the model is `dbio_model`. Killed and disturbed vacuums: `test_vacuum_dbio_crash_points`.
+PROTOCOL.md 11.2 and 11.4; the model is `dbio_model`. Killed and disturbed vacuums: `test_vacuum_dbio_crash_points`.
 """
 
 import json
