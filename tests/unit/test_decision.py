@@ -8,8 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
-from dbio_commit.decision import LEASE_S
 from dbio_commit.errors import (
     AccessDeniedError,
     CommitStateUnknownError,
@@ -24,7 +22,9 @@ from dbio_commit.protocol.markers import FileInfo, Operation, decode_commit
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
-from tests.writers import WakingClock, calls_to, contents, data_files, fail_with, heal, live, once, stage, write
+from dbio_commit.turns import LEASE_S
+from tests.faults import calls_to, fail_with, heal, once
+from tests.writers import WakingClock, contents, data_files, live, stage, write
 
 LOST = StoreError("the answer was lost")
 DENIED = AccessDeniedError("no permission")
@@ -33,17 +33,6 @@ DENIED = AccessDeniedError("no permission")
 @pytest.fixture
 def clock() -> WakingClock:
     return WakingClock()
-
-
-@pytest.fixture
-def store(clock: WakingClock, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
-    return MemoryStore(clock)
-
-
-@pytest.fixture
-def table(store: MemoryStore, clock: WakingClock) -> Table:
-    return Table.over(store, clock)
 
 
 def turns(store: MemoryStore) -> dict[int, str]:

@@ -11,8 +11,9 @@ from dbio_commit import CorruptMarkerError, DbioError, StoreError, Table, Transa
 from dbio_commit.decision import abort_many
 from dbio_commit.protocol import names
 from dbio_commit.testing import MemoryStore
+from tests.faults import calls_to, fail_with, heal, once
 from tests.garbage import DAY, Scene, empty, leave
-from tests.writers import calls_to, fail_with, heal, once, stage, write
+from tests.writers import stage, write
 from vacuum import Control, Reason, VacuumOptions, vacuum_table, work
 from vacuum import run as run_module
 
