@@ -1,6 +1,6 @@
 """What vacuum deletes from a directory of the directory scope, in which order, as DBIO does. Pure but for reading.
 
-Rules: PROTOCOL.md section 10.2. A data file goes while its markers still hide it; a marker goes once nothing that it
+Rules: PROTOCOL.md section 11.4. A data file goes while its markers still hide it; a marker goes once nothing that it
 hides is left, and the markers that say so are deleted by the next vacuum only, from a queue.
 """
 

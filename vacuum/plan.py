@@ -1,4 +1,4 @@
-"""What vacuum deletes from a table of ours, when and why (table scope). Pure: PROTOCOL.md section 10.1.
+"""What vacuum deletes from a table of ours, when and why (table scope). Pure: PROTOCOL.md section 10.
 
 `run` reads what is there, asks here what to do about it, and does it. The directory scope has its own rules, in `dbio`.
 """
