@@ -25,13 +25,14 @@ from pyspark.sql.types import StructType
 from pyspark.sql.udtf import UserDefinedTableFunction
 
 from dbio_commit.errors import AccessDeniedError, InvalidInputError
+from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.infer import table_schema
-from dbio_commit.spark.job import Job, Mode, WriteOptions, begin_job
+from dbio_commit.spark.job import Job, WriteOptions, begin_job
 from dbio_commit.spark.scan import ReadSpec, group_files, read_files, read_spec
 from dbio_commit.spark.session import StoreSettings, raise_explained, store_settings
-from dbio_commit.spark.task import Compression, encode_file_info, run_task
+from dbio_commit.spark.task import encode_file_info, run_task
 from dbio_commit.table import Table
 
 _READ_OPTIONS = {"path", "asof", "secretstorageoptions"}
