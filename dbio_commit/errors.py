@@ -1,4 +1,4 @@
-"""One tree of errors. What you do about an error decides where it hangs:
+"""One tree of errors. What you do about an error decides where it hangs.
 
     DbioError
     ├── CommitConflictError        somebody else won: begin again

@@ -1,6 +1,7 @@
-"""The data source "dbio": what `df.write.format("dbio")` and `spark.read.format("dbio")` call. A thin face on `job`
+"""The data source "dbio": what `df.write.format("dbio")` and `spark.read.format("dbio")` call.
 
-and `scan`. Each method runs in a process of its own, so that what one knows reaches the next by pickle only.
+A thin face on `job` and `scan`. Each method runs in a process of its own, so that what one knows reaches the next by
+pickle only.
 """
 
 import json
