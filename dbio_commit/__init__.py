@@ -1,7 +1,8 @@
 """Transactional writes to plain Parquet directories, and the committed view of them for every reader.
 
-The public API, nothing else. The functions for Spark are imported when they are first used: everything else works
-where Spark is not installed. `vacuum` is too: its package stands above this one, and imports it.
+The public API, nothing else: what users call, and what they meet in its signatures and results. The functions for Spark
+are imported when they are first used: everything else works where Spark is not installed. `vacuum` is too: its package
+stands above this one, and imports it; what its report consists of is there.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,13 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
     UnsupportedTableError,
 )
-from dbio_commit.protocol.commits import Commit
+from dbio_commit.options import Compression, Mode
+from dbio_commit.protocol.applications import Application
+from dbio_commit.protocol.commits import AsOf, Commit
+from dbio_commit.protocol.draft import Terms
+from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Reason
-from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.protocol.markers import Bounds, FileInfo, Operation
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
@@ -34,6 +39,7 @@ from dbio_commit.table import Table
 from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
 from dbio_commit.upkeep.drop import DropReport
+from dbio_commit.upkeep.inspect import TransactionReport, TransactionState
 
 if TYPE_CHECKING:
     from dbio_commit.spark import enable, read, write
@@ -43,18 +49,24 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AccessDeniedError",
+    "Application",
+    "AsOf",
     "Bounds",
     "CheckReport",
     "Commit",
     "CommitConflictError",
     "CommitStateUnknownError",
+    "Compression",
     "CorruptMarkerError",
     "DataFile",
     "DbioError",
     "DropReport",
+    "Entry",
     "FileInfo",
     "InvalidInputError",
+    "Mode",
     "ObjectNotFoundError",
+    "Operation",
     "PendingTransaction",
     "Reason",
     "RetentionError",
@@ -65,8 +77,11 @@ __all__ = [
     "Table",
     "TableExistsError",
     "TableNotFoundError",
+    "Terms",
     "Transaction",
     "TransactionAbortedError",
+    "TransactionReport",
+    "TransactionState",
     "TransactionStateError",
     "UnsupportedStoreError",
     "UnsupportedTableError",

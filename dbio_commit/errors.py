@@ -1,4 +1,4 @@
-"""One tree of errors. What you do about an error decides where it hangs:
+"""One tree of errors. What you do about an error decides where it hangs.
 
     DbioError
     ├── CommitConflictError        somebody else won: begin again
@@ -11,8 +11,8 @@
     ├── TableExistsError           something is there already (modes "error" and "ignore")
     ├── CorruptMarkerError         a marker that cannot be what a writer wrote: inspect it
     ├── RetentionError             a retention that could hurt readers or writers
-    ├── UnsupportedStoreError      the store, or this version of the software, cannot do it safely
-    │   └── UnsupportedTableError  written by a newer version of the protocol: upgrade
+    ├── UnsupportedStoreError      the store cannot do it safely, or a package is missing: another store, or install it
+    ├── UnsupportedTableError      of a newer version, or another format: upgrade, or use that format's tools
     └── StoreError                 the store failed or refused: check access, try again
         ├── ObjectNotFoundError
         └── AccessDeniedError
@@ -66,11 +66,11 @@ class RetentionError(DbioError):
 
 
 class UnsupportedStoreError(DbioError):
-    """The store cannot do what the protocol rests on."""
+    """The store cannot do what the protocol rests on, or what it takes to use it is not installed."""
 
 
-class UnsupportedTableError(UnsupportedStoreError):
-    """The table was written by a version of the protocol that this software does not know."""
+class UnsupportedTableError(DbioError):
+    """The table is of a later version of the protocol, or of another format. Another store would not help."""
 
 
 class StoreError(DbioError):

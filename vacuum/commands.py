@@ -91,12 +91,12 @@ def once(
 def check(config: _Config) -> None:
     """Check the configuration, and list the tables that it means now."""
     service = _service(config)
-    from vacuum.discovery import find_targets
+    from vacuum.discovery import find_tables
 
     try:
         for entry in service.entries:
-            for target in find_targets(entry, service.entries):
-                typer.echo(visible(target.url))
+            for table in find_tables(entry, service.entries):
+                typer.echo(visible(table.url))
     except DbioError as error:
         typer.echo(f"vacuum: {visible(str(error))}", err=True)
         raise typer.Exit(1) from None

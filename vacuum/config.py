@@ -228,7 +228,7 @@ class TableConfig(_Part):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class ConfigEntry:
     """What the file says of a table, or of all tables that match a pattern."""
 
     path: str
@@ -283,13 +283,13 @@ class Config(_Part):
     tables: Annotated[list[TableConfig], Field(min_length=1)]
 
     @property
-    def entries(self) -> Sequence[Entry]:
+    def entries(self) -> Sequence[ConfigEntry]:
         return [self._entry(table) for table in self.tables]
 
-    def _entry(self, table: TableConfig) -> Entry:
+    def _entry(self, table: TableConfig) -> ConfigEntry:
         given = table.model_dump(exclude_none=True)
         said = {key: given.get(key, getattr(self, key)) for key in (*_SETTINGS, *_OPTIONS)}
-        return Entry(
+        return ConfigEntry(
             path=table.path,
             location=parse_location(table.path),
             timezone=self.timezone,

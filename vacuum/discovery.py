@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from dbio_commit.errors import StoreError
 from dbio_commit.protocol import names
 from dbio_commit.store import Location, open_store
-from vacuum.config import Entry
+from vacuum.config import ConfigEntry
 from vacuum.process import Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class FoundTable:
     """A table, and the entry that says how it is to be vacuumed."""
 
     location: Location
-    entry: Entry
+    entry: ConfigEntry
 
     @property
     def url(self) -> str:
@@ -35,22 +35,22 @@ class Target:
         )
 
 
-def find_targets(entry: Entry, entries: Sequence[Entry]) -> list[Target]:
+def find_tables(entry: ConfigEntry, entries: Sequence[ConfigEntry]) -> list[FoundTable]:
     """The entry's tables, as they are now. A table belongs to the entry that names it, else to the first that matches.
 
     Raises StoreError where the directories of a pattern cannot be listed.
     """
     found = _find(entry) if entry.is_pattern else [entry.location]
-    return [Target(location=location, entry=entry) for location in found if _owner(location, entries) == entry]
+    return [FoundTable(location=location, entry=entry) for location in found if _owner(location, entries) == entry]
 
 
-def _owner(location: Location, entries: Sequence[Entry]) -> Entry | None:
+def _owner(location: Location, entries: Sequence[ConfigEntry]) -> ConfigEntry | None:
     by_name = (entry for entry in entries if entry.location == location)
     by_pattern = (entry for entry in entries if entry.is_pattern and _matches(entry.location, location))
     return next(by_name, None) or next(by_pattern, None)
 
 
-def _find(entry: Entry) -> list[Location]:
+def _find(entry: ConfigEntry) -> list[Location]:
     pattern = entry.location.prefix
     fixed = pattern[: pattern.index("*")]
     root = fixed[: fixed.rfind("/") + 1]

@@ -12,7 +12,7 @@ from dbio_commit.table import Table
 from vacuum import plan
 from vacuum.directory import DirectoryVacuum
 from vacuum.hands import Hands
-from vacuum.report import Control, VacuumOptions, VacuumReport
+from vacuum.report import HISTORY_DAYS, Control, VacuumOptions, VacuumReport
 from vacuum.table import TableVacuum
 from vacuum.work import Stopped
 
@@ -31,18 +31,28 @@ def vacuum(
     spark: "SparkSession | None" = None,
     *,
     untracked: bool = False,
+    checkpoint_after: int = 20,
+    history_days: float = HISTORY_DAYS,
 ) -> VacuumReport:
     """Deletes what no reader needs any more from the table, or DBIO directory, at the path.
 
     What a commit removed stays for `retention_hours`, for readers that still use it; a transaction that is pending
     for longer is aborted, so that its writer gets an error rather than a commit of deleted files. A dry run reports
     the same and changes nothing. `untracked` also deletes old files that no transaction wrote and no commit names.
-    With `spark`, its executors list and delete.
+    `checkpoint_after` commits since the last checkpoint make the next one due, which remembers commits of which no
+    file is left for `history_days`. With `spark`, its executors list and delete.
 
-    Raises RetentionError for less than 1 h without `force`, TableNotFoundError, CorruptMarkerError, StoreError where
-    the table cannot be read. What cannot be deleted is reported, and does not stop the rest.
+    Raises RetentionError for less than 1 h without `force`, or less than 30 days; TableNotFoundError,
+    CorruptMarkerError, StoreError where the table cannot be read. What cannot be deleted is reported, and does not
+    stop the rest.
     """
-    options = VacuumOptions(retention_hours=retention_hours, force=force, untracked=untracked)
+    options = VacuumOptions(
+        retention_hours=retention_hours,
+        force=force,
+        untracked=untracked,
+        checkpoint_after=checkpoint_after,
+        history_days=history_days,
+    )
     if spark is None:
         table = Table(path, storage_options)
     else:

@@ -23,8 +23,8 @@ from apscheduler.schedulers.background import BackgroundScheduler  # type: ignor
 
 from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.errors import DbioError
-from vacuum.config import Config, Entry, secrets
-from vacuum.discovery import Target, find_targets
+from vacuum.config import Config, ConfigEntry, secrets
+from vacuum.discovery import FoundTable, find_tables
 from vacuum.metrics import Metrics
 from vacuum.process import Job, RunFailed, vacuum_in_process
 from vacuum.report import RunSummary
@@ -52,7 +52,7 @@ class Outcome(StrEnum):
 class _State:
     """What is known of a table; or of a pattern, whose runs are its expansions."""
 
-    entry: Entry
+    entry: ConfigEntry
     since: datetime
     busy: bool = False
     """A run is under way, or waits for a thread."""
@@ -81,7 +81,7 @@ class Service:
         self._lock = Lock()
         self._tables: dict[str, _State] = {}
         self._patterns: dict[str, _State] = {}
-        self._unfinished: list[Entry | Target] = []
+        self._unfinished: list[ConfigEntry | FoundTable] = []
         for entry in self.entries:
             if entry.is_pattern:
                 self._patterns[entry.name] = _State(entry=entry, since=clock.now())
@@ -115,13 +115,13 @@ class Service:
         self.scheduler.shutdown()
         self.finish()
 
-    def tick(self, entry: Entry) -> None:
+    def tick(self, entry: ConfigEntry) -> None:
         """Begins a run for each of the entry's tables, and waits for none."""
         if self.stop.is_set():
             self._unfinished.append(entry)
             return
         try:
-            targets = find_targets(entry, self.entries)
+            tables = find_tables(entry, self.entries)
         except Exception as error:  # whatever it is: the other entries have their own ticks
             _log_failure(_log.bind(**_named(entry)), error)
             if entry.is_pattern:
@@ -130,9 +130,9 @@ class Service:
                 self._ended(entry.name, Outcome.FAILED, 0.0, _failure(error))
             return
         if entry.is_pattern:
-            self._expanded(entry, {target.url for target in targets})
-        for target in targets:
-            self._begin(target)
+            self._expanded(entry, {table.url for table in tables})
+        for table in tables:
+            self._begin(table)
 
     def finish(self) -> None:
         """Waits for the runs that have begun; there can be none afterwards."""
@@ -156,31 +156,31 @@ class Service:
 
     # --- one table ------------------------------------------------------------------------------------------------
 
-    def _begin(self, target: Target) -> None:
+    def _begin(self, table: FoundTable) -> None:
         with self._lock:
-            state = self._know(target.url, target.entry)
+            state = self._know(table.url, table.entry)
             begins, state.busy = not state.busy, True
         if begins:
-            self._pool.submit(self._run, target)
+            self._pool.submit(self._run, table)
         else:
-            self._skip(target.url)
+            self._skip(table.url)
 
-    def _run(self, target: Target) -> None:
+    def _run(self, table: FoundTable) -> None:
         try:
             if self.stop.is_set():
-                self._unfinished.append(target)
+                self._unfinished.append(table)
             else:
-                self._run_vacuum(target)
+                self._run_vacuum(table)
         finally:
             with self._lock:
-                self._tables[target.url].busy = False
+                self._tables[table.url].busy = False
 
-    def _run_vacuum(self, target: Target) -> None:
-        entry, log = target.entry, _log.bind(table=target.url)
+    def _run_vacuum(self, table: FoundTable) -> None:
+        entry, log = table.entry, _log.bind(table=table.url)
         log.info("run started", retention_hours=entry.options.retention_hours, dry_run=entry.dry_run)
         outcome, started = Outcome.FAILED, self._clock.monotonic()
         try:
-            run = self._vacuum(target.job(self._secrets), stop=self.stop)
+            run = self._vacuum(table.job(self._secrets), stop=self.stop)
         except Exception as error:  # whatever it is: it is this table's, and the others go on
             duration_s = self._clock.monotonic() - started
             _log_failure(log, error, seconds=round(duration_s, 3))
@@ -188,12 +188,12 @@ class Service:
         else:
             duration_s = self._clock.monotonic() - started
             outcome = Outcome.FAILED if run.failed else Outcome.STOPPED if run.stopped else Outcome.OK
-            self.metrics.reported(target.url, run)
+            self.metrics.reported(table.url, run)
             _log_run(log, run, outcome, duration_s)
             result = run.text
             if run.stopped:
-                self._unfinished.append(target)
-        self._ended(target.url, outcome, duration_s, result)
+                self._unfinished.append(table)
+        self._ended(table.url, outcome, duration_s, result)
 
     def _ended(self, name: str, outcome: Outcome, duration_s: float, result: str) -> None:
         now = self._clock.now()
@@ -211,13 +211,13 @@ class Service:
 
     # --- what is known --------------------------------------------------------------------------------------------
 
-    def _know(self, name: str, entry: Entry) -> _State:
+    def _know(self, name: str, entry: ConfigEntry) -> _State:
         if name not in self._tables:
             self._tables[name] = _State(entry=entry, since=self._clock.now())
             self.metrics.expect(name)
         return self._tables[name]
 
-    def _expanded(self, entry: Entry, found: set[str]) -> None:
+    def _expanded(self, entry: ConfigEntry, found: set[str]) -> None:
         if not found:
             _log.warning("no table matches", pattern=entry.name)
         with self._lock:
@@ -229,13 +229,13 @@ class Service:
                 del self._tables[name]
                 self.metrics.forget(name)
 
-    def _not_expanded(self, entry: Entry, error: Exception) -> None:
+    def _not_expanded(self, entry: ConfigEntry, error: Exception) -> None:
         self.metrics.pattern_failed(entry.name)
         with self._lock:
             pattern = self._patterns[entry.name]
             pattern.last_run, pattern.outcome, pattern.result = self._clock.now(), Outcome.FAILED, _failure(error)
 
-    def _entry(self, name: str) -> Entry:
+    def _entry(self, name: str) -> ConfigEntry:
         return next(entry for entry in self.entries if entry.name == name)
 
     def _tick_skipped(self, event: JobSubmissionEvent) -> None:
@@ -255,9 +255,9 @@ class Service:
 _KINDS = ("table", "pattern")
 
 
-def _named(it: Entry | Target) -> dict[str, str]:
+def _named(it: ConfigEntry | FoundTable) -> dict[str, str]:
     """As log lines name it: what has the key "table" is one."""
-    if isinstance(it, Target):
+    if isinstance(it, FoundTable):
         return {"table": it.url}
     return {"pattern" if it.is_pattern else "table": it.name}
 

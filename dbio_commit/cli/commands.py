@@ -30,7 +30,7 @@ from dbio_commit.cli.values import total_json, total_text, visible
 from dbio_commit.errors import DbioError, InvalidInputError, RetentionError
 from dbio_commit.table import Table
 from dbio_commit.upkeep.inspect import TransactionState
-from vacuum.report import Control, VacuumOptions
+from vacuum.report import HISTORY_DAYS, Control, VacuumOptions
 from vacuum.run import vacuum_table
 
 app = typer.Typer(
@@ -157,6 +157,12 @@ def vacuum(
     untracked: Annotated[
         bool, typer.Option("--untracked", help="Also delete old files that no transaction wrote and no commit names.")
     ] = False,
+    checkpoint_after: Annotated[
+        int, typer.Option(metavar="N", help="How many commits make the next checkpoint due; 0: any.")
+    ] = 20,
+    history_days: Annotated[
+        float, typer.Option(metavar="N", help="How long the log remembers commits of which no file is left.")
+    ] = HISTORY_DAYS,
     as_json: _Json = False,
 ) -> None:
     """Delete what no reader needs any more; abort transactions that are pending for longer than the retention.
@@ -165,7 +171,13 @@ def vacuum(
     reason of each object, separated by tabs.
     """
     with _errors(as_json):
-        options = VacuumOptions(retention_hours=retention_hours, force=force, untracked=untracked)
+        options = VacuumOptions(
+            retention_hours=retention_hours,
+            force=force,
+            untracked=untracked,
+            checkpoint_after=checkpoint_after,
+            history_days=history_days,
+        )
         with progress() as show_progress:
             control = Control(progress=show_progress)
             report = vacuum_table(Table(path), options, dry_run=dry_run, control=control)

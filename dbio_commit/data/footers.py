@@ -103,8 +103,10 @@ def _nulls(footer: "pq.FileMetaData", leaf: int) -> int | None:
 
 
 def _is_told(kind: Any) -> bool:
-    """Whether a footer's min and max are bounds as PROTOCOL.md 7.3 wants them: it does not say where there is NaN, and
-    unsigned numbers are stored as signed ones."""
+    """Whether a footer's min and max are bounds as PROTOCOL.md 7.3 wants them.
+
+    It does not say where there is NaN, and unsigned numbers are stored as signed ones.
+    """
     import pyarrow.types as types
 
     return not (types.is_floating(kind) or types.is_unsigned_integer(kind))

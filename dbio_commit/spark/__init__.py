@@ -11,14 +11,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dbio_commit.begin import check_app
 from dbio_commit.errors import AccessDeniedError, InvalidInputError, TableExistsError, TableNotFoundError
+from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.roots.table import is_committed
 from dbio_commit.spark.batches import arrow_batches, weighted
 from dbio_commit.spark.datasource import register
-from dbio_commit.spark.job import Mode, WriteOptions, errors_of_workers, no_commit, plan_write
+from dbio_commit.spark.job import WriteOptions, errors_of_workers, no_commit, plan_write
 from dbio_commit.spark.scan import scan
 from dbio_commit.spark.session import is_connect, open_table, raise_explained
-from dbio_commit.spark.task import RESULT_SCHEMA, Compression, map_in_arrow
+from dbio_commit.spark.task import RESULT_SCHEMA, map_in_arrow
 from dbio_commit.table import Table
 
 __all__ = ["enable", "read", "write"]

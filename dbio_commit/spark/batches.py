@@ -26,10 +26,10 @@ _FIXED_BYTES = 16
 
 
 def weighted(df: DataFrame) -> DataFrame:
-    """The rows, with columns named by their numbers, in an order and number such that a batch of `batch_rows` holds no
-    more than BATCH_BYTES and one row.
+    """The rows, with columns named by their numbers, ready for batches of bounded size.
 
-    Where a column has no bounded width, a column FILLER is added, and rows in which it is true are none of the data.
+    Their order and number are such that a batch of `batch_rows` holds no more than BATCH_BYTES and one row. Where a
+    column has no bounded width, a column FILLER is added, and rows in which it is true are none of the data.
     """
     numbered = df.toDF(*map(str, range(len(df.columns))))  # mapInArrow cannot resolve a name such as "a.b"
     weights = {name: _weight(df.schema.fields[int(name)].dataType, f"`{name}`") for name in numbered.columns}

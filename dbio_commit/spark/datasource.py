@@ -1,6 +1,7 @@
-"""The data source "dbio": what `df.write.format("dbio")` and `spark.read.format("dbio")` call. A thin face on `job`
+"""The data source "dbio": what `df.write.format("dbio")` and `spark.read.format("dbio")` call.
 
-and `scan`. Each method runs in a process of its own, so that what one knows reaches the next by pickle only.
+A thin face on `job` and `scan`. Each method runs in a process of its own, so that what one knows reaches the next by
+pickle only.
 """
 
 import json
@@ -25,13 +26,14 @@ from pyspark.sql.types import StructType
 from pyspark.sql.udtf import UserDefinedTableFunction
 
 from dbio_commit.errors import AccessDeniedError, InvalidInputError
+from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.infer import table_schema
-from dbio_commit.spark.job import Job, Mode, WriteOptions, plan_write
+from dbio_commit.spark.job import Job, WriteOptions, plan_write
 from dbio_commit.spark.scan import ReadSpec, group_files, read_files, read_spec
 from dbio_commit.spark.session import StoreSettings, raise_explained, store_settings
-from dbio_commit.spark.task import Compression, encode_file_info, run_task
+from dbio_commit.spark.task import encode_file_info, run_task
 from dbio_commit.table import Table
 
 _READ_OPTIONS = {"path", "asof", "secretstorageoptions"}

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Literal, get_args
+from typing import Any, BinaryIO, get_args
 
 import pyspark
 from pyspark.errors import PySparkException
@@ -18,6 +18,7 @@ from dbio_commit import errors
 from dbio_commit.begin import begin, choose_partition_columns, look
 from dbio_commit.clock import SYSTEM_CLOCK
 from dbio_commit.errors import InvalidInputError
+from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.draft import Terms
@@ -25,12 +26,10 @@ from dbio_commit.protocol.markers import CommitMarker, Operation
 from dbio_commit.roots import KINDS, Target
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.infer import infer_schema
-from dbio_commit.spark.task import Compression, TaskSpec, decode_file_info
+from dbio_commit.spark.task import TaskSpec, decode_file_info
 from dbio_commit.store import Store
 from dbio_commit.table import Table
 from dbio_commit.transaction import Transaction
-
-Mode = Literal["append", "overwrite", "overwrite_partitions", "error", "ignore"]
 
 _OPERATIONS: Mapping[Mode, Operation] = {
     "append": "append",

@@ -163,8 +163,10 @@ def read_files(spec: ReadSpec, files: Iterable[DataFile]) -> Iterator[pa.RecordB
 
 
 def _rows_at_once(footer: pq.FileMetaData) -> int:
-    """So many rows that a batch is small: by what they take encoded, and, since a dictionary hides what they take when
-    they are read, no more than a row group, whose writer had it in memory."""
+    """So many rows that a batch is small, by what they take encoded.
+
+    A dictionary hides what they take when they are read: so no more than a row group, whose writer had it in memory.
+    """
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     size, most = sum(group.total_byte_size for group in groups), max((group.num_rows for group in groups), default=1)
     return max(1, min(_BATCH_ROWS, most, _BATCH_BYTES * footer.num_rows // max(size, 1)))

@@ -17,18 +17,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Literal, Protocol, Self, TypeVar
+from typing import Any, BinaryIO, Protocol, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from dbio_commit.data.statistics import bounds
+from dbio_commit.options import Compression
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.spark import arrow
-
-Compression = Literal["snappy", "zstd", "gzip", "none"]
 
 _Data = TypeVar("_Data", pa.RecordBatch, pa.Table)
 

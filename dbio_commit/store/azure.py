@@ -24,9 +24,9 @@ _T = TypeVar("_T")
 
 
 class AzureStore(FsspecStore):
-    """`put_if_absent` is one PUT with If-None-Match: *. Credentials are adlfs's; the calls are the SDK's own,
+    """`put_if_absent` is one PUT with If-None-Match: *. Credentials are adlfs's.
 
-    because adlfs's listing adds a HEAD for every blob, and its bulk deletion masks errors.
+    The calls are the SDK's own, because adlfs's listing adds a HEAD for every blob, and its bulk deletion masks errors.
     """
 
     delete_batch: ClassVar[int] = 256  # the service's limit
@@ -115,9 +115,9 @@ class AzureStore(FsspecStore):
         return self.in_batches(self._delete_batch, paths)
 
     def _delete_batch(self, paths: Sequence[str]) -> dict[str, StoreError]:
-        """One request. Where not all went well, only single requests tell what did not:
+        """One request. Where not all went well, only single requests tell what did not.
 
-        the SDK attributes the answers by their position, and does not repeat what a busy service refused.
+        The SDK attributes the answers by their position, and does not repeat what a busy service refused.
         """
         if len(paths) == 1:
             return self._delete_singly(paths)

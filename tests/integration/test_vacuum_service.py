@@ -20,7 +20,7 @@ from dbio_commit import Table
 from tests.conftest import Root
 from tests.writers import contents, write
 from vacuum.config import Config
-from vacuum.discovery import find_targets
+from vacuum.discovery import find_tables
 
 WAIT_S = 60
 
@@ -344,7 +344,7 @@ def test_a_pattern_finds_tables_on_an_object_store(place: str, request: pytest.F
             environment.setenv(name, value)
         tables = [{"path": f"{root.url}/*/events", "storage_options": options}]
         entries = Config.model_validate({"tables": tables}).entries
-        found = [target.url for target in find_targets(entries[0], entries)]
+        found = [table.url for table in find_tables(entries[0], entries)]
     assert found == [f"{root.url}/eu/events", f"{root.url}/us/events"]
 
 

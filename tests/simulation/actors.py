@@ -23,6 +23,7 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
     UnsupportedStoreError,
+    UnsupportedTableError,
 )
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
@@ -587,7 +588,7 @@ def tolerant(act: Act) -> Act:
 def give_up(world: World, actor: Actor, what: str, error: DbioError) -> None:
     """Nobody corrupts a marker here; and a store that did not fail the actor is no reason to give up."""
     world.note(actor.name, f"{what}: {type(error).__name__}: {error}")
-    if isinstance(error, CorruptMarkerError | UnsupportedStoreError):
+    if isinstance(error, CorruptMarkerError | UnsupportedStoreError | UnsupportedTableError):
         raise Violation(f"I9: {actor.name} got {error!r}")
     if isinstance(error, StoreError) and not actor.suffered:
         raise Violation(f"I9: {actor.name} suffered no fault, and got {error!r}")
