@@ -27,8 +27,9 @@ from dbio_commit.errors import (
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.garbage import Garbage
 from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.snapshot import Scope, Snapshot
+from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
 from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize

@@ -31,8 +31,8 @@ from dbio_commit.protocol.garbage import Garbage
 from dbio_commit.protocol.markers import Bounds, FileInfo
 from dbio_commit.protocol.names import HIVE_NULL, Partition, escape
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
+from dbio_commit.roots.root import MAX_LIFE_S
 from dbio_commit.snapshot import Snapshot
-from dbio_commit.transaction import MAX_LIFE_S
 from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
 from dbio_commit.upkeep.drop import DropReport
 from dbio_commit.upkeep.inspect import TransactionReport, TransactionState

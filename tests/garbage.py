@@ -6,9 +6,9 @@ from functools import cache
 
 from dbio_commit import FileInfo, Table, Transaction
 from dbio_commit.protocol import names
+from dbio_commit.protocol.draft import Terms
 from dbio_commit.store.base import Unfinished
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.transaction import Terms
 from tests.writers import Partition, stage, write, write_days
 from vacuum import Reason, VacuumOptions, VacuumReport, vacuum_table
 

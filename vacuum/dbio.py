@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from dbio_commit.errors import CorruptMarkerError
+from dbio_commit.listing import read_marker, read_markers
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.directory import Directory, parse_directories
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import INSPECT, CommitMarker, decode_commit
 from dbio_commit.protocol.names import Kind
-from dbio_commit.snapshot import Scope, read_marker, read_markers
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 from vacuum.plan import ABORTS_KEPT, Garbage, Horizons, checksums, lost_checksums, removed_files
 from vacuum.report import Reason

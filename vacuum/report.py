@@ -7,7 +7,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from dbio_commit.errors import RetentionError
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
 
 LEAST_RETENTION_HOURS = 1.0
 MOST_HOURS = 876_000

@@ -13,24 +13,21 @@ from typing import TYPE_CHECKING, Any
 from dbio_commit.clock import Clock
 from dbio_commit.decision import abort_many
 from dbio_commit.errors import DbioError, ObjectNotFoundError, StoreError, TableNotFoundError, TransactionStateError
+from dbio_commit.listing import read_checkpoint, until_quiet
+from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
 from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers import CommitMarker, encode
-from dbio_commit.snapshot import (
-    Scope,
-    Snapshot,
-    check_directories,
-    read_checkpoint,
-    read_snapshot,
-    refuse_nested,
-    until_quiet,
-)
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.roots import read_snapshot
+from dbio_commit.roots.directory import check_directories, refuse_nested
+from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
 from dbio_commit.store.base import Listing, Unfinished
 from dbio_commit.table import Table
-from dbio_commit.transaction import new_tid, prove_store
+from dbio_commit.tids import new_tid
 from dbio_commit.upkeep.checkpoints import write_checkpoint
 from dbio_commit.upkeep.other_vacuum import Signs, find_signs
 from vacuum import dbio, plan

@@ -8,6 +8,7 @@ from functools import cache
 from dbio_commit.clock import Clock
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.errors import CorruptMarkerError, TableNotFoundError
+from dbio_commit.listing import agreed_log, read_descriptor, read_markers, refuse_dropped, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application, list_applications
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
@@ -17,17 +18,10 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Garbage, classify, is_foreign
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import CommitMarker
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
-from dbio_commit.snapshot import (
-    Scope,
-    agreed_log,
-    check_directories,
-    check_partitions,
-    read_descriptor,
-    read_markers,
-    refuse_dropped,
-    until_quiet,
-)
+from dbio_commit.roots.directory import check_directories
+from dbio_commit.roots.table import check_partitions
 from dbio_commit.store import Store
 from dbio_commit.upkeep.other_vacuum import find_signs
 

@@ -18,23 +18,19 @@ from dbio_commit.errors import (
     TableNotFoundError,
     TransactionStateError,
 )
+from dbio_commit.listing import read_checkpoint, read_descriptor, read_markers
+from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
 from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import Tombstone, decode_tombstone, encode
 from dbio_commit.protocol.names import Kind
-from dbio_commit.snapshot import (
-    Scope,
-    check_directories,
-    read_checkpoint,
-    read_descriptor,
-    read_markers,
-    read_snapshot,
-    refuse_nested,
-)
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.roots import read_snapshot
+from dbio_commit.roots.directory import check_directories, refuse_nested
+from dbio_commit.roots.table import LOOK_S
 from dbio_commit.store import Store
-from dbio_commit.transaction import LOOK_S, prove_store
 
 SETTLE_S = LOOK_S + 11.0
 """Whoever looked at the table before the tombstone came has begun by then, or looks again; and none is so young any

@@ -6,21 +6,15 @@ from datetime import datetime
 from enum import StrEnum
 
 from dbio_commit.errors import InvalidInputError, TableNotFoundError
+from dbio_commit.listing import read_checkpoint, read_descriptor, read_markers, refuse_dropped, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.directory import is_empty, merge_directories, parse_directories
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import CommitMarker, FileInfo, unpack_files
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE
-from dbio_commit.snapshot import (
-    Scope,
-    read_checkpoint,
-    read_descriptor,
-    read_markers,
-    refuse_dropped,
-    until_quiet,
-)
 from dbio_commit.store import Store
 
 

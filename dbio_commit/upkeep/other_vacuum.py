@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from dbio_commit.listing import read_turn
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log
-from dbio_commit.snapshot import read_turn
 from dbio_commit.store import Store
 
 _REMEMBERED = timedelta(days=30)

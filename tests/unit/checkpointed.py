@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from dbio_commit.listing import read_checkpoint
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.snapshot import read_checkpoint
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.checkpoints import write_checkpoint

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
+from dbio_commit import probe as probe_module
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 
@@ -10,7 +10,7 @@ from dbio_commit.testing import ManualClock, MemoryStore
 @pytest.fixture(autouse=True)
 def not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each store is new to this process."""
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
+    monkeypatch.setattr(probe_module, "_PROBED", set())
 
 
 @pytest.fixture

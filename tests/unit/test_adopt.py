@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
+from dbio_commit import probe as probe_module
 from dbio_commit.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -32,7 +32,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf
 from dbio_commit.protocol.log import REFUSAL
 from dbio_commit.protocol.markers import Operation
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock
 from dbio_commit.transaction import Transaction
@@ -768,7 +768,7 @@ def test_an_adoption_that_is_killed_at_any_call_leaves_a_directory_or_a_table(
     calls = calls_of_adopt(make)
     scopes = []
     for call in range(calls):
-        transaction_module._PROBED.clear()
+        probe_module._PROBED.clear()
         place = make()
         expected = visible(place.table())
         Killer(place, call, after=after)

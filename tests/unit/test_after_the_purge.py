@@ -207,13 +207,13 @@ def test_a_commit_beside_an_abort_that_came_too_late_is_told_that_it_had_committ
     assert live(table) == before <= store.objects.keys()
 
 
-@pytest.mark.parametrize(("operation", "must_create"), [("rewrite", False), ("overwrite", False), ("append", True)])
+@pytest.mark.parametrize(("operation", "must_be_empty"), [("rewrite", False), ("overwrite", False), ("append", True)])
 def test_a_commit_that_is_tried_again_is_told_that_it_had_committed(
-    table: Table, store: MemoryStore, clock: ManualClock, operation: Operation, must_create: bool
+    table: Table, store: MemoryStore, clock: ManualClock, operation: Operation, must_be_empty: bool
 ) -> None:
-    if not must_create:
+    if not must_be_empty:
         write(table)
-    transaction = table.begin(operation, must_create=must_create)
+    transaction = table.begin(operation, must_be_empty=must_be_empty)
     stage(table, transaction)
     if operation == "rewrite":
         transaction.remove(live(table))

@@ -10,7 +10,7 @@ from dbio_commit.errors import CorruptMarkerError, TableNotFoundError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Garbage
 from dbio_commit.protocol.markers import MAX_BYTES
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.upkeep.check import CheckReport, WrongSize
 from tests import builders
 from tests.builders import NOW, OLD, data

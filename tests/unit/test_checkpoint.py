@@ -21,7 +21,8 @@ from dbio_commit.errors import (
 from dbio_commit.protocol import markers as markers_module
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.snapshot import Scope, Snapshot
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
 from tests.builders import NOW, columns, data
 from tests.faults import calls_to

@@ -119,16 +119,16 @@ def test_a_version_of_an_application_commits_once_however_long_ago_that_was() ->
     assert not write(table, app=("job", 6)).skipped
 
 
-def test_a_table_whose_commits_are_purged_still_exists_for_who_must_create_it() -> None:
+def test_a_table_whose_commits_are_purged_still_exists_for_who_must_be_empty_it() -> None:
     table = busy_table()
     checkpointed(table)
     with pytest.raises(TableExistsError):
-        table.begin(must_create=True)
+        table.begin(must_be_empty=True)
 
 
 def test_a_table_that_is_created_checkpointed_and_purged_meanwhile_is_not_created_twice() -> None:
     first, second = (Table.over(store, ManualClock(seed=seed)) for store in [MemoryStore()] for seed in (1, 2))
-    transaction = first.begin(must_create=True)
+    transaction = first.begin(must_be_empty=True)
     stage(first, transaction)
     write(second)
     checkpointed(second)

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
-from dbio_commit.decision import LEASE_S
+from dbio_commit import probe as probe_module
 from dbio_commit.errors import TransactionAbortedError, TransactionStateError
 from dbio_commit.protocol.directory import parse_directories
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
+from dbio_commit.turns import LEASE_S
 from tests.faults import Killed, Killer, fail_with, heal
 from tests.writers import contents, live, stage
 
@@ -83,7 +83,7 @@ def rewrite(table: Table) -> Transaction:
 
 
 def create(table: Table) -> Transaction:
-    transaction = table.begin(partition_by=["day"], must_create=True)
+    transaction = table.begin(partition_by=["day"], must_be_empty=True)
     stage_new(table, transaction)
     transaction.commit()
     return transaction
@@ -194,7 +194,7 @@ def scenes_of_a_kill(name: str, on: str, *, least_calls: int = 9) -> Iterator[Sc
     """A scene of its own for a kill before, and after, each call that the work makes."""
     for at in range(MOST_CALLS):
         for after in (False, True):
-            transaction_module._PROBED.clear()
+            probe_module._PROBED.clear()
             found = scene(name, on)
             if not found.kill(at, after=after):
                 assert at >= least_calls

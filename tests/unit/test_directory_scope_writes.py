@@ -10,7 +10,6 @@ from functools import partial
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
 from dbio_commit.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -23,7 +22,8 @@ from dbio_commit.errors import (
     TransactionStateError,
 )
 from dbio_commit.protocol.markers import Operation, encode_commit
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.roots import directory as directory_module
 from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
 from dbio_commit.transaction import Transaction
@@ -299,11 +299,11 @@ def test_an_application_version_is_refused_before_anything_is_written(table: Tab
     assert store.objects == before
 
 
-def test_must_create_is_refused_before_anything_is_written(table: Table, store: MemoryStore) -> None:
+def test_must_be_empty_is_refused_before_anything_is_written(table: Table, store: MemoryStore) -> None:
     dbio_wrote(store)
     before = dict(store.objects)
     with pytest.raises(TableExistsError):
-        table.begin(must_create=True)
+        table.begin(must_be_empty=True)
     assert store.objects == before
 
 
@@ -458,7 +458,7 @@ def test_a_marker_that_no_put_holds_is_refused_before_any_directory_commits(
     table: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = dbio_wrote(store)
-    monkeypatch.setattr(transaction_module, "encode_commit", partial(encode_commit, limit_bytes=2000))
+    monkeypatch.setattr(directory_module, "encode_commit", partial(encode_commit, limit_bytes=2000))
     transaction = begin(table, d1=b"new 1")
     for _ in range(50):
         stage(table, transaction, b"new 2", {"day": "2"})

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dbio_commit.begin import begin, look
 from dbio_commit.errors import (
     CommitConflictError,
     DbioError,
@@ -19,10 +20,10 @@ from dbio_commit.errors import (
     TransactionAbortedError,
 )
 from dbio_commit.protocol import names
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.roots.table import LOOK_S
 from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
-from dbio_commit.transaction import LOOK_S, begin, look
 from dbio_commit.upkeep.drop import SETTLE_S
 from tests.faults import Killed, Killer, fail_with, heal, once
 from tests.writers import WakingClock, contents, live, stage, write, write_days

@@ -9,7 +9,7 @@ import pytest
 from dbio_commit.data.parquet import has_magic, not_parquet
 from dbio_commit.errors import TableNotFoundError
 from dbio_commit.protocol import names
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import calls_to

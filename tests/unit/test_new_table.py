@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
+from dbio_commit import probe as probe_module
 from dbio_commit.errors import (
     InvalidInputError,
     SchemaMismatchError,
@@ -16,7 +16,7 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
 )
 from dbio_commit.protocol.markers import FileInfo
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import RootFirstStore, WithoutPutIfAbsent, fail_with, once
@@ -25,21 +25,21 @@ from tests.writers import contents, live, stage, write, write_days
 # --- a new table -------------------------------------------------------------------------------------------------
 
 
-def test_must_create_refuses_a_table_with_commits(table: Table) -> None:
+def test_must_be_empty_refuses_a_table_with_commits(table: Table) -> None:
     write(table)
     with pytest.raises(TableExistsError):
-        table.begin(must_create=True)
+        table.begin(must_be_empty=True)
 
 
-def test_must_create_takes_a_table_whose_only_transactions_were_aborted(table: Table) -> None:
+def test_must_be_empty_takes_a_table_whose_only_transactions_were_aborted(table: Table) -> None:
     table.begin().abort()
-    with table.begin(must_create=True) as transaction:
+    with table.begin(must_be_empty=True) as transaction:
         stage(table, transaction)
     assert len(live(table)) == 1
 
 
-def test_of_twins_that_must_create_the_table_exactly_one_wins(table: Table) -> None:
-    twins = [table.begin(must_create=True) for _ in range(2)]
+def test_of_twins_that_must_be_empty_the_table_exactly_one_wins(table: Table) -> None:
+    twins = [table.begin(must_be_empty=True) for _ in range(2)]
     for number, twin in enumerate(twins):
         stage(table, twin, f"twin {number}".encode())
     twins[1].commit()
@@ -48,8 +48,8 @@ def test_of_twins_that_must_create_the_table_exactly_one_wins(table: Table) -> N
     assert contents(table) == [b"twin 1"]
 
 
-def test_must_create_loses_against_a_blind_append_that_commits_first(table: Table) -> None:
-    transaction = table.begin(must_create=True)
+def test_must_be_empty_loses_against_a_blind_append_that_commits_first(table: Table) -> None:
+    transaction = table.begin(must_be_empty=True)
     stage(table, transaction, b"mine")
     write(table, bodies=[b"theirs"])
     with pytest.raises(TableExistsError):
@@ -148,7 +148,7 @@ def test_tids_sort_by_the_time_of_begin(table: Table, clock: ManualClock) -> Non
 def test_a_store_that_ignores_put_if_absent_is_refused_and_nothing_is_left(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
+    monkeypatch.setattr(probe_module, "_PROBED", set())
     store = WithoutPutIfAbsent(clock)
     for _ in range(2):
         with pytest.raises(UnsupportedStoreError, match="conditional writes"):
@@ -162,7 +162,7 @@ def test_a_table_on_a_store_that_ignores_put_if_absent_gets_no_marker(
     write(table)
     broken = WithoutPutIfAbsent(clock)
     broken.objects = dict(store.objects)
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
+    monkeypatch.setattr(probe_module, "_PROBED", set())
     with pytest.raises(UnsupportedStoreError):
         Table.over(broken, clock).begin()
     assert broken.objects == store.objects

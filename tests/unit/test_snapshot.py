@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dbio_commit import listing as listing_module
 from dbio_commit import render
-from dbio_commit import snapshot as snapshot_module
 from dbio_commit.errors import (
     CorruptMarkerError,
     DbioError,
@@ -22,8 +22,8 @@ from dbio_commit.errors import (
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE
-from dbio_commit.snapshot import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import DESCRIPTOR, NOW, OLD, World, data
@@ -552,9 +552,9 @@ def test_more_markers_than_memory_are_refused_before_they_are_read(monkeypatch: 
         world.commit(tid, [data(tid)])
     total = sum(len(body) for path, (body, _) in world.objects.items() if "_committed_" in path)
     table = Table.over(world, ManualClock(NOW))
-    monkeypatch.setattr(snapshot_module, "MAX_TOTAL_BYTES", total)
+    monkeypatch.setattr(listing_module, "MAX_TOTAL_BYTES", total)
     assert len(table.snapshot().files) == 3
-    monkeypatch.setattr(snapshot_module, "MAX_TOTAL_BYTES", total - 1)
+    monkeypatch.setattr(listing_module, "MAX_TOTAL_BYTES", total - 1)
     with calls_to(world) as calls:
         for ignore in (False, True):
             with pytest.raises(CorruptMarkerError, match=f"3 commit markers of memory://table have {total} bytes"):

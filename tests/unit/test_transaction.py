@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
 from dbio_commit.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -22,6 +21,7 @@ from dbio_commit.errors import (
 )
 from dbio_commit.protocol.markers import MAX_BYTES, Bounds, FileInfo, Operation, decode_commit, encode_commit
 from dbio_commit.protocol.names import HIVE_NULL
+from dbio_commit.roots import table as table_module
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import DurableStore, calls_to, once
@@ -583,7 +583,7 @@ def test_a_marker_that_no_put_holds_is_refused_with_the_number_of_files(
     table: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, operation: Operation
 ) -> None:
     write(table, bodies=[b"old"])
-    monkeypatch.setattr(transaction_module, "encode_commit", partial(encode_commit, limit_bytes=2000))
+    monkeypatch.setattr(table_module, "encode_commit", partial(encode_commit, limit_bytes=2000))
     with pytest.raises(InvalidInputError, match="50 added"):
         write(table, operation, bodies=[b"new"] * 50)
     assert contents(table) == [b"old"]

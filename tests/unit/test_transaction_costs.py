@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
+from dbio_commit import probe as probe_module
 from dbio_commit.errors import (
     TableNotFoundError,
 )
 from dbio_commit.protocol.markers import Operation
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import columns
@@ -57,7 +57,7 @@ def test_an_append_to_an_existing_table_costs_five_requests_and_once_a_probe(
     used: Table, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cost(store, lambda: write_later(used, clock)) == APPEND
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
+    monkeypatch.setattr(probe_module, "_PROBED", set())
     probing = [*APPEND[:4], ("put_if_absent", "_started_"), *APPEND[4:]]
     assert cost(store, lambda: write_later(used, clock)) == probing
     assert cost(store, lambda: write_later(used, clock)) == APPEND

@@ -14,7 +14,7 @@ from dbio_commit import (
     TransactionAbortedError,
 )
 from dbio_commit.protocol import names
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import act_before_call, count_calls, fail_with, heal
 from tests.garbage import (

@@ -11,9 +11,9 @@ from itertools import count
 import pytest
 
 from dbio_commit import InvalidInputError, StoreError, Table, Transaction, TransactionAbortedError
+from dbio_commit.begin import look
 from dbio_commit.errors import AccessDeniedError
 from dbio_commit.testing import MemoryStore
-from dbio_commit.transaction import look
 from tests.faults import Killed, Killer, act_before_call, count_calls, fail_with, heal
 from tests.garbage import ALL, HOUR, LIVE, YOUNG, Scene, empty, everything
 from tests.writers import contents, live, stage, write, write_days

@@ -21,7 +21,7 @@ from dbio_commit.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.store.local import LocalStore
 from dbio_commit.store.location import parse_location
 from tests.faults import KeyStore, OneByOne, OrderlyStore, calls_to

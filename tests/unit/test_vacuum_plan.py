@@ -13,8 +13,9 @@ from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import CommitInfo, CommitMarker, abort_marker
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import live_files
-from dbio_commit.snapshot import Scope, Snapshot
+from dbio_commit.snapshot import Snapshot
 from vacuum import Deletion, Reason, VacuumOptions, VacuumReport
 from vacuum.plan import (
     Contents,

@@ -155,7 +155,7 @@ def test_a_table_whose_commit_markers_are_all_purged_is_one_that_exists() -> Non
     run(scene)
     assert not [name for name in scene.names if name.startswith(("_started_", "_committed_"))]
     with pytest.raises(TableExistsError):
-        scene.table.begin(must_create=True)
+        scene.table.begin(must_be_empty=True)
     for tid in scene.table.snapshot().tids:
         with pytest.raises(TransactionStateError, match="decided long ago"):
             scene.table.abort(tid)

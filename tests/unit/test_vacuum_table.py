@@ -22,8 +22,8 @@ from dbio_commit import (
     TransactionAbortedError,
 )
 from dbio_commit.protocol import names
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.snapshot import Scope
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import FlatStore, calls_to, fail_with, heal, once
 from tests.garbage import (

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
+from dbio_commit import probe as probe_module
 from dbio_commit.errors import (
     InvalidInputError,
     StoreError,
@@ -47,7 +47,7 @@ def test_a_checkpoint_that_is_killed_at_any_call_changes_nothing_and_is_written_
     calls = count_calls(make, Table.checkpoint)
     assert calls >= 6
     for call in range(calls):
-        transaction_module._PROBED.clear()
+        probe_module._PROBED.clear()
         table = make()
         Killer(memory(table), call, after=after)
         with pytest.raises(Killed):
