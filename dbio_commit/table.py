@@ -159,7 +159,7 @@ class Table:
     def inspect(self, tid: str) -> TransactionReport:
         """What is known of one transaction, whatever its state. Raises InvalidInputError where it has no marker."""
         self.refuse_partition()
-        return inspect_transaction(self.store, tid)
+        return inspect_transaction(self.store, self.clock, tid)
 
     def refuse_partition(self) -> None:
         """A partition's directory is no table: the markers that decide about its files lie further up."""

@@ -35,7 +35,7 @@ RUN apt-get update && \
     rm -rf /var/lib/apt/lists/* && \
     useradd --uid 10001 --no-create-home dbio
 WORKDIR /opt/job
-COPY .ci/constraints.txt pyproject.toml README.md ./
+COPY .ci/constraints.txt pyproject.toml LICENSE README.md ./
 COPY dbio_commit dbio_commit
 COPY vacuum vacuum
 RUN python -m pip install -c constraints.txt ".[s3,azure,spark]"

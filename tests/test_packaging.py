@@ -1,13 +1,30 @@
-"""The wheel: that it holds the packages and nothing else, and works where it is installed."""
+"""The wheel: that it holds the packages and nothing else, and works where it is installed, with what it asks for."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+CLI = ("rich", "typer")
+OPTIONAL = (
+    *CLI,
+    "adlfs",
+    "apscheduler",
+    "fsspec",
+    "prometheus_client",
+    "pyarrow",
+    "pyspark",
+    "s3fs",
+    "structlog",
+    "tenacity",
+)
 
 
 @pytest.fixture(scope="module")
@@ -19,31 +36,114 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel alone; what it needs comes from the environment of the tests."""
+    target = tmp_path_factory.mktemp("installed")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), str(wheel)]
+    subprocess.run(command, check=True)
+    return target
+
+
+def metadata(wheel: Path) -> Message:
+    with ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        return message_from_bytes(archive.read(name))
+
+
+def run(
+    installed: Path, without: Sequence[str], arguments: Sequence[str], tmp_path: Path
+) -> subprocess.CompletedProcess[str]:
+    """Python on the installed wheel, as if those modules were not installed, in Spark's workers either."""
+    for module in without:
+        (tmp_path / f"{module}.py").write_text(f"raise ModuleNotFoundError('no module {module}', name='{module}')")
+    env = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{installed}"}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env, cwd=tmp_path)
+
+
 def test_the_wheel_holds_both_packages_and_nothing_else(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         tops = {name.split("/")[0] for name in archive.namelist()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"dbio_commit", "vacuum"}
 
 
-def test_the_wheel_offers_an_extra_for_each_store_and_for_spark(wheel: Path) -> None:
+def test_the_wheel_says_that_both_packages_have_types(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
-        (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
-        lines = archive.read(metadata).decode().splitlines()
-    assert {"s3", "azure", "spark"} <= {line.removeprefix("Provides-Extra: ") for line in lines}
-    assert "Requires-Python: >=3.11" in lines
+        assert {"dbio_commit/py.typed", "vacuum/py.typed"} <= {*archive.namelist()}
 
 
-def test_an_installed_wheel_has_the_command_and_needs_spark_only_for_spark(wheel: Path, tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(tmp_path), str(wheel)],
-        check=True,
-    )
-    program = (
-        "import sys; sys.path.insert(0, sys.argv[1]); sys.modules['pyspark'] = None\n"
-        "import dbio_commit, dbio_commit.cli, vacuum\n"
-        "assert dbio_commit.__file__.startswith(sys.argv[1])\n"
-        "dbio_commit.cli.app(['files', sys.argv[1] + '/nothing'], standalone_mode=True)"
-    )
-    run = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
-    assert run.returncode == 1
-    assert run.stderr.startswith("dbio: there is no table at ")
+def test_the_wheel_has_its_licence(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        (text,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/LICENSE"))
+    assert text == (ROOT / "LICENSE").read_text()
+    assert text.split()[:4] == ["Apache", "License", "Version", "2.0,"]
+    assert metadata(wheel)["License-Expression"] == "Apache-2.0"
+
+
+def test_the_wheel_offers_an_extra_for_each_store_for_spark_and_for_each_command(wheel: Path) -> None:
+    about = metadata(wheel)
+    assert {"cli", "s3", "azure", "spark", "vacuum"} <= {*about.get_all("Provides-Extra", [])}
+    assert about["Requires-Python"] == ">=3.11"
+
+
+def test_without_an_extra_the_wheel_needs_pydantic_only(wheel: Path, installed: Path, tmp_path: Path) -> None:
+    needed = [line for line in metadata(wheel).get_all("Requires-Dist", []) if "extra ==" not in line]
+    assert [line.split(">")[0] for line in needed] == ["pydantic"]
+    program = """
+import sys
+import dbio_commit as dbio
+assert dbio.__file__.startswith(sys.argv[1])
+table = dbio.Table("table")
+for operation in ("append", "overwrite"):
+    with table.begin(operation) as transaction:
+        path = f"part-0-tid-{transaction.tid}-0-0-c000.parquet"
+        open(f"table/{path}", "wb").write(b"12345")
+        transaction.add([dbio.FileInfo(path=path, size=5)])
+assert [file.tid for file in table.snapshot().files] == [transaction.tid]
+assert table.check().ok
+assert [it.size for it in dbio.vacuum("table", 0, force=True).deleted] == [5]
+"""
+    done = run(installed, OPTIONAL, ["-c", program, str(installed)], tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_spark_writes_and_reads_where_the_command_line_is_not_installed(installed: Path, tmp_path: Path) -> None:
+    program = """
+import sys
+from pyspark.sql import SparkSession
+import dbio_commit as dbio
+assert dbio.__file__.startswith(sys.argv[1])
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
+dbio.enable(spark)
+dbio.write(spark.range(3), "table")
+spark.range(4).write.format("dbio").mode("overwrite").save("table")
+assert dbio.read(spark, "table").count() == 4
+assert len(dbio.vacuum("table", 0, force=True, spark=spark).deleted) > 0
+assert not {"typer", "rich"} & sys.modules.keys()
+print("done")
+"""
+    done = run(installed, CLI, ["-c", program, str(installed)], tmp_path)
+    assert done.stdout.splitlines()[-1:] == ["done"], done.stderr
+
+
+def test_the_command_needs_spark_only_for_spark(installed: Path, tmp_path: Path) -> None:
+    done = run(installed, ["pyspark"], ["-m", "dbio_commit.cli", "files", "nothing"], tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("dbio: there is no table at ")
+
+
+@pytest.mark.parametrize("missing", CLI)
+def test_the_command_without_its_extra_says_what_to_install(installed: Path, tmp_path: Path, missing: str) -> None:
+    done = run(installed, [missing], ["-m", "dbio_commit.cli", "files", "table"], tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"dbio: the command line needs the package {missing}; install dbio-commit[cli]\n"
+
+
+@pytest.mark.parametrize("missing", ["apscheduler", "prometheus_client", "structlog", *CLI])
+def test_the_service_without_its_extra_says_what_to_install(installed: Path, tmp_path: Path, missing: str) -> None:
+    (tmp_path / "vacuum.toml").write_text('[[tables]]\npath = "table"\n')
+    done = run(installed, [missing], ["-m", "vacuum", "once", "--config", "vacuum.toml"], tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"vacuum: the schedule needs the package {missing}; install dbio-commit[vacuum]\n"

@@ -1,156 +1,21 @@
-"""`python -m vacuum serve | once | check`: the process around the schedule, its signals and exit codes."""
+"""`python -m vacuum`: the commands, or what to install for them."""
 
-import os
-import signal
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from pathlib import Path
-from socket import socketpair
-from threading import Event
-from time import monotonic
-from typing import TYPE_CHECKING, Annotated, cast
+import sys
 
-import typer
-
-from dbio_commit.errors import DbioError, InvalidInputError
-from dbio_commit.render import visible
-
-if TYPE_CHECKING:
-    from structlog.stdlib import BoundLogger
-
-    from vacuum.schedule import Service
-
-app = typer.Typer(
-    name="vacuum",
-    help="Vacuum tables on a schedule.",
-    epilog="Exit codes: 0 fine, or ended by a signal; 1 something failed; 2 usage, or a mistake in the configuration.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-_ECHO_S = 1.0
-"""timeout(1), and some shells, signal the process and then its group: one wish, two signals."""
-
-_DONE = b"\0"
-"""What the work sends when it is over; a signal sends its number."""
-
-_Config = Annotated[Path, typer.Option(show_default=False, help="The configuration, such as vacuum.toml.")]
+_EXTRA = ("apscheduler", "prometheus_client", "rich", "structlog", "typer")
 
 
-@app.command()
-def serve(config: _Config) -> None:
-    """Vacuum by the clock until SIGTERM or SIGINT, and answer on /metrics and /health."""
-    service = _service(config)
-
-    def work() -> int:
-        from vacuum.listener import listening
-
-        http = service.config.http
-        with ExitStack() as stack:
-            try:
-                url = stack.enter_context(listening(http.host, http.port, service.metrics.registry, service.health))
-            except OSError as error:
-                _log().error("cannot listen", host=http.host, port=http.port, message=str(error))
-                return 1
-            _log().info("listening", url=url)
-            service.serve()
-        return 0
-
-    raise typer.Exit(_until_done(work, service.stop))
-
-
-@app.command()
-def once(
-    config: _Config,
-    metrics_file: Annotated[
-        Path | None, typer.Option(show_default=False, help="Write the metrics there, for the node exporter.")
-    ] = None,
-) -> None:
-    """Vacuum every table once, now, and print a line for each. Exits with 1 if any failed."""
-    service = _service(config)
-
-    def work() -> int:
-        from prometheus_client import write_to_textfile
-
-        ok = service.once()
-        for name, result in service.results().items():
-            typer.echo(f"{visible(name)}: {visible(result)}")
-        if metrics_file:
-            write_to_textfile(str(metrics_file), service.metrics.registry)
-        return 0 if ok else 1
-
-    raise typer.Exit(_until_done(work, service.stop))
-
-
-@app.command()
-def check(config: _Config) -> None:
-    """Check the configuration, and list the tables that it means now."""
-    service = _service(config)
-    from vacuum.discovery import find_targets
-
+def main() -> None:
     try:
-        for entry in service.entries:
-            for target in find_targets(entry, service.entries):
-                typer.echo(visible(target.url))
-    except DbioError as error:
-        typer.echo(f"vacuum: {visible(str(error))}", err=True)
-        raise typer.Exit(1) from None
+        from vacuum.commands import app
 
-
-@app.command(hidden=True)
-def table(connection: int) -> None:
-    """What the others run for each table, in a process of its own: the number of the pipe that says which."""
-    from vacuum.process import main
-
-    main(connection)
-
-
-def _service(path: Path) -> "Service":
-    try:
-        from vacuum.config import read_config, secrets
-        from vacuum.log import log_as_json
-        from vacuum.schedule import Service
+        app(prog_name="python -m vacuum")
     except ModuleNotFoundError as error:
-        typer.echo(f"vacuum: the schedule needs the package {error.name}; install dbio-commit[vacuum]", err=True)
-        raise typer.Exit(2) from None
-    try:
-        config = read_config(path)
-    except InvalidInputError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from None
-    log_as_json(secrets(config))
-    return Service(config)
-
-
-def _log() -> "BoundLogger":
-    import structlog
-
-    return cast("BoundLogger", structlog.get_logger("vacuum"))
-
-
-def _until_done(work: Callable[[], int], stop: Event) -> int:
-    """Runs the work beside the main thread, to which signals come: one ends it in good order, a later one at once."""
-    # Through a socket: the kernel may give a signal to any thread, and then no lock or queue wakes the main one.
-    reader, writer = socketpair()
-    writer.setblocking(False)
-    signal.set_wakeup_fd(writer.fileno())
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, frame: None)
-    with ThreadPoolExecutor(1) as thread:
-        future = thread.submit(work)
-        future.add_done_callback(lambda _: writer.send(_DONE))
-        if (first := reader.recv(1)) != _DONE:
-            _log().info("stopping", signal=signal.Signals(first[0]).name)
-            stop.set()
-            since = monotonic()
-            while (another := reader.recv(1)) != _DONE:
-                if monotonic() - since > _ECHO_S:
-                    _log().error("killed", signal=signal.Signals(another[0]).name)
-                    os._exit(1)
-    return future.result()
+        if error.name not in _EXTRA:
+            raise
+        print(f"vacuum: the schedule needs the package {error.name}; install dbio-commit[vacuum]", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":
-    app(prog_name="python -m vacuum")
+    main()

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 class Scope(StrEnum):
-    """Where the markers that decide are (PROTOCOL.md section 3)."""
+    """Where the markers that decide are (PROTOCOL.md 2.1)."""
 
     TABLE = "table"
     """At the root, for the whole table: it carries a descriptor."""

@@ -1,4 +1,4 @@
-"""The directory scope: the markers of each directory decide about that directory, as DBIO has it (PROTOCOL.md 2)."""
+"""The directory scope: the markers of each directory decide about that directory, as DBIO has it (PROTOCOL.md 11)."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence

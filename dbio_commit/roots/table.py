@@ -1,4 +1,4 @@
-"""The table scope: one descriptor and one log at the root decide about the whole table (PROTOCOL.md 3)."""
+"""The table scope: one descriptor and one log at the root decide about the whole table (PROTOCOL.md 8 and 9)."""
 
 import logging
 from collections.abc import Iterable, Mapping

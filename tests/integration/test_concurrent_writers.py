@@ -1,6 +1,6 @@
 """Six processes write to one table on a local disk at once, another reads; the history is then replayed.
 
-Bounded by the number of writes, not by time. Invariants: PROTOCOL.md 3.1.
+Bounded by the number of writes, not by time. Invariants: PROTOCOL.md 5.
 """
 
 import multiprocessing

@@ -41,7 +41,7 @@ from dbio_commit.tids import new_tid
 from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep import checkpoints
 from vacuum import dbio, plan, run
-from vacuum.plan import Garbage, Horizons, Judge
+from vacuum.plan import Candidate, Horizons, Judge
 
 from .run import simulate
 from .world import SerialStore, Violation
@@ -497,7 +497,7 @@ def delete_before_the_abort() -> Iterator[None]:
     def later(self: Any, tids: Sequence[str]) -> None:
         self.later = tids
 
-    def mutated(self: Any, due: Sequence[Garbage]) -> set[str]:
+    def mutated(self: Any, due: Sequence[Candidate]) -> set[str]:
         gone = delete(self, due)
         abort(self, self.__dict__.pop("later", ()))
         return gone
@@ -544,8 +544,9 @@ def go_by_the_age_of_files() -> Iterator[None]:
     """What is not live and older than the retention is deleted, whatever its transaction."""
     judge = Judge._judge
 
-    def mutated(self: Judge, entry: Entry, foreign: Any) -> Garbage:
-        return judge(self, entry, foreign)._replace(due=entry.modified < self.horizons.data)
+    def mutated(self: Judge, entry: Entry, strangers: Any) -> Candidate | None:
+        found = judge(self, entry, strangers)
+        return found._replace(due=entry.modified < self.horizons.data) if found else None
 
     with patch.object(Judge, "_judge", mutated):
         yield
@@ -585,10 +586,10 @@ class _MovingHorizons:
 
 
 @contextmanager
-def _purge(mutated: Callable[[Any, Log, Any], list[list[Garbage]]]) -> Iterator[None]:
+def _purge(mutated: Callable[[Any, Log, Any], list[list[Candidate]]]) -> Iterator[None]:
     purge = plan.purge
 
-    def replacement(log: Log, checkpoint: Checkpoint, *arguments: Any, **options: Any) -> list[list[Garbage]]:
+    def replacement(log: Log, checkpoint: Checkpoint, *arguments: Any, **options: Any) -> list[list[Candidate]]:
         return mutated(lambda it: purge(log, it, *arguments, **options), log, checkpoint)
 
     with patch.object(plan, "purge", replacement):
@@ -599,7 +600,7 @@ def _purge(mutated: Callable[[Any, Log, Any], list[list[Garbage]]]) -> Iterator[
 def purge_start_markers_last() -> Iterator[None]:
     """Start markers are purged after commit markers, so that decided transactions look pending."""
 
-    def mutated(purge: Any, log: Log, checkpoint: Checkpoint) -> list[list[Garbage]]:
+    def mutated(purge: Any, log: Log, checkpoint: Checkpoint) -> list[list[Candidate]]:
         starts, decisions, rest = purge(checkpoint)
         return [decisions, rest, starts]
 
@@ -618,8 +619,8 @@ def purge_markers_before_data() -> Iterator[None]:
 def purge_what_no_checkpoint_covers() -> Iterator[None]:
     """Every commit marker is purged once there is a checkpoint."""
 
-    def mutated(purge: Any, log: Log, checkpoint: Checkpoint) -> list[list[Garbage]]:
-        steps: list[list[Garbage]] = purge(SimpleNamespace(number=checkpoint.number, covered=set(log.committed)))
+    def mutated(purge: Any, log: Log, checkpoint: Checkpoint) -> list[list[Candidate]]:
+        steps: list[list[Candidate]] = purge(SimpleNamespace(number=checkpoint.number, covered=set(log.committed)))
         return steps
 
     with _purge(mutated):

@@ -1,6 +1,6 @@
 """Tables with checkpoints, and bodies of checkpoints, for the tests of them; and others that act meanwhile.
 
-Here a purge is done by hand, in the order of PROTOCOL.md section 9; what vacuum purges, and when, is in its own tests.
+Here a purge is done by hand, in the order of PROTOCOL.md 10.4; what vacuum purges, and when, is in its own tests.
 """
 
 import gzip

@@ -1,4 +1,4 @@
-"""The directory scope, without the package (PROTOCOL.md 8.2 and 10.2): what readers see, and what one vacuum does.
+"""The directory scope, without the package (PROTOCOL.md 11.2 and 11.4): what readers see, and what one vacuum does.
 
 Works on objects as a MemoryStore holds them. Also builds such directories as Databricks' DBIO would have left them.
 """

@@ -8,7 +8,7 @@ import pytest
 
 from dbio_commit.errors import CorruptMarkerError, TableNotFoundError
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Garbage
+from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.upkeep.check import CheckReport, WrongSize
@@ -33,7 +33,7 @@ def told(*sizes: int) -> dict[str, Any]:
     return {"size": sizes, "rows": [None] * len(sizes)}
 
 
-def paths(report: CheckReport) -> dict[Garbage, list[str]]:
+def paths(report: CheckReport) -> dict[Reason, list[str]]:
     return {reason: [entry.path for entry in entries] for reason, entries in report.garbage.items()}
 
 
@@ -189,14 +189,14 @@ def test_garbage_of_a_table_is_told_by_kind() -> None:
         world.data(hidden)
     report = world.check()
     assert paths(report) == {
-        Garbage.REMOVED: [data("1", 1)],
-        Garbage.FAILED_ATTEMPT: [data("1", 2)],
-        Garbage.ABORTED: [f"day=1/{data('3')}"],
-        Garbage.PENDING: [data("4")],
-        Garbage.UNKNOWN: [f"day=2/{data('5')}"],
-        Garbage.UNTRACKED: ["day=2/copied.parquet"],
+        Reason.REMOVED: [data("1", 1)],
+        Reason.FAILED_ATTEMPT: [data("1", 2)],
+        Reason.ABORTED: [f"day=1/{data('3')}"],
+        Reason.PENDING: [data("4")],
+        Reason.UNKNOWN: [f"day=2/{data('5')}"],
+        Reason.UNTRACKED: ["day=2/copied.parquet"],
     }
-    assert sum(entry.size for entry in report.garbage[Garbage.PENDING]) == 50
+    assert sum(entry.size for entry in report.garbage[Reason.PENDING]) == 50
     assert (report.live_files, report.live_size) == (2, 10)
     assert report.ok
 
@@ -213,10 +213,10 @@ def test_garbage_of_a_directory_is_told_by_kind_and_what_no_marker_knows_is_live
     live = [data("1"), world.data(data("5")), world.data("copied.parquet"), world.data(f"day=1/{data('1', 2)}")]
     report = world.check()
     assert paths(report) == {
-        Garbage.REMOVED: ["old.parquet", data("1", 1)],
-        Garbage.FAILED_ATTEMPT: [data("1", 2)],
-        Garbage.ABORTED: [data("3")],
-        Garbage.PENDING: [data("4")],
+        Reason.REMOVED: ["old.parquet", data("1", 1)],
+        Reason.FAILED_ATTEMPT: [data("1", 2)],
+        Reason.ABORTED: [data("3")],
+        Reason.PENDING: [data("4")],
     }
     assert (report.live_files, report.live_size) == (len(live), 5 * len(live))
 
@@ -229,7 +229,7 @@ def test_in_directories_each_name_is_garbage_where_its_own_markers_say_so() -> N
     world.put("day=2/_committed_2", json.dumps({"added": [], "removed": [data("1")]}).encode(), modified=OLD)
     world.put("day=3/_committed_2", json.dumps({"added": [data("2")], "removed": []}).encode(), modified=OLD)
     report = world.check()
-    assert paths(report) == {Garbage.REMOVED: [f"day=2/{data('1')}"]}
+    assert paths(report) == {Reason.REMOVED: [f"day=2/{data('1')}"]}
     assert report.missing == [f"day=3/{data('2')}"]
     assert report.live_files == 1
 
@@ -239,7 +239,7 @@ def test_files_that_a_corrupt_marker_speaks_of_count_as_pending_while_their_star
     world.start("1", at=NOW - timedelta(hours=1))
     world.put("_committed_1", b"{", modified=OLD)
     world.data(data("1"))
-    assert paths(world.check()) == {Garbage.PENDING: [data("1")]}
+    assert paths(world.check()) == {Reason.PENDING: [data("1")]}
 
 
 @SCOPES

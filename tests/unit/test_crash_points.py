@@ -1,6 +1,6 @@
 """A writer is killed before or after each of its calls to the store, one by one: nothing is lost, and life goes on.
 
-I1, I2, I9 of PROTOCOL.md 3.1. A killed writer makes no call any more; whoever comes after it is another process.
+I1, I2, I9 of PROTOCOL.md 5. A killed writer makes no call any more; whoever comes after it is another process.
 """
 
 from collections.abc import Callable, Iterator

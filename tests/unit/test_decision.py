@@ -1,6 +1,6 @@
 """How transactions are decided: lost answers, failures, turns and leases, on a store in memory and a clock to set.
 
-Numbers I1 to I9: PROTOCOL.md 3.1. What is committed is in `test_transaction`.
+Numbers I1 to I9: PROTOCOL.md 5. What is committed is in `test_transaction`.
 """
 
 import json
@@ -585,7 +585,7 @@ def test_a_waiter_does_not_flood_the_store_while_it_waits(table: Table, store: M
 
 def test_a_holder_whose_markers_vacuum_has_purged_was_decided(
     table: Table, store: MemoryStore, clock: WakingClock
-) -> None:  # PROTOCOL.md 3.3: start marker and commit marker both gone
+) -> None:  # PROTOCOL.md 9.5: start marker and commit marker both gone
     tid = write(table, "overwrite").tid
     del store.objects[f"_started_{tid}"]
     del store.objects[f"_committed_{tid}"]

@@ -1,4 +1,4 @@
-"""Writes to directories that DBIO wrote: what they leave is what DBIO would, and its own rules read it (section 2).
+"""Writes to directories that DBIO wrote: what they leave is what DBIO would, and its own rules read it (section 11).
 
 The rules are written down here once more, independently of the package.
 """
@@ -72,7 +72,7 @@ def dbio_wrote(store: MemoryStore, directories: tuple[str, ...] = DAYS) -> set[s
 
 
 def dbio_sees(objects: Mapping[str, object]) -> set[str]:
-    """The visible files, by the rules of section 2, one directory at a time."""
+    """The visible files, by the rules of PROTOCOL.md 11.2, one directory at a time."""
     bodies = {path: content[0] for path, content in objects.items() if isinstance(content, tuple)}
     visible = set()
     for directory in {path.rpartition("/")[0] for path in bodies}:

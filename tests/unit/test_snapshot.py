@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dbio_commit import listing as listing_module
-from dbio_commit import render
+from dbio_commit.cli.files import snapshot_json
 from dbio_commit.errors import (
     CorruptMarkerError,
     DbioError,
@@ -611,7 +611,7 @@ def test_an_untracked_file_that_is_a_pattern_is_read_and_not_named_to_other_tool
     with pytest.raises(InvalidInputError, match=r"pattern.*rename it"):
         table.adopt()
     assert "_dbio_table" not in world.objects
-    urls = {file["path"]: file["url"] for file in render.snapshot_json(snapshot)["files"]}
+    urls = {file["path"]: file["url"] for file in snapshot_json(snapshot)["files"]}
     assert urls.pop(path) is None
     assert all(urls.values())
 

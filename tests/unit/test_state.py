@@ -238,7 +238,7 @@ def test_a_vacuum_marker_of_dbio_is_no_commit() -> None:
 
 
 def naive_visible(found: Collection[str], commits: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> set[str]:
-    """PROTOCOL.md section 2, sentence by sentence; `commits` are those with a marker that can be read."""
+    """PROTOCOL.md 11.2, sentence by sentence; `commits` are those with a marker that can be read."""
     visible = set()
     for name in found:
         if name.startswith(("_", ".")):

@@ -92,7 +92,7 @@ def test_empty_append_is_a_commit_without_files(table: Table) -> None:
     assert live(table) == set()
 
 
-def test_data_is_durable_before_the_marker_that_names_it(clock: ManualClock) -> None:  # I2, PROTOCOL.md section 4
+def test_data_is_durable_before_the_marker_that_names_it(clock: ManualClock) -> None:  # I2, PROTOCOL.md 9.2
     store = DurableStore(clock)
     table = Table.over(store, clock)
     transaction = table.begin()

@@ -13,7 +13,7 @@ import pytest
 
 from dbio_commit import Table, TransactionAbortedError
 from dbio_commit.protocol import names
-from tests.unit.test_cli import (
+from tests.command_line import (
     ESCAPE,
     HOSTILE,
     TID,

@@ -1,6 +1,6 @@
 """Vacuum of a directory that DBIO wrote: each rule with its boundary.
 
-PROTOCOL.md 8.2 and 10.2. On a disk: `test_vacuum_dbio_disk`; random directories, against a model:
+PROTOCOL.md 11.2 and 11.4. On a disk: `test_vacuum_dbio_disk`; random directories, against a model:
 `test_vacuum_dbio_random`; killed and disturbed vacuums: `test_vacuum_dbio_crash_points`.
 """
 

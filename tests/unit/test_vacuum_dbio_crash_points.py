@@ -1,6 +1,6 @@
 """A vacuum of a directory that DBIO wrote is killed, fails, or is joined by others at each of its calls, one by one.
 
-PROTOCOL.md 8.2 and 10.2. Listings come in pages, and what happens between two pages counts as between two calls.
+PROTOCOL.md 11.2 and 11.4. Listings come in pages, and what happens between two pages counts as between two calls.
 """
 
 from collections.abc import Callable, Iterator

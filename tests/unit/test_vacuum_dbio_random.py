@@ -1,4 +1,4 @@
-"""Vacuums of random directories, beside the model of them in `dbio_model`. PROTOCOL.md 8.2 and 10.2."""
+"""Vacuums of random directories, beside the model of them in `dbio_model`. PROTOCOL.md 11.2 and 11.4."""
 
 import json
 from datetime import timedelta

@@ -1,10 +1,8 @@
-"""The command line: `dbio files`, `dbio log` and so on, one command for each function below. Decides nothing itself.
+"""The commands: `dbio files`, `dbio log` and so on, one for each function below. They decide and lay out nothing.
 
-What is printed, and how, is `render`'s. Credentials come from the environment: on a command line everybody on the
-machine could read them.
+Credentials come from the environment: on a command line everybody on the machine could read them.
 """
 
-import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +10,23 @@ from typing import Annotated
 
 import typer
 
-from dbio_commit import __version__, render
+from dbio_commit import __version__
+from dbio_commit.cli.check import check_json, print_check
+from dbio_commit.cli.drop import drop_json, print_drop
+from dbio_commit.cli.files import print_files, snapshot_json
+from dbio_commit.cli.output import print_json, say, say_error
+from dbio_commit.cli.progress import progress, status
+from dbio_commit.cli.schema import print_schema, schema_json
+from dbio_commit.cli.transactions import (
+    adoption_json,
+    commit_json,
+    print_adoption,
+    print_log,
+    print_transaction,
+    transaction_json,
+)
+from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
+from dbio_commit.cli.values import total_json, total_text, visible
 from dbio_commit.errors import DbioError, InvalidInputError, RetentionError
 from dbio_commit.table import Table
 from dbio_commit.upkeep.inspect import TransactionState
@@ -51,12 +65,6 @@ def _options(
 ) -> None: ...
 
 
-def main() -> None:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no error
-    app()
-
-
 @app.command()
 def files(
     path: _Path,
@@ -75,9 +83,9 @@ def files(
     with _errors(as_json):
         snapshot = Table(path).snapshot(as_of=as_of, ignore_corrupt_markers=ignore_corrupt_markers)
     if as_json:
-        render.print_json(render.snapshot_json(snapshot))
+        print_json(snapshot_json(snapshot))
     else:
-        render.print_files(snapshot)
+        print_files(snapshot)
 
 
 @app.command()
@@ -90,9 +98,9 @@ def schema(path: _Path, as_json: _Json = False) -> None:
         table = Table(path)
         columns, snapshot = table.schema(), table.snapshot()
     if as_json:
-        render.print_json(render.schema_json(columns, snapshot))
+        print_json(schema_json(columns, snapshot))
     else:
-        render.print_schema(columns, snapshot)
+        print_schema(columns, snapshot)
 
 
 @app.command()
@@ -105,9 +113,9 @@ def log(path: _Path, as_json: _Json = False) -> None:
         table = Table(path)
         commits = table.history()
     if as_json:
-        render.print_json({"url": table.url, "commits": [render.commit_json(commit) for commit in commits]})
+        print_json({"url": table.url, "commits": [commit_json(commit) for commit in commits]})
     else:
-        render.print_log(commits, table.clock.now())
+        print_log(commits, table.clock.now())
 
 
 @app.command()
@@ -117,9 +125,9 @@ def show(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
         table = Table(path)
         report = table.inspect(tid)
     if as_json:
-        render.print_json(render.transaction_json(report))
+        print_json(transaction_json(report))
     else:
-        render.print_transaction(report, table.clock.now())
+        print_transaction(report, table.clock.now())
 
 
 @app.command()
@@ -131,9 +139,9 @@ def check(path: _Path, as_json: _Json = False) -> None:
     with _errors(as_json):
         report = Table(path).check()
     if as_json:
-        render.print_json(render.check_json(report))
+        print_json(check_json(report))
     else:
-        render.print_check(report)
+        print_check(report)
     if not report.ok:
         raise typer.Exit(1)
 
@@ -158,12 +166,13 @@ def vacuum(
     """
     with _errors(as_json):
         options = VacuumOptions(retention_hours=retention_hours, force=force, untracked=untracked)
-        with render.progress() as progress:
-            report = vacuum_table(Table(path), options, dry_run=dry_run, control=Control(progress=progress))
+        with progress() as show_progress:
+            control = Control(progress=show_progress)
+            report = vacuum_table(Table(path), options, dry_run=dry_run, control=control)
     if as_json:
-        render.print_json(render.vacuum_json(report))
+        print_json(vacuum_json(report))
     else:
-        render.print_vacuum(report)
+        print_vacuum(report)
     if not report.ok:
         raise typer.Exit(1)
 
@@ -175,9 +184,9 @@ def checkpoint(path: _Path, as_json: _Json = False) -> None:
         table = Table(path)
         name = table.checkpoint()
     if as_json:
-        render.print_json({"url": table.url, "checkpoint": name})
+        print_json({"url": table.url, "checkpoint": name})
     else:
-        render.say(f"wrote {name}" if name else "nothing is new since the last checkpoint")
+        say(f"wrote {name}" if name else "nothing is new since the last checkpoint")
 
 
 @app.command()
@@ -190,9 +199,9 @@ def adopt(path: _Path, as_json: _Json = False) -> None:
         table = Table(path)
         commit = table.adopt()
     if as_json:
-        render.print_json({"url": table.url, "commit": render.commit_json(commit), "foreign": commit.foreign})
+        print_json(adoption_json(table.url, commit))
     else:
-        render.print_adoption(table.url, commit)
+        print_adoption(table.url, commit)
 
 
 @app.command()
@@ -203,12 +212,12 @@ def abort(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
         before = table.inspect(tid)
         table.abort(tid)
     if as_json:
-        garbage = render.total_json(before.files)
-        render.print_json({"url": table.url, "tid": tid, "state": TransactionState.ABORTED, "garbage": garbage})
+        garbage = total_json(before.files)
+        print_json({"url": table.url, "tid": tid, "state": TransactionState.ABORTED, "garbage": garbage})
     elif before.state is TransactionState.ABORTED:
-        render.say(f"{tid} was aborted already")
+        say(f"{tid} was aborted already")
     else:
-        render.say(f"aborted {tid}; what it wrote is garbage now: {render.total(before.files)}")
+        say(f"aborted {tid}; what it wrote is garbage now: {total_text(before.files)}")
 
 
 @app.command()
@@ -228,19 +237,19 @@ def drop(
         table = Table(path)
         if not yes:
             _confirm(f"Remove the table {table.url}{', with all of its rows' if everything else ''}?")
-        with render.status("removing it; that takes a minute, so that no writer is left"):
+        with status("removing it; that takes a minute, so that no writer is left"):
             report = table.drop(everything=everything)
     if as_json:
-        render.print_json(render.drop_json(report))
+        print_json(drop_json(report))
     else:
-        render.print_drop(report)
+        print_drop(report)
 
 
 def _confirm(question: str) -> None:
     """Raises InvalidInputError where there is nobody to ask, Abort where the answer is no."""
     if not sys.stdin.isatty():
         raise InvalidInputError("nothing was removed: there is no terminal to ask on; pass --yes")
-    typer.confirm(render.visible(question), abort=True, err=True)
+    typer.confirm(visible(question), abort=True, err=True)
 
 
 @contextmanager
@@ -250,11 +259,7 @@ def _errors(as_json: bool) -> Iterator[None]:
         yield
     except DbioError as error:
         if as_json:
-            render.print_json({"error": type(error).__name__, "message": str(error)})
+            print_json({"error": type(error).__name__, "message": str(error)})
         else:
-            typer.echo(f"dbio: {render.visible(' '.join(str(error).split()))}", err=True)
+            say_error(" ".join(str(error).split()))
         raise typer.Exit(2 if isinstance(error, InvalidInputError | RetentionError) else 1) from None
-
-
-if __name__ == "__main__":
-    main()

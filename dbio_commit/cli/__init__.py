@@ -1,0 +1,23 @@
+"""The command line `dbio`: a function for each command in `commands`, and what it says in a module of its own.
+
+`files`, `schema`, `transactions` (log, show, adopt), `check`, `vacuum` and `drop` put a report into words for people,
+for pipes and for programs, with numbers and times from `values`. `output` prints that; `progress` is for who waits.
+
+All of these need the extra `cli`: typer and rich. This module needs neither.
+"""
+
+import io
+import sys
+
+
+def main() -> None:
+    """Where the extra is missing, says so and exits with 1."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no error
+    try:
+        from dbio_commit.cli.commands import app
+    except ModuleNotFoundError as error:
+        if error.name not in ("rich", "typer"):
+            raise
+        sys.exit(f"dbio: the command line needs the package {error.name}; install dbio-commit[cli]")
+    app()

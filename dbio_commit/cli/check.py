@@ -1,0 +1,137 @@
+"""`dbio check`: what is wrong with a table, pending or garbage, and what to do about it."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from dbio_commit.cli.output import Column, print_facts, print_part, say, text_column
+from dbio_commit.cli.values import (
+    age_text,
+    count_text,
+    files_text,
+    number_text,
+    size_of,
+    size_text,
+    time_text,
+    total_json,
+    total_text,
+)
+from dbio_commit.protocol.applications import Application
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import OF_FILES, Reason
+from dbio_commit.roots.root import MAX_LIFE_S
+from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
+
+
+def print_check(report: CheckReport) -> None:
+    say(report.url, style="bold")
+    print_facts(_facts(report))
+    print_part("missing", text_column("path"), report.missing)
+    print_part("of another size than its marker says", _WRONG_SIZE, report.wrong_size)
+    print_part("corrupt markers", text_column("what is wrong"), list(report.corrupt.values()))
+    print_part("another vacuum", text_column("what shows that it was here"), report.another_vacuum)
+    print_part("pending", _PENDING, report.pending)
+    print_part("garbage", _GARBAGE, list(report.garbage.items()))
+    print_part("applications", _APPLICATION, report.applications)
+    print_part("foreign", text_column("path"), [entry.path for entry in report.foreign])
+    say("")
+    say(_advice(report), style="bold green" if report.ok else "bold red")
+
+
+def check_json(report: CheckReport) -> dict[str, Any]:
+    return {
+        "url": report.url,
+        "scope": report.scope,
+        "ok": report.ok,
+        "live": {"files": report.live_files, "size": report.live_size},
+        "missing": {"files": len(report.missing), "size": report.missing_size, "paths": report.missing},
+        "wrong_size": [{"path": it.path, "expected": it.expected, "found": it.found} for it in report.wrong_size],
+        "corrupt": [{"path": path, "problem": problem} for path, problem in report.corrupt.items()],
+        "another_vacuum": report.another_vacuum,
+        "pending": [_pending_json(transaction) for transaction in report.pending],
+        "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in OF_FILES},
+        "foreign": [entry.path for entry in report.foreign],
+        "applications": [
+            {"id": it.id, "version": it.version, "tid": it.tid, "committed": it.committed, "odd": it.odd or None}
+            for it in report.applications
+        ],
+        "advice": _advice(report),
+    }
+
+
+def _pending_json(it: PendingTransaction) -> dict[str, Any]:
+    age_s = int(it.age.total_seconds())
+    return {"tid": it.tid, "started": it.started, "age_s": age_s, "files": it.files, "size": it.size}
+
+
+def _facts(report: CheckReport) -> Mapping[str, str]:
+    damaged = sum(damage.found for damage in report.wrong_size)
+    return {
+        "live": files_text(report.live_files, report.live_size),
+        "missing": files_text(len(report.missing), report.missing_size) if report.missing else "",
+        "wrong size": files_text(len(report.wrong_size), damaged) if report.wrong_size else "",
+        "corrupt": count_text(len(report.corrupt), "marker") if report.corrupt else "",
+        "pending": count_text(len(report.pending), "transaction"),
+        "garbage": total_text([entry for entries in report.garbage.values() for entry in entries]),
+        "foreign": f"{total_text(report.foreign)}: no Parquet, and left alone" if report.foreign else "",
+    }
+
+
+def _advice(report: CheckReport) -> str:
+    """What to do, in one line."""
+    wrong: list[str] = []
+    if count := len(report.corrupt):
+        markers = count_text(count, "corrupt marker")
+        wrong.append(f"Readers refuse this table: inspect {markers}, and remove what no writer wrote.")
+    if count := len(report.missing) + len(report.wrong_size):
+        files = count_text(count, "file")
+        wrong.append(f"Readers fail or miss rows: bring {files} back from a backup, or overwrite them.")
+    if report.another_vacuum:
+        wrong.append(
+            "Another tool's vacuum may have purged commits: keep it away, and see docs/OPERATIONS.md for what is lost."
+        )
+    if odd := [it.id for it in report.applications if it.odd]:
+        wrong.append(
+            f"Writes of {count_text(len(odd), 'application')} may be skipped without need, first {odd[0]!r:.100}: look "
+            "with `dbio log` how its version came about, and let it write under another id."
+        )
+    if wrong:
+        return " ".join(wrong)
+    end_it = f"`dbio abort {shlex.quote(report.url)} TID`"
+    if count := sum(transaction.age > timedelta(seconds=MAX_LIFE_S) for transaction in report.pending):
+        return f"Nothing is wrong; {count_text(count, 'transaction')} can commit no more: end each with {end_it}."
+    if report.pending:
+        return f"Nothing is wrong; where the writer of a pending transaction is dead, end it with {end_it}."
+    if report.garbage:
+        return f"Nothing is wrong; `dbio vacuum {shlex.quote(report.url)}` deletes garbage once it is old enough."
+    return "Nothing is wrong, and there is nothing to do."
+
+
+_WRONG_SIZE: list[Column[WrongSize]] = [
+    Column("path", lambda damage: damage.path, fold=True),
+    Column("expected bytes", lambda damage: damage.expected, number_text, right=True),
+    Column("found bytes", lambda damage: damage.found, number_text, right=True),
+]
+
+_PENDING: list[Column[PendingTransaction]] = [
+    Column("tid", lambda pending: pending.tid),
+    Column("age", lambda pending: pending.age, age_text, right=True),
+    Column("started", lambda pending: pending.started, time_text, least_width=80),
+    Column("files", lambda pending: pending.files, number_text, right=True),
+    Column("size", lambda pending: pending.size, size_text, right=True, least_width=60),
+]
+
+_GARBAGE: list[Column[tuple[Reason, Sequence[Entry]]]] = [
+    Column("why", lambda kind: kind[0], fold=True),
+    Column("files", lambda kind: len(kind[1]), number_text, right=True),
+    Column("size", lambda kind: size_of(kind[1]), size_text, right=True),
+]
+
+_APPLICATION: list[Column[Application]] = [
+    Column("application", lambda it: it.id, fold=True),
+    Column("version", lambda it: it.version, right=True),
+    Column("tid", lambda it: it.tid, least_width=80),
+    Column("committed", lambda it: it.committed, time_text, least_width=100),
+    Column("odd", lambda it: it.odd, fold=True),
+]

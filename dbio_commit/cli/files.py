@@ -1,0 +1,52 @@
+"""`dbio files`: the live files of a snapshot."""
+
+from typing import Any
+
+from dbio_commit.cli.output import Column, in_pipe, print_lines, print_pages, say
+from dbio_commit.cli.values import count_text, known_size, partition_text, size_text, total_json, total_text
+from dbio_commit.protocol import names
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.snapshot import Snapshot
+
+
+def print_files(snapshot: Snapshot) -> None:
+    if in_pipe():
+        print_lines(_FILE, snapshot.files)
+        return
+    print_pages(_FILE, snapshot.files)
+    partitions = len({partition_text(file.partition) for file in snapshot.files} - {""})
+    in_partitions = f" in {count_text(partitions, 'partition')}" if partitions else ""
+    say(total_text(snapshot.files) + in_partitions, style="bold")
+
+
+def snapshot_json(snapshot: Snapshot) -> dict[str, Any]:
+    described = [
+        {
+            "path": file.path,
+            "url": _url(snapshot, file),
+            "size": known_size(file.size),
+            "tid": file.tid,
+            "partition": file.partition,
+        }
+        for file in snapshot.files
+    ]
+    return {
+        "url": snapshot.url,
+        "scope": snapshot.scope,
+        "partition_columns": snapshot.partition_columns,
+        "total": total_json(snapshot.files),
+        "files": described,
+    }
+
+
+def _url(snapshot: Snapshot, file: DataFile) -> str | None:
+    """None for what a program might take for a pattern."""
+    return None if names.is_pattern(file.path) else f"{snapshot.url}/{file.path}"
+
+
+_FILE: list[Column[DataFile]] = [
+    Column("path", lambda file: file.path, fold=True),
+    Column("size", lambda file: known_size(file.size), size_text, right=True),
+    Column("tid", lambda file: file.tid, least_width=140),
+    Column("partition", lambda file: partition_text(file.partition), fold=True, least_width=160),
+]

@@ -1,0 +1,41 @@
+"""What moves on stderr for people who wait at a terminal; nothing in a pipe."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as ProgressBars
+
+from dbio_commit.cli.output import in_pipe
+from vacuum.report import Progress
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """A bar for each phase."""
+    console = Console(stderr=True)
+    if not console.is_terminal or in_pipe():
+        yield lambda phase, done, total: None
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with ProgressBars(*columns, console=console, transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def show(phase: str, done: int, total: int | None) -> None:
+            if phase not in tasks:
+                tasks[phase] = bars.add_task(phase, total=None)
+            bars.update(tasks[phase], completed=done, total=total)
+
+        yield show
+
+
+@contextmanager
+def status(text: str) -> Iterator[None]:
+    """The text, and something that moves."""
+    console = Console(stderr=True)
+    if console.is_terminal and not in_pipe():
+        with console.status(text):
+            yield
+    else:
+        yield

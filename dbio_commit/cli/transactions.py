@@ -1,0 +1,164 @@
+"""`dbio log`, `dbio show` and `dbio adopt`: commits, and transactions that have not committed."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_pages, print_part, say, text_column
+from dbio_commit.cli.schema import summarise, without_nan
+from dbio_commit.cli.values import (
+    age_text,
+    count_text,
+    known_size,
+    moment_text,
+    number_text,
+    size_text,
+    time_text,
+    total_json,
+    total_text,
+)
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.upkeep.inspect import TransactionReport, TransactionState
+
+# --- dbio log -----------------------------------------------------------------------------------------------------
+
+
+def print_log(commits: Sequence[Commit], now: datetime) -> None:
+    columns = _commit_columns(now)
+    if in_pipe():
+        print_lines([column for column in columns if column.name != "age"], commits)
+    elif commits:
+        print_pages(columns, commits)
+    else:
+        say("no commits", style="bold")
+
+
+def commit_json(commit: Commit) -> dict[str, Any]:
+    return {
+        "tid": commit.tid,
+        "time": commit.timestamp,
+        "operation": commit.operation,
+        "added_files": commit.added_files,
+        "removed_files": commit.removed_files,
+        "rows": _rows(commit),
+        "size": _bytes(commit),
+        "app": _app_json(commit),
+    }
+
+
+def _commit_columns(now: datetime) -> list[Column[Commit]]:
+    return [
+        Column("tid", lambda commit: commit.tid),
+        Column("time", lambda commit: commit.timestamp, time_text, least_width=120),
+        Column("age", lambda commit: commit.timestamp, lambda at: age_text(now - at), right=True, least_width=70),
+        Column("operation", lambda commit: commit.operation, fold=True),
+        Column("added", lambda commit: commit.added_files, number_text, right=True, least_width=60),
+        Column("removed", lambda commit: commit.removed_files, number_text, right=True, least_width=60),
+        Column("rows", _rows, number_text, right=True, least_width=80),
+        Column("size", _bytes, size_text, right=True, least_width=100),
+        Column(
+            "application", lambda commit: commit.app and f"{commit.app[0]}:{commit.app[1]}", fold=True, least_width=140
+        ),
+    ]
+
+
+def _rows(commit: Commit) -> int | None:
+    return commit.metrics.get("numOutputRows")
+
+
+def _bytes(commit: Commit) -> int | None:
+    return commit.metrics.get("numOutputBytes")
+
+
+def _app_json(commit: Commit) -> dict[str, Any] | None:
+    return {"id": commit.app[0], "version": commit.app[1]} if commit.app else None
+
+
+# --- dbio show ----------------------------------------------------------------------------------------------------
+
+
+def print_transaction(report: TransactionReport, now: datetime) -> None:
+    commit = report.commit
+    say(f"transaction {report.tid} of {report.url}", style="bold")
+    print_facts(_facts(report, now))
+    if commit:
+        print_part("columns", _COLUMN, summarise(commit.schema, report.files))
+    is_committed = report.state is TransactionState.COMMITTED
+    print_part("added" if is_committed else "written, but in no snapshot", _ADDED, report.files)
+    print_part("removed", text_column("path"), commit.removed if commit else ())
+
+
+def transaction_json(report: TransactionReport) -> dict[str, Any]:
+    commit = report.commit
+    return {
+        "url": report.url,
+        "tid": report.tid,
+        "state": report.state,
+        "started": report.started,
+        "decided": report.decided,
+        "undecided_directories": report.undecided,
+        "operation": commit.operation if commit else None,
+        "app": _app_json(commit) if commit else None,
+        "metrics": commit.metrics if commit else {},
+        "schema": without_nan(commit.schema) if commit else None,
+        "total": total_json(report.files),
+        "files": [_file_json(file) for file in report.files],
+        "removed": commit.removed if commit else [],
+    }
+
+
+def _facts(report: TransactionReport, now: datetime) -> Mapping[str, str]:
+    facts = {"state": str(report.state)}
+    if report.started:
+        facts["started"] = moment_text(report.started, now)
+    if report.decided:
+        facts["decided"] = moment_text(report.decided, now)
+    if any(report.undecided):  # the root alone is no news
+        where = count_text(len(report.undecided), "directory", "directories")
+        facts["undecided in"] = f"{where}, first {report.undecided[0] or 'the root'}"
+    if (commit := report.commit) and report.state is TransactionState.COMMITTED:
+        facts["operation"] = commit.operation
+        if commit.app:
+            facts["application"] = f"{commit.app[0]}, version {commit.app[1]}"
+        rows = [file.rows for file in report.files if file.rows is not None]
+        facts["added"] = total_text(report.files) + (f", {count_text(sum(rows), 'row')}" if rows else "")
+        facts["removed"] = count_text(commit.removed_files, "file")
+        facts["metrics"] = ", ".join(f"{name} {value}" for name, value in commit.metrics.items())
+    else:
+        facts["written"] = total_text(report.files)
+    return facts
+
+
+def _file_json(file: FileInfo) -> dict[str, Any]:
+    bounds = {column: bounds._asdict() for column, bounds in (file.statistics or {}).items()}
+    known = {"path": file.path, "size": known_size(file.size), "rows": file.rows, "partition": file.partition}
+    return known | {"statistics": bounds}
+
+
+_COLUMN: list[Column[tuple[str, str, Bounds]]] = [
+    Column("column", lambda column: column[0], fold=True),
+    Column("type", lambda column: column[1], fold=True),
+    Column("min", lambda column: column[2].min, fold=True),
+    Column("max", lambda column: column[2].max, fold=True),
+    Column("nulls", lambda column: column[2].nulls, number_text, right=True),
+]
+
+_ADDED: list[Column[FileInfo]] = [
+    Column("path", lambda file: file.path, fold=True),
+    Column("rows", lambda file: file.rows, number_text, right=True),
+    Column("size", lambda file: known_size(file.size), size_text, right=True),
+]
+
+
+# --- dbio adopt ---------------------------------------------------------------------------------------------------
+
+
+def print_adoption(url: str, commit: Commit) -> None:
+    hidden = f"; {len(commit.removed):,} hidden ones count as removed" if commit.removed else ""
+    say(f"{url} is a table now: {total_text(commit.files)}{hidden}")
+    print_part("left alone, since they are no Parquet", text_column("path"), commit.foreign)
+
+
+def adoption_json(url: str, commit: Commit) -> dict[str, Any]:
+    return {"url": url, "commit": commit_json(commit), "foreign": commit.foreign}

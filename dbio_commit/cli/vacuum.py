@@ -1,0 +1,93 @@
+"""`dbio vacuum`: what was deleted and why, or would be."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_pages, print_part, say, say_error
+from dbio_commit.cli.values import age_text, count_text, number_text, size_text
+from dbio_commit.protocol.garbage import Reason
+from vacuum.report import Deletion, VacuumReport
+
+
+def print_vacuum(report: VacuumReport) -> None:
+    if in_pipe():
+        print_lines(_DELETION, report.deleted)
+        done = "; ".join(f"{name} {text}" for name, text in _facts(report).items() if text)
+        dry = "dry run, nothing was changed: " if report.dry_run else ""
+        say_error(f"{report.url}: {dry}{done}")  # the lines are for programs
+    else:
+        say(report.url, style="bold")
+        if report.dry_run and report.deleted:
+            print_pages(_DELETION, report.deleted)
+            say("")
+        print_facts(_facts(report))
+        print_part("would be deleted" if report.dry_run else "deleted", _REASON, _by_reason(report.deleted))
+        print_part("kept", _REASON, _by_reason(report.kept))
+    for failure in report.failed:
+        say_error(f"{failure.path or report.url}: {' '.join(failure.message.split())}")
+
+
+def vacuum_json(report: VacuumReport) -> dict[str, Any]:
+    return {
+        "url": report.url,
+        "scope": report.scope,
+        "dry_run": report.dry_run,
+        "retention_hours": report.retention_hours,
+        "ok": report.ok,
+        "stopped": report.stopped,
+        "deleted": [_deletion_json(it) for it in report.deleted],
+        "failed": [{"path": it.path, "message": it.message} for it in report.failed],
+        "aborted": report.aborted,
+        "postponed": report.postponed,
+        "warnings": report.warnings,
+        "checkpoint": report.checkpoint,
+        "queued": report.queued,
+        "kept": [_deletion_json(it) for it in report.kept],
+    }
+
+
+def _deletion_json(it: Deletion) -> dict[str, Any]:
+    return {"path": it.path, "size": it.size, "age_s": int(it.age.total_seconds()), "reason": it.reason}
+
+
+def _facts(report: VacuumReport) -> Mapping[str, str]:
+    would = "would be " if report.dry_run else ""
+    freed = f"{count_text(len(report.deleted), 'object')}, {size_text(sum(it.size for it in report.deleted))}"
+    failed, postponed, queued = len(report.failed), len(report.postponed), len(report.queued)
+    return {
+        f"{would}deleted": freed,
+        "failed": f"{count_text(failed, 'object')}; run it again" if failed else "",
+        f"{would}aborted": _some(report.aborted),
+        "postponed": f"{count_text(postponed, 'transaction')} for the next vacuum" if postponed else "",
+        "checkpoint": f"{report.checkpoint} {would}written" if report.checkpoint else "",
+        "queued": f"{count_text(queued, 'marker')} for the next vacuum" if queued else "",
+        "stopped": "before the end; the next vacuum does the rest" if report.stopped else "",
+    }
+
+
+def _some(texts: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
+    return ", ".join(texts[:most]) + more
+
+
+def _by_reason(deletions: Iterable[Deletion]) -> list[tuple[Reason, Sequence[Deletion]]]:
+    groups: dict[Reason, list[Deletion]] = {}
+    for it in deletions:
+        groups.setdefault(it.reason, []).append(it)
+    return sorted(groups.items(), key=lambda group: list(Reason).index(group[0]))
+
+
+_DELETION: list[Column[Deletion]] = [
+    Column("path", lambda it: it.path, fold=True),
+    Column("size", lambda it: it.size, size_text, right=True),
+    Column("age", lambda it: int(it.age.total_seconds()), lambda s: age_text(timedelta(seconds=s)), right=True),
+    Column("why", lambda it: it.reason, fold=True),
+]
+
+_REASON: list[Column[tuple[Reason, Sequence[Deletion]]]] = [
+    Column("why", lambda group: group[0], fold=True),
+    Column("objects", lambda group: len(group[1]), number_text, right=True),
+    Column("size", lambda group: sum(it.size for it in group[1]), size_text, right=True),
+    Column("oldest", lambda group: max(it.age for it in group[1]), age_text, right=True, least_width=70),
+]

@@ -1,0 +1,94 @@
+"""`dbio check`: what it finds, what it advises, and how it exits."""
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from typer.testing import Result
+
+from dbio_commit import Table
+from dbio_commit.protocol import names
+from tests.command_line import ESCAPE, append, data_file, dbio, dbio_json, new_files
+
+
+def last_line(result: Result) -> str:
+    return result.stdout.splitlines()[-1]
+
+
+def test_check_of_a_sound_table_says_that_there_is_nothing_to_do(table: Table) -> None:
+    append(table, {"1": 10})
+    result = dbio("check", table.url)
+    assert result.exit_code == 0
+    assert last_line(result) == "Nothing is wrong, and there is nothing to do."
+
+
+def test_check_finds_missing_files_and_files_of_another_size(table: Table) -> None:
+    append(table, {"1": 10, "2": 20, "3": 30})
+    gone, cut, _ = (file.path for file in table.snapshot().files)
+    Path(table.url, gone).unlink()
+    Path(table.url, cut).write_bytes(b"x")
+
+    result = dbio("check", table.url)
+    report = dbio_json("check", table.url)
+
+    assert result.exit_code == 1
+    assert "backup" in last_line(result)
+    assert report["ok"] is False
+    assert report["missing"] == {"files": 1, "size": 10, "paths": [gone]}
+    assert report["wrong_size"] == [{"path": cut, "expected": 20, "found": 1}]
+    assert dbio("check", table.url, "--json").exit_code == 1
+
+
+def test_check_finds_corrupt_markers(table: Table) -> None:
+    tid = append(table, {"1": 10})
+    marker = Path(table.url, names.committed(tid))
+    marker.write_text("{")
+
+    result = dbio("check", table.url)
+
+    assert result.exit_code == 1
+    assert str(marker) in result.stdout
+    assert "inspect 1 corrupt marker" in last_line(result)
+    assert [corrupt["path"] for corrupt in dbio_json("check", table.url)["corrupt"]] == [names.committed(tid)]
+
+
+def test_check_counts_pending_transactions_and_garbage_by_kind(table: Table) -> None:
+    append(table, {"1": 10})
+    append_removed = table.begin("overwrite")
+    append_removed.commit()
+    pending = table.begin()
+    new_files(pending, {"1": 5})
+    Path(table.url, data_file()).write_bytes(b"xy")
+    Path(table.url, "stranger.parquet").write_bytes(b"xyz")
+
+    result = dbio("check", table.url)
+    report = dbio_json("check", table.url)
+
+    assert result.exit_code == 0
+    assert f"dbio abort {table.url} TID" in last_line(result)
+    assert [(found["tid"], found["files"], found["size"]) for found in report["pending"]] == [(pending.tid, 1, 5)]
+    assert report["garbage"] == {
+        "removed": {"files": 1, "size": 10},
+        "failed_attempt": {"files": 0, "size": 0},
+        "aborted": {"files": 0, "size": 0},
+        "pending": {"files": 1, "size": 5},
+        "unknown": {"files": 1, "size": 2},
+        "untracked": {"files": 1, "size": 3},
+    }
+
+
+def test_check_says_which_transactions_can_commit_no_more(table: Table) -> None:
+    pending = table.begin()
+    ten_days_ago = (datetime.now(UTC) - timedelta(days=10)).timestamp()
+    os.utime(Path(table.url, names.started(pending.tid)), (ten_days_ago, ten_days_ago))
+    assert "1 transaction can commit no more" in last_line(dbio("check", table.url))
+    assert "10 days" in dbio("check", table.url).stdout
+
+
+def test_check_and_adopt_name_what_is_no_parquet(plain: Path) -> None:
+    (plain / f"notes{ESCAPE}.txt").write_bytes(b"read me")
+    assert dbio_json("check", plain)["foreign"] == [f"notes{ESCAPE}.txt"]
+    assert r"notes\x1b.txt" in dbio("check", plain).stdout
+    shown = dbio("adopt", plain).stdout
+    assert "left alone, since they are no Parquet" in shown
+    assert r"notes\x1b.txt" in shown
