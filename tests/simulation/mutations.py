@@ -82,7 +82,7 @@ def mutation(scenario: str, *breaks: str) -> Callable[[Callable[[], Iterator[Non
     return register
 
 
-def find(mutation: Mutation, *, within: int = 200) -> tuple[int, Violation]:
+def find(mutation: Mutation, *, within: int = 400) -> tuple[int, Violation]:
     """The first seed that finds it, and what it finds."""
     with mutation.switch():
         for seed in range(within):
@@ -395,9 +395,9 @@ def pass_over_a_purged_marker() -> Iterator[None]:
         yield
 
 
-@mutation("crowd", "I6")
+@mutation("crowd", "I4", "I6")
 def believe_that_there_is_no_descriptor() -> Iterator[None]:
-    """A reader that saw no descriptor does not look again after it has listed the files."""
+    """Who saw no descriptor, to read or to write, does not look again after listing the files."""
     with patch.object(roots, "_look_again", lambda store, log, *, even_dropped: log):
         yield
 
