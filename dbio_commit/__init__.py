@@ -28,13 +28,15 @@ from dbio_commit.errors import (
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.applications import Application
 from dbio_commit.protocol.commits import AsOf, Commit
+from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Garbage
+from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.markers import Bounds, FileInfo, Operation
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.snapshot import Scope, Snapshot
+from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
-from dbio_commit.transaction import Terms, Transaction
+from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
 from dbio_commit.upkeep.drop import DropReport
 from dbio_commit.upkeep.inspect import TransactionReport, TransactionState
@@ -61,12 +63,12 @@ __all__ = [
     "DropReport",
     "Entry",
     "FileInfo",
-    "Garbage",
     "InvalidInputError",
     "Mode",
     "ObjectNotFoundError",
     "Operation",
     "PendingTransaction",
+    "Reason",
     "RetentionError",
     "SchemaMismatchError",
     "Scope",

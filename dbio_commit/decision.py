@@ -1,12 +1,13 @@
-"""How a transaction is decided: the first marker wins, and commits that depend on one another take turns.
+"""Who decides a transaction: the first marker wins (I3). Here is the one answer to "was this decided already?".
 
-What is committed is put together in `transaction`. Rules: PROTOCOL.md 3.1 (I3, I7), 3.2 step 4, 3.3.
+Three objects tell, and each may be purged by vacuum, in this order: the start marker, then the commit marker, both only
+after a checkpoint covers them. So what a checkpoint says was committed, was; without a start marker all was decided
+long ago, and a commit marker that no checkpoint covers came too late; with it, the commit marker alone decides.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from uuid import UUID
 
 from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.errors import (
@@ -14,29 +15,120 @@ from dbio_commit.errors import (
     CommitStateUnknownError,
     CorruptMarkerError,
     DbioError,
-    InvalidInputError,
     ObjectNotFoundError,
     StoreError,
     TransactionAbortedError,
     TransactionStateError,
 )
+from dbio_commit.listing import agreed_log, until_quiet
 from dbio_commit.protocol import names
-from dbio_commit.protocol.directory import parse_directories
-from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import CommitMarker, Turn, abort_marker, decode_commit, encode
-from dbio_commit.snapshot import agreed_log, read_checkpoint, read_last_turn, read_turn, until_quiet
+from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.markers import CommitMarker, abort_marker, decode_commit, encode
 from dbio_commit.store import Store
+from dbio_commit.tids import new_uuid
 
-LEASE_S = 60.0
-"""How long a waiter watches an undecided transaction hold the turn before it aborts it."""
-
-LOOK_S = LEASE_S / 30
-"""One look counts for so much of that at the most: a waiter that slept has watched nothing, and where a look takes
-long, so does what the holder has to do."""
-
-_PUT_ATTEMPTS = 5
+PUT_ATTEMPTS = 5
 
 _log = logging.getLogger(__name__)
+
+
+# --- was it decided? ----------------------------------------------------------------------------------------------
+
+
+def find_decision(store: Store, tid: str, *, commit_id: str, is_known: bool, put: bool = False) -> CommitMarker | None:
+    """What the transaction of a table committed, however long ago; None while its commit marker decides, once it comes.
+
+    `is_known`: it was seen to be decided, or is too old to commit, so that its commit marker is read also while its
+    start marker is there. `put`: we have put that commit marker just now, and where it decides nothing, it goes again.
+    So does one that was there and says something else than what counts; vacuum may have kept one that says the same.
+
+    Raises TransactionAbortedError where it was aborted, CorruptMarkerError where another writer has its tid,
+    CommitStateUnknownError where a marker that decides nothing cannot be removed.
+    """
+    path = names.committed(tid)
+    is_purged = not has_start(store, tid)
+    if not is_purged and not is_known:
+        return None
+    covered = _covered_commit(store, tid)
+    found = _read_commit(store, path)
+    if found is None and covered is None:
+        covered = _covered_commit(store, tid)  # purged in this moment
+    if covered is not None:
+        if found is not None and (put or not covered.is_of(found.added)):
+            _withdraw(store, path)
+        return covered
+    if found is None:
+        raise _aborted_long_ago(store, tid)
+    mine = _own(store, path, found, commit_id=commit_id)
+    if is_purged:
+        _withdraw_late(store, tid)
+    return mine
+
+
+def has_start(store: Store, tid: str, directory: str = "") -> bool:
+    """Whether the start marker is there. Once it is not, the transaction is decided: vacuum purges it first."""
+    return store.stat_many([names.join(directory, names.started(tid))]) != [None]
+
+
+def read_own(store: Store, path: str, *, commit_id: str) -> CommitMarker:
+    """The commit marker that is there, if it is ours. Raises TransactionAbortedError where somebody else's is."""
+    return _own(store, path, decode_commit(store.get(path), where=store.url_of(path)), commit_id=commit_id)
+
+
+def _own(store: Store, path: str, found: CommitMarker, *, commit_id: str) -> CommitMarker:
+    if found.dbio_commit and found.dbio_commit.commit_id == commit_id:
+        store.make_durable([path])  # the call that created it may have failed before that
+        return found
+    marker = names.parse_log_name(path)
+    if found.is_abort and marker and (covered := _covered_commit(store, marker.id)):
+        return covered  # the abort came after vacuum had purged ours, and decided nothing
+    raise _lost(store, path, found)
+
+
+def _read_commit(store: Store, path: str) -> CommitMarker | None:
+    with suppress(ObjectNotFoundError):
+        return decode_commit(store.get(path), where=store.url_of(path))
+    return None
+
+
+def _covered_commit(store: Store, tid: str, clock: Clock = SYSTEM_CLOCK) -> CommitMarker | None:
+    """What the transaction committed, where a checkpoint says so: then no marker decides anything any more."""
+    return _covered_commits(store, clock).get(tid)
+
+
+def _covered_commits(store: Store, clock: Clock) -> dict[str, CommitMarker]:
+    """The same of all transactions, by tid."""
+
+    def read() -> dict[str, CommitMarker]:
+        log = parse_log(store.list_log())
+        if log.descriptor is None:
+            return {}  # the directory scope has none
+        _, checkpoint = agreed_log(store, log, clock)
+        return {commit.tid: commit.marker for commit in checkpoint.commits if not commit.marker.is_abort}
+
+    return until_quiet(store, read)
+
+
+def _withdraw(store: Store, path: str) -> bool:
+    """Removes a commit marker that decides nothing, but that readers may believe; False where it cannot."""
+    failures = store.delete_many([path])
+    for failure in failures.values():
+        _log.warning("%s decides nothing, but readers may believe it; remove it: %s", store.url_of(path), failure)
+    return not failures
+
+
+def _withdraw_late(store: Store, tid: str) -> None:
+    """Raises TransactionAbortedError: a commit marker came after the abort was purged."""
+    path = names.committed(tid)
+    if not _withdraw(store, path):
+        raise CommitStateUnknownError(
+            f"{store.url_of(path)} came after its transaction was aborted and vacuumed, and cannot be deleted: "
+            "remove it, since it names files that are gone; then write again"
+        )
+    raise _aborted_long_ago(store, tid)
+
+
+# --- commit -------------------------------------------------------------------------------------------------------
 
 
 def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> CommitMarker | None:
@@ -46,7 +138,7 @@ def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> CommitMar
     somebody else's is, CommitStateUnknownError where the store does not tell, AccessDeniedError where it refused.
     """
     failure: StoreError | None = None
-    for _ in range(_PUT_ATTEMPTS):
+    for _ in range(PUT_ATTEMPTS):
         is_first = failure is None
         try:
             if store.put_if_absent(path, body):
@@ -65,59 +157,18 @@ def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> CommitMar
     raise _unknown(store, path, failure) from failure
 
 
-def read_own(store: Store, path: str, *, commit_id: str) -> CommitMarker:
-    """The commit marker that is there, if it is ours. Raises TransactionAbortedError where somebody else's is."""
-    found = decode_commit(store.get(path), where=store.url_of(path))
-    if found.dbio_commit and found.dbio_commit.commit_id == commit_id:
-        store.make_durable([path])  # the call that created it may have failed before that
-        return found
-    marker = names.parse_log_name(path)
-    if found.is_abort and marker and (covered := _covered_commit(store, marker.id)):
-        return covered  # the abort came after vacuum had purged ours, and decided nothing
-    raise _lost(store, path, found)
-
-
-def read_decided(store: Store, tid: str, *, commit_id: str) -> CommitMarker:
-    """As `read_own`, of a transaction that is decided, however long ago: its markers may be purged.
-
-    A checkpoint tells more than a marker, which a copy of the transaction may have put since.
-    """
-    path, is_purged = names.committed(tid), not has_start(store, tid)
-    if covered := _covered_commit(store, tid):
-        with suppress(ObjectNotFoundError):
-            if not covered.is_of(decode_commit(store.get(path), where=store.url_of(path)).added):
-                _withdraw(store, path)
-        return covered
-    try:
-        found = read_own(store, path, commit_id=commit_id)
-    except ObjectNotFoundError:
-        if covered := _covered_commit(store, tid):
-            return covered  # purged in this moment
-        raise _aborted_long_ago(store, tid) from None
-    if is_purged:
-        _withdraw_late(store, tid)
-    return found
-
-
-def find_purged(store: Store, tid: str, found: CommitMarker | None) -> CommitMarker | None:
-    """After the commit marker was put: None where the transaction's markers are not purged, so that it is committed.
-
-    Where its start marker is gone, which vacuum purges first, it was decided long ago: to what is returned, or else it
-    was aborted. The marker that was put just now decides nothing then, and goes again; one that was `found` only if it
-    says something else, since vacuum may have kept it. Raises TransactionAbortedError, CommitStateUnknownError.
-    """
+def commit_once(
+    store: Store, tid: str, body: bytes, *, commit_id: str, is_young: Callable[[], bool]
+) -> CommitMarker | None:
+    """As `decide`, of a transaction of a table; while it `is_young`, vacuum cannot have purged it as decided."""
     path = names.committed(tid)
+    found = decide(store, path, body, commit_id=commit_id)
+    if is_young():
+        return found
     try:
-        if has_start(store, tid):
-            return None
-        covered = _covered_commit(store, tid)
+        return find_decision(store, tid, commit_id=commit_id, is_known=False, put=found is None) or found
     except StoreError as error:
         raise _unknown(store, path, error) from error
-    if covered is None:
-        _withdraw_late(store, tid)
-    elif found is None or not covered.is_of(found.added):
-        _withdraw(store, path)
-    return covered
 
 
 def _lost(store: Store, path: str, found: CommitMarker) -> Exception:
@@ -140,93 +191,39 @@ def _unknown(store: Store, path: str, cause: Exception | None) -> CommitStateUnk
     )
 
 
-def abort_transaction(store: Store, clock: Clock, tid: str, *, directory: str | None = None) -> None:
-    """Decides a pending transaction against its writer, whoever that is (I3). Done already is fine.
-
-    `directory`: the one to abort it in, in the directory scope. Raises TransactionStateError where it is committed, or
-    was decided so long ago that its markers are purged; StoreError where the store does not tell.
-    """
-    path = names.join(directory or "", names.committed(tid))
-    marker = _new_abort(clock)
-    for _ in range(_PUT_ATTEMPTS):
-        # In the directory scope no checkpoint tells, but vacuum purges the start marker before the commit marker.
-        if directory is not None and not has_start(store, tid, directory):
-            raise _decided_long_ago(store, tid)
-        is_ours = store.put_if_absent(path, encode(marker))
-        if not is_ours:
-            try:
-                found = decode_commit(store.get(path), where=store.url_of(path))
-            except ObjectNotFoundError:
-                continue
-            if not found.is_abort:
-                raise TransactionStateError(f"transaction {tid} of {store.url} is committed; it cannot be aborted")
-            is_ours = found == marker  # the answer to an earlier attempt of this very request was lost
-        if directory is None:
-            is_late, may_withdraw = _covered_commit(store, tid, clock) is not None, True
-        else:  # another's may be an old one, which vacuum keeps
-            is_late, may_withdraw = not has_start(store, tid, directory), is_ours
-        if is_late:
-            if may_withdraw:
-                _withdraw(store, path)
-            raise _decided_long_ago(store, tid)
-        return
-    raise StoreError(f"{store.url_of(path)} comes and goes; try again")
-
-
-def _new_abort(clock: Clock) -> CommitMarker:
-    return abort_marker(commit_id=str(UUID(int=clock.random_bits(128), version=4)), timestamp=clock.now())
-
-
-def _covered_commit(store: Store, tid: str, clock: Clock = SYSTEM_CLOCK) -> CommitMarker | None:
-    """What the transaction committed, where a checkpoint says so: then no marker decides anything any more."""
-    return _covered_commits(store, clock).get(tid)
-
-
-def _covered_commits(store: Store, clock: Clock) -> dict[str, CommitMarker]:
-    """The same of all transactions, by tid."""
-
-    def read() -> dict[str, CommitMarker]:
-        log = parse_log(store.list_log())
-        if log.descriptor is None:
-            return {}
-        _, checkpoint = agreed_log(store, log, clock)
-        return {commit.tid: commit.marker for commit in checkpoint.commits if not commit.marker.is_abort}
-
-    return until_quiet(store, read)
-
-
-def has_start(store: Store, tid: str, directory: str = "") -> bool:
-    """Whether the start marker is there. Once it is not, the transaction is decided: vacuum purges it first."""
-    return store.stat_many([names.join(directory, names.started(tid))]) != [None]
-
-
-def _withdraw(store: Store, path: str) -> bool:
-    """Removes a commit marker that decides nothing, but that readers may believe; False where it cannot."""
-    failures = store.delete_many([path])
-    for failure in failures.values():
-        _log.warning("%s decides nothing, but readers may believe it; remove it: %s", store.url_of(path), failure)
-    return not failures
-
-
-def _withdraw_late(store: Store, tid: str) -> None:
-    """Raises TransactionAbortedError: a commit marker came after the abort was purged."""
-    path = names.committed(tid)
-    if not _withdraw(store, path):
-        raise CommitStateUnknownError(
-            f"{store.url_of(path)} came after its transaction was aborted and vacuumed, and cannot be deleted: "
-            "remove it, since it names files that are gone; then write again"
-        )
-    raise _aborted_long_ago(store, tid)
-
-
 def _aborted_long_ago(store: Store, tid: str) -> TransactionAbortedError:
     return TransactionAbortedError(
         f"transaction {tid} of {store.url} was aborted long ago; nothing was committed: begin again"
     )
 
 
-def _decided_long_ago(store: Store, tid: str) -> TransactionStateError:
-    return TransactionStateError(f"transaction {tid} of {store.url} was decided long ago; it cannot be aborted")
+# --- abort --------------------------------------------------------------------------------------------------------
+
+
+def abort_transaction(store: Store, clock: Clock, tid: str) -> None:
+    """Decides a pending transaction of a table against its writer, whoever that is (I3). Done already is fine.
+
+    Raises TransactionStateError where it is committed, or was decided so long ago that its markers are purged;
+    StoreError where the store does not tell.
+    """
+    path = names.committed(tid)
+    _put_abort(store, path, tid, _new_abort(clock))
+    if _covered_commit(store, tid, clock) is not None:
+        _withdraw(store, path)
+        raise _decided_long_ago(store, tid)
+
+
+def abort_in_directory(store: Store, clock: Clock, tid: str, directory: str) -> None:
+    """The same in one directory of the directory scope.
+
+    No checkpoint tells there, but vacuum purges the start marker before the commit marker.
+    """
+    path = names.join(directory, names.committed(tid))
+    is_ours = _put_abort(store, path, tid, _new_abort(clock), may_put=lambda: has_start(store, tid, directory))
+    if not has_start(store, tid, directory):
+        if is_ours:  # another's may be an old one, which vacuum keeps
+            _withdraw(store, path)
+        raise _decided_long_ago(store, tid)
 
 
 def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, DbioError | None]:
@@ -234,8 +231,8 @@ def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, Dbi
 
     All abort markers are put before the one look at the log that tells whether any of them decides nothing.
     """
-    bodies = [encode(_new_abort(clock)) for _ in tids]
-    failures = store.in_parallel(lambda put: _put_abort(store, *put), [*zip(tids, bodies, strict=True)])
+    markers = [_new_abort(clock) for _ in tids]
+    failures = store.in_parallel(lambda put: _try_abort(store, *put), [*zip(tids, markers, strict=True)])
     outcomes = dict(zip(tids, failures, strict=True))
     aborted = [tid for tid, failure in outcomes.items() if failure is None]
     if not aborted:
@@ -251,30 +248,44 @@ def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, Dbi
     return outcomes
 
 
-def _put_abort(store: Store, tid: str, body: bytes) -> DbioError | None:
-    """What kept the abort marker from being there, if anything did.
+def _new_abort(clock: Clock) -> CommitMarker:
+    return abort_marker(commit_id=new_uuid(clock), timestamp=clock.now())
+
+
+def _put_abort(
+    store: Store, path: str, tid: str, marker: CommitMarker, *, may_put: Callable[[], bool] = lambda: True
+) -> bool:
+    """Sees to it that an abort marker is there; whether it is this one. Raises TransactionStateError for a commit's."""
+    for _ in range(PUT_ATTEMPTS):
+        if not may_put():
+            raise _decided_long_ago(store, tid)
+        if store.put_if_absent(path, encode(marker)):
+            return True
+        found = _read_commit(store, path)
+        if found is None:
+            continue
+        if not found.is_abort:
+            raise TransactionStateError(f"transaction {tid} of {store.url} is committed; it cannot be aborted")
+        return found == marker  # the answer to an earlier attempt of this very request was lost
+    raise StoreError(f"{store.url_of(path)} comes and goes; try again")
+
+
+def _try_abort(store: Store, tid: str, marker: CommitMarker, *, makes_room: bool = True) -> DbioError | None:
+    """What kept an abort marker from being there, if anything did.
 
     A commit marker without content, left by a disk that failed, counts as absent, and nobody who created it is at work
     any more: it makes room.
     """
     path = names.committed(tid)
-    corrupt: CorruptMarkerError | None = None
-    for _ in range(_PUT_ATTEMPTS):
-        try:
-            if store.put_if_absent(path, body) or decode_commit(store.get(path), where=store.url_of(path)).is_abort:
-                return None
-            return TransactionStateError(f"transaction {tid} of {store.url} is committed; it cannot be aborted")
-        except ObjectNotFoundError:
-            continue
-        except CorruptMarkerError as error:
-            if corrupt is not None:
-                return error
-            corrupt = error
-        except DbioError as error:
+    try:
+        _put_abort(store, path, tid, marker)
+    except CorruptMarkerError as error:
+        if not makes_room:
             return error
-        if failure := _remove_empty(store, path):
-            return failure
-    return StoreError(f"{store.url_of(path)} comes and goes; try again")
+        return _remove_empty(store, path) or _try_abort(store, tid, marker, makes_room=False)
+    except DbioError as error:
+        return error
+    return None
 
 
 def _remove_empty(store: Store, path: str) -> DbioError | None:
@@ -286,84 +297,5 @@ def _remove_empty(store: Store, path: str) -> DbioError | None:
         return error
 
 
-def abort_pending(store: Store, clock: Clock, tid: str) -> None:
-    """Aborts a transaction by its tid, in either scope: in every directory where it is not decided yet.
-
-    Raises InvalidInputError where nothing is known of the tid, TransactionStateError where it is committed.
-    """
-    until_quiet(store, lambda: _abort_pending(store, clock, tid))
-
-
-def _abort_pending(store: Store, clock: Clock, tid: str) -> None:
-    log = parse_log(store.list_log())
-    logs: dict[str | None, Log]
-    if log.descriptor is not None:
-        logs = {None: log}
-        if tid in read_checkpoint(store, log).covered and tid not in log.committed:
-            raise _decided_long_ago(store, tid)
-    else:
-        logs = {path: directory.log for path, directory in parse_directories(store.list_files()).items()}
-    known = {path: log for path, log in logs.items() if tid in log.started or tid in log.committed}
-    if not known:
-        raise InvalidInputError(
-            f"{store.url} has no marker of a transaction {tid!r}; `dbio check` lists what is pending"
-        )
-    pending = [path for path, log in known.items() if tid not in log.committed]
-    for directory in pending or known:
-        abort_transaction(store, clock, tid, directory=directory)
-
-
-# --- turns --------------------------------------------------------------------------------------------------------
-
-
-def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
-    """Waits for all turns before ours to be decided, and takes the next one; returns its number (I7).
-
-    The turn ends when our transaction is decided. A holder that stays undecided for the lease is aborted. None where
-    our transaction is decided already.
-    """
-    watched, watched_s, looked_s, pause_s = -1, 0.0, 0.0, 0.02
-    failures = 0
-    while True:
-        log = parse_log(store.list_log())
-        if tid in log.committed:
-            return None
-        last = read_last_turn(store, log)
-        if last:
-            holder = read_turn(store, log)
-            if holder == tid:
-                return last  # taken by a request whose answer was lost
-            if holder is not None and _is_undecided(store, log, holder):
-                now_s = clock.monotonic()
-                if last != watched:
-                    watched, watched_s, looked_s, pause_s = last, 0.0, now_s, 0.02
-                else:
-                    watched_s, looked_s = watched_s + min(now_s - looked_s, LOOK_S), now_s
-                    if watched_s >= LEASE_S:
-                        _end_lease(store, clock, holder)
-                        continue
-                clock.sleep(pause_s)
-                pause_s = min(pause_s * 1.5, 1.0)
-                continue
-        try:
-            if store.put_if_absent(names.turn(last + 1), encode(Turn(tid=tid))):
-                return last + 1
-        except AccessDeniedError:
-            raise
-        except StoreError:
-            failures += 1
-            if failures >= _PUT_ATTEMPTS:
-                raise
-
-
-def _is_undecided(store: Store, log: Log, tid: str) -> bool:
-    """A listing that was overtaken may show a turn, and not the start marker that came before it."""
-    if tid in log.committed:
-        return False
-    return tid in log.started or has_start(store, tid)
-
-
-def _end_lease(store: Store, clock: Clock, holder: str) -> None:
-    with suppress(TransactionStateError):  # it committed at the last moment: just as good
-        abort_transaction(store, clock, holder)
-        _log.warning("%s: aborted %s, which held the turn undecided for %.0f s", store.url, holder, LEASE_S)
+def _decided_long_ago(store: Store, tid: str) -> TransactionStateError:
+    return TransactionStateError(f"transaction {tid} of {store.url} was decided long ago; it cannot be aborted")

@@ -6,16 +6,21 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
+from dbio_commit.begin import begin
 from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.data.footers import Inspector, inspect_files
-from dbio_commit.decision import abort_pending
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
+from dbio_commit.listing import until_quiet
+from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit
+from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import Operation
-from dbio_commit.snapshot import Snapshot, read_snapshot, until_quiet
+from dbio_commit.protocol.operations import RULES
+from dbio_commit.roots import open_root, read_snapshot
+from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Location, Store, open_store, parse_location
-from dbio_commit.transaction import Terms, Transaction, begin, prove_store
+from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep.adopt import adopt
 from dbio_commit.upkeep.check import CheckReport, check_table
 from dbio_commit.upkeep.checkpoints import checkpoint_now
@@ -86,19 +91,17 @@ class Table:
         partition_by: Sequence[str] = (),
         app: tuple[str, int] | None = None,
         *,
-        must_create: bool = False,
+        must_be_empty: bool = False,
     ) -> Transaction:
         """Begins a transaction: "append", "overwrite", "replace_partitions" or "rewrite".
 
         Creates the table where the path holds nothing; `partition_by` are then its partition columns for good.
-        `app` is an (application id, version) that is committed at most once. `must_create` refuses a table that has
+        `app` is an (application id, version) that is committed at most once. `must_be_empty` refuses a table that has
         commits already. Raises SchemaMismatchError for other partition columns, TableExistsError,
         UnsupportedStoreError.
         """
-        if operation not in ("append", "overwrite", "replace_partitions", "rewrite"):
-            raise InvalidInputError(
-                f"operation {operation!r} is none of 'append', 'overwrite', 'replace_partitions' and 'rewrite'"
-            )
+        if operation not in RULES:
+            raise InvalidInputError(f"operation {operation!r} is none of {', '.join(map(repr, RULES))}")
         self.refuse_partition()
         return begin(
             self.store,
@@ -106,7 +109,7 @@ class Table:
             operation=operation,
             partition_by=partition_by,
             app=app,
-            must_create=must_create,
+            must_be_empty=must_be_empty,
             inspector=self.inspector,
         )
 
@@ -119,7 +122,7 @@ class Table:
         self.refuse_partition()
         with suppress(ObjectNotFoundError):  # no table: the directory scope
             prove_store(self.store)
-        abort_pending(self.store, self.clock, tid)
+        until_quiet(self.store, lambda: open_root(self.store, self.clock, even_dropped=True).abort_pending(tid))
 
     def check(self) -> CheckReport:
         """What is wrong, pending or garbage; reads every marker and lists every file."""
@@ -156,7 +159,7 @@ class Table:
     def inspect(self, tid: str) -> TransactionReport:
         """What is known of one transaction, whatever its state. Raises InvalidInputError where it has no marker."""
         self.refuse_partition()
-        return inspect_transaction(self.store, tid)
+        return inspect_transaction(self.store, self.clock, tid)
 
     def refuse_partition(self) -> None:
         """A partition's directory is no table: the markers that decide about its files lie further up."""

@@ -1,18 +1,16 @@
 """A table with garbage of every kind, for the tests of vacuum; in memory, so that each test gets its own copy."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
-from itertools import count
 
 from dbio_commit import FileInfo, Table, Transaction
 from dbio_commit.protocol import names
+from dbio_commit.protocol.draft import Terms
 from dbio_commit.store.base import Unfinished
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.transaction import Terms
-from tests.writers import Partition, calls_to, stage, write_days
-from vacuum import VacuumOptions
+from tests.writers import Partition, stage, write, write_days
+from vacuum import Reason, VacuumOptions, VacuumReport, vacuum_table
 
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
@@ -27,6 +25,10 @@ LIVE = [b"a2", b"b2", b"c", b"d"]
 
 YOUNG, LATE = b"young", b"late"
 """What the writers of `everything` have staged."""
+
+DEFAULTS = VacuumOptions()
+AT_ONCE = VacuumOptions(checkpoint_after=0)
+"""Writes a checkpoint whenever there is anything new."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,24 @@ class Scene:
 def empty(kind: type[MemoryStore] = MemoryStore) -> Scene:
     clock = ManualClock()
     return Scene(Table.over(kind(clock), clock))
+
+
+def empty_table() -> Scene:
+    scene = empty()
+    scene.table.begin().commit()
+    return scene
+
+
+def overwritten() -> Scene:
+    """A table of one live file, and one that was removed just now."""
+    scene = empty()
+    write(scene.table, bodies=[b"old"])
+    write(scene.table, "overwrite", bodies=[b"new"])
+    return scene
+
+
+def begin_writing_to(scene: Scene) -> str:
+    return stage(scene.table, scene.table.begin())
 
 
 def leave(scene: Scene, path: str, body: bytes = b"left") -> str:
@@ -181,19 +201,16 @@ def empty_partition(table: Table, day: str) -> None:
 # --- to act in the middle of something ----------------------------------------------------------------------------
 
 
-def count_calls(store: MemoryStore, work: Callable[[], object]) -> int:
-    """How many calls to the store the work makes."""
-    with calls_to(store) as calls:
-        work()
-    return len(calls)
+# --- a vacuum, and what it says -----------------------------------------------------------------------------------
 
 
-def act_before_call(store: MemoryStore, number: int, act: Callable[[], object]) -> None:
-    """Somebody else acts before the store's call of that number, from 0. Nobody acts while they do."""
-    numbers = count()
+def run(scene: Scene, options: VacuumOptions = DEFAULTS, *, dry_run: bool = False) -> VacuumReport:
+    return vacuum_table(scene.table, options, dry_run=dry_run)
 
-    def step(operation: str, path: str) -> None:
-        if next(numbers) == number:
-            act()
 
-    store.before = step
+def paths(report: VacuumReport, *reasons: Reason) -> set[str]:
+    return {it.path for it in report.deleted if not reasons or it.reason in reasons}
+
+
+def kept(report: VacuumReport, *reasons: Reason) -> set[str]:
+    return {it.path for it in report.kept if not reasons or it.reason in reasons}

@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from dbio_commit.protocol import markers
 from dbio_commit.spark import datasource, write
 
 ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "docs/REFERENCE.md"
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 
@@ -168,25 +170,29 @@ def test_every_make_target_that_a_document_names_is_there() -> None:
         assert named <= targets, document
 
 
-def test_every_invariant_that_is_cited_is_specified() -> None:
-    specified = set(re.findall(r"\*\*(I\d)\*\*", (ROOT / "docs/PROTOCOL.md").read_text()))
-    sources = [path for folder in ("dbio_commit", "tests", "docs") for path in (ROOT / folder).rglob("*.[pm][yd]")]
-    cited = {found for path in sources for found in re.findall(r"\bI\d\b", path.read_text())}
-    assert cited <= specified
-    assert specified == {f"I{number}" for number in range(1, 10)}
-
-
-def test_every_error_is_in_the_readme() -> None:
+def test_every_error_is_in_the_reference() -> None:
     classes = {name for name, value in vars(errors).items() if isinstance(value, type)}
-    assert all(f"`{name}`" in (ROOT / "README.md").read_text() for name in classes)
+    assert classes <= first_cells("Errors") | {"DbioError"}
 
 
-def test_every_option_is_in_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_every_option_is_in_the_reference() -> None:
+    reference = REFERENCE.read_text()
     parameters = set(write.__annotations__) - {"df", "path", "return"}
-    assert all(f"`{name}`" in readme for name in parameters)
+    assert parameters <= first_cells("Writing with Spark")
     known = (datasource._READ_OPTIONS | datasource._WRITE_OPTIONS) - {"path"}
-    assert all(f"`{name}`" in readme.lower() for name in known)
+    assert all(f"`{name}`" in reference.lower() for name in known)
+
+
+def test_every_extra_is_in_the_reference() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(project["optional-dependencies"]) - {"bench", "demo", "dev"} <= first_cells("Installation")
+
+
+def first_cells(section: str) -> set[str]:
+    """The code in the first column of the tables of a section of the reference."""
+    text = REFERENCE.read_text().split(f"\n## {section}\n")[1].split("\n## ")[0]
+    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("|")]
+    return set(re.findall(r"`(\w+)`", " ".join(cells)))
 
 
 def test_every_module_is_in_the_architecture() -> None:
@@ -198,6 +204,17 @@ def test_every_module_is_in_the_architecture() -> None:
 def test_every_decision_is_linked_from_the_architecture() -> None:
     linked = set(links(tokens(ROOT / "docs/ARCHITECTURE.md")))
     assert linked >= {f"adr/{path.name}" for path in (ROOT / "docs/adr").glob("*.md")}
+
+
+@pytest.mark.parametrize("record", sorted((ROOT / "docs/adr").glob("*.md")), ids=lambda path: path.stem[:4])
+def test_every_decision_names_its_alternatives(record: Path) -> None:
+    text = record.read_text()
+    assert text.startswith(f"# {record.name[:4]} ")
+    parts = re.split(r"^\*\*(\w+)\.\*\*", text, flags=re.MULTILINE)
+    assert parts[1::2] == ["Context", "Alternatives", "Decision", "Consequences"]
+    alternatives = [line for line in parts[4].splitlines() if line.startswith("- ")]
+    assert alternatives
+    assert all(re.match(r"- \*.+\*: ", line) for line in alternatives)
 
 
 def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -> None:
@@ -221,12 +238,15 @@ def test_the_version_is_the_same_everywhere() -> None:
     version = dbio_commit.__version__
     assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
     assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
-    assert f"dbio_commit-{version}-py3" in (ROOT / "README.md").read_text()
+    assert f"dbio_commit-{version}-py3" in REFERENCE.read_text()
 
 
 def test_the_command_line_runs_as_a_module() -> None:
     command = [sys.executable, "-m", "dbio_commit.cli", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=os.environ)
-    named = set(re.findall(r"^\$ dbio ([a-z]+)", (ROOT / "README.md").read_text(), re.MULTILINE))
-    assert named == {"files", "log", "schema", "show", "check", "vacuum", "adopt", "abort"}
+    reference = REFERENCE.read_text()
+    named = set(re.findall(r"^\| `dbio ([a-z]+) PATH", reference, re.MULTILINE))
+    assert named == {command.callback.__name__ for command in app.registered_commands if command.callback}
     assert all(name in shown.stdout for name in named)
+    run = set(re.findall(r"^\$ dbio ([a-z]+)", reference, re.MULTILINE))
+    assert run == named - {"drop"}, "all but one, which takes a minute"

@@ -1,12 +1,10 @@
 """Small writers for the tests of transactions: a few bytes a file, without Spark or Parquet; and faults for a store."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Mapping, Sequence
 
 from dbio_commit import Commit, Table, TableNotFoundError, Transaction
 from dbio_commit.protocol.markers import Operation
-from dbio_commit.testing import ManualClock, MemoryStore, Step
+from dbio_commit.testing import ManualClock, MemoryStore
 
 Partition = Mapping[str, str | None]
 
@@ -61,46 +59,6 @@ def contents(table: Table) -> list[bytes]:
 def data_files(store: MemoryStore) -> set[str]:
     """Every data file in the store, live or not."""
     return {path for path in store.objects if not path.rpartition("/")[2].startswith("_")}
-
-
-def fail_with(error: BaseException, operation: str, pattern: str, *, times: int | None = 1) -> Step:
-    """A step that raises at calls of the operation on such paths; `times` None is always."""
-    left = [times]
-
-    def step(called: str, path: str) -> None:
-        if called == operation and fnmatchcase(path, pattern) and left[0] != 0:
-            left[0] = None if left[0] is None else left[0] - 1
-            raise error
-
-    return step
-
-
-def once(operation: str, pattern: str, action: Callable[[], object]) -> Step:
-    """A step that does something at the first call of the operation on such a path; what it does is not intercepted."""
-    done: list[bool] = []
-
-    def step(called: str, path: str) -> None:
-        if called == operation and fnmatchcase(path, pattern) and not done:
-            done.append(True)
-            action()
-
-    return step
-
-
-def heal(store: MemoryStore) -> None:
-    """No more faults."""
-    store.before = store.after = lambda operation, path: None
-
-
-@contextmanager
-def calls_to(store: MemoryStore) -> Iterator[list[tuple[str, str]]]:
-    """Collects the calls to the store: (operation, path)."""
-    calls: list[tuple[str, str]] = []
-    before, store.before = store.before, lambda operation, path: calls.append((operation, path))
-    try:
-        yield calls
-    finally:
-        store.before = before
 
 
 class WakingClock(ManualClock):

@@ -3,7 +3,8 @@
 `plan` decides, `run` does, `schedule` is the service (`python -m vacuum`).
 """
 
-from vacuum.report import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport
+from dbio_commit.protocol.garbage import Reason
+from vacuum.report import Control, Deletion, Failure, VacuumOptions, VacuumReport
 from vacuum.run import vacuum, vacuum_table
 
 __all__ = [

@@ -1,6 +1,6 @@
 """What vacuum deletes from a directory of the directory scope, in which order, as DBIO does. Pure but for reading.
 
-Rules: PROTOCOL.md section 10.2. A data file goes while its markers still hide it; a marker goes once nothing that it
+Rules: PROTOCOL.md section 11.4. A data file goes while its markers still hide it; a marker goes once nothing that it
 hides is left, and the markers that say so are deleted by the next vacuum only, from a queue.
 """
 
@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from dbio_commit.errors import CorruptMarkerError
+from dbio_commit.listing import read_marker, read_markers
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.directory import Directory, parse_directories
+from dbio_commit.protocol.directory import Directory, merge_directories, parse_directories, visible_files
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import Known, Reason
 from dbio_commit.protocol.markers import INSPECT, CommitMarker, decode_commit
 from dbio_commit.protocol.names import Kind
-from dbio_commit.snapshot import Scope, read_marker, read_markers
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
-from vacuum.plan import ABORTS_KEPT, Garbage, Horizons, checksums, lost_checksums, removed_files
-from vacuum.report import Reason
+from vacuum.plan import ABORTS_KEPT, Candidate, Horizons, checksums, lost_checksums
 
 
 @dataclass(frozen=True)
@@ -100,34 +101,28 @@ def is_marker(entry: Entry) -> bool:
 # --- the steps, in their order; `gone` are the paths that the steps before have deleted ---------------------------
 
 
-def data_files(it: DbioDirectory, horizons: Horizons) -> list[Garbage]:
+def data_files(it: DbioDirectory, horizons: Horizons) -> list[Candidate]:
     """The files that no reader sees. Markers' own modification times count, not the files'."""
     log = it.directory.log
-    removed = removed_files(Decided(log.committed[tid].modified, tid, marker) for tid, marker in it.markers.items())
-    added = {tid: frozenset(marker.added) for tid, marker in it.markers.items()}
-    found: list[Garbage] = []
+    commits = [
+        Decided(log.committed[tid].modified, tid, merge_directories({it.path: marker}))
+        for tid, marker in it.markers.items()
+    ]
+    visible = {file.path for file in visible_files(it.directory, it.markers)}
+    known = Known.of(commits, live=visible, started=log.started)
+    found: list[Candidate] = []
     for name, entry in it.entries.items():
-        if names.is_hidden(name):
-            continue
-        tid = names.parse_data_file(name)
-        if (at := removed.get(name)) is not None and not names.counts_as_data(name):
-            found.append(Garbage(entry.path, entry.size, at, Reason.NOT_DATA, False, tid))
-        elif at is not None:
-            found.append(Garbage(entry.path, entry.size, at, Reason.REMOVED, at < horizons.data, tid))
-        elif tid is None:
-            continue
-        elif tid in added:
-            if name not in added[tid]:
-                reason = Reason.ABORTED if it.markers[tid].is_abort else Reason.FAILED_ATTEMPT
-                found.append(Garbage(entry.path, entry.size, entry.modified, reason, True, tid))
-        elif start := log.started.get(tid):
-            due = start.modified < horizons.data
-            found.append(Garbage(entry.path, entry.size, start.modified, Reason.PENDING, due, tid))
+        why = None if names.is_hidden(name) else known.why_not_live(entry)
+        if why is None or why.reason in (Reason.UNTRACKED, Reason.UNKNOWN):
+            continue  # it is live here, or no data
+        is_dated = why.reason in (Reason.REMOVED, Reason.PENDING)
+        due = why.since < horizons.data if is_dated else why.reason is not Reason.NOT_DATA
+        found.append(Candidate.of(entry, why, due=due))
     entries = it.entries.values()
     return found + checksums(entries, found) + lost_checksums(entries, frozenset(), horizons)
 
 
-def start_markers(it: DbioDirectory, horizons: Horizons) -> list[Garbage]:
+def start_markers(it: DbioDirectory, horizons: Horizons) -> list[Candidate]:
     """Of committed transactions; and commit markers of zero length, which count as absent."""
     log = it.directory.log
     found = [
@@ -143,9 +138,9 @@ def start_markers(it: DbioDirectory, horizons: Horizons) -> list[Garbage]:
     return found + checksums(it.entries.values(), found)
 
 
-def queued_markers(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[Garbage]:
+def queued_markers(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[Candidate]:
     """What earlier vacuums have queued, as far as it hides nothing: a queue is a file that anybody may have written."""
-    found: dict[str, Garbage] = {}
+    found: dict[str, Candidate] = {}
     for queue, listed in it.queues.items():
         entry = it.entries.get(queue)
         if entry is None or not entry.modified < horizons.metadata:
@@ -157,9 +152,9 @@ def queued_markers(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> lis
     return [*found.values(), *checksums(it.entries.values(), found.values())]
 
 
-def queues(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[Garbage]:
+def queues(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[Candidate]:
     """The queues of which nothing is left but themselves."""
-    found: list[Garbage] = []
+    found: list[Candidate] = []
     for queue, listed in it.queues.items():
         entry = it.entries.get(queue)
         left = [name for name in listed if _may_be_queued(name) and _exists(it, name, gone)]
@@ -208,5 +203,5 @@ def _may_be_queued(name: str) -> bool:
     return parsed is not None and parsed.kind in (Kind.STARTED, Kind.COMMITTED)
 
 
-def _marker(entry: Entry, reason: Reason) -> Garbage:
-    return Garbage(entry.path, entry.size, entry.modified, reason, due=True)
+def _marker(entry: Entry, reason: Reason) -> Candidate:
+    return Candidate(entry.path, entry.size, entry.modified, reason, due=True)

@@ -1,4 +1,4 @@
-"""What vacuum deletes from a table of ours, when and why (table scope). Pure: PROTOCOL.md section 10.1.
+"""What vacuum deletes from a table of ours, when and why (table scope). Pure: PROTOCOL.md section 10.
 
 `run` reads what is there, asks here what to do about it, and does it. The directory scope has its own rules, in `dbio`.
 """
@@ -6,21 +6,21 @@
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import Checkpoint
+from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import Known, Reason, Why, find_strangers
 from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.names import Kind
 from dbio_commit.snapshot import Snapshot
-from vacuum.report import Deletion, Reason, VacuumOptions
+from vacuum.report import Deletion, VacuumOptions
 
 METADATA_RETENTION = timedelta(minutes=30)
 """How long a checkpoint is there before what it covers is purged, as DBIO has it for its markers."""
 
-ABORTS_KEPT = timedelta(days=30)
+ABORTS_KEPT = HISTORY
 """Longer than any transaction lives, so that a late writer finds that it was aborted."""
 
 
@@ -41,8 +41,8 @@ class Horizons:
         return cls(now=now, data=data, metadata=max(metadata, data), purge=metadata)
 
 
-class Garbage(NamedTuple):
-    """An object that no reader needs, or will not need once it is due."""
+class Candidate(NamedTuple):
+    """For deletion: an object that no reader needs, or will not need once it is due."""
 
     path: str
     size: int
@@ -52,6 +52,10 @@ class Garbage(NamedTuple):
     due: bool
     tid: str | None = None
     """The transaction whose markers must stay as long as this file does."""
+
+    @classmethod
+    def of(cls, entry: Entry, why: Why, *, due: bool) -> Self:
+        return cls(entry.path, entry.size, why.since, why.reason, due, why.tid)
 
     def deletion(self, now: datetime) -> Deletion:
         return Deletion(path=self.path, size=self.size, age=now - self.since, reason=self.reason)
@@ -72,18 +76,11 @@ IsSame = Callable[[str, str], bool]
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Says of each file of a table whether it is garbage. Knows a snapshot that is not older than the aborts."""
+    """Says of each file of a table whether it is garbage, and due. Its snapshot is not older than the aborts."""
 
-    live: Set[str]
-    removed: Mapping[str, datetime]
-    """Path -> when the commit that removed it was made."""
-    aborted: Set[str]
-    committed: Set[str]
-    pending: Mapping[str, datetime]
-    """Tid -> when it began."""
+    known: Known
     horizons: Horizons
     untracked: bool
-    partition_columns: tuple[str, ...]
     is_same: IsSame | None = None
     named: Mapping[str, str] = field(default_factory=dict)
     """The live and removed files: as `names.fold` has them -> as their markers do. Empty without `is_same`."""
@@ -101,115 +98,71 @@ class Judge:
         is_same: IsSame | None = None,
     ) -> "Judge":
         """`assume_aborted`: what a dry run would have aborted. `is_same`: of a disk, which may spell names anew."""
-        aborted = {commit.tid for commit in snapshot.commits if commit.marker.is_abort} | set(assume_aborted)
-        committed = {commit.tid for commit in snapshot.commits} - aborted
-        started = snapshot.log.started
-        live = {file.path for file in snapshot.files}
-        removed = removed_files(snapshot.commits)
-        return cls(
-            live=live,
-            removed=removed,
-            aborted=aborted,
-            committed=committed,
-            pending={tid: started[tid].modified for tid in started.keys() - committed - aborted},
-            horizons=horizons,
-            untracked=untracked,
+        known = Known.of(
+            snapshot.commits,
+            live={file.path for file in snapshot.files},
+            started=snapshot.log.started,
+            assume_aborted=assume_aborted,
             partition_columns=snapshot.partition_columns,
-            is_same=is_same,
-            named={names.fold(path): path for path in (*removed, *live)} if is_same else {},
         )
+        named = {names.fold(path): path for path in (*known.removed, *known.live)} if is_same else {}
+        return cls(known=known, horizons=horizons, untracked=untracked, is_same=is_same, named=named)
 
-    def garbage(self, entries: Sequence[Entry]) -> list[Garbage]:
+    def garbage(self, entries: Sequence[Entry]) -> list[Candidate]:
         """Of the entries of one directory, or of several whole ones, with their markers; live files may be left out."""
         entries = [self._as_named(entry) for entry in entries] if self.named else entries
-        foreign = _foreign(entries)
-        found = [
-            self._judge(entry, foreign)
-            for entry in entries
-            if entry.path not in self.live and names.is_data_file(entry.path)
-        ]
+        strangers = find_strangers(entries)
+        files = (entry for entry in entries if names.is_data_file(entry.path))
+        found = [it for entry in files if (it := self._judge(entry, strangers))]
         lost = [
             it
-            for it in lost_checksums(entries, self.live, self.horizons)
-            if self._is_partition(names.split(it.path)[0]) and (names.split(it.path)[0], it.tid) not in foreign
+            for it in lost_checksums(entries, self.known.live, self.horizons)
+            if self.known.is_partition(names.split(it.path)[0]) and (names.split(it.path)[0], it.tid) not in strangers
         ]
         return found + checksums(entries, found) + lost
 
-    def _judge(self, entry: Entry, foreign: Collection[tuple[str, str]]) -> Garbage:
-        directory, name = names.split(entry.path)
-        tid = names.parse_data_file(name)
-        is_old = entry.modified < self.horizons.data
+    def _judge(self, entry: Entry, strangers: Collection[tuple[str, str]]) -> Candidate | None:
+        why = self.known.why_not_live(entry, strangers)
+        return Candidate.of(entry, why, due=self._is_due(entry, why)) if why else None
 
-        def garbage(reason: Reason, since: datetime, *, due: bool) -> Garbage:
-            return Garbage(entry.path, entry.size, since, reason, due, tid)
-
-        if (at := self.removed.get(entry.path)) is not None and not names.counts_as_data(name):
-            return garbage(Reason.NOT_DATA, at, due=False)
-        if at is not None:
-            return garbage(Reason.REMOVED, at, due=at < self.horizons.data)
-        if (directory, tid) in foreign:
-            return garbage(Reason.FOREIGN, entry.modified, due=False)
-        if tid is None or not self._is_partition(directory):
-            return garbage(Reason.UNTRACKED, entry.modified, due=self.untracked and is_old)
-        if tid in self.aborted:
-            return garbage(Reason.ABORTED, entry.modified, due=True)
-        if tid in self.committed:
-            return garbage(Reason.FAILED_ATTEMPT, entry.modified, due=True)
-        if tid in self.pending:
-            return garbage(Reason.PENDING, self.pending[tid], due=False)
-        # Of another suffix it may be what was there, and no Parquet, when the directory was adopted.
-        is_ours = names.is_parquet(name) and not self.keep_unknown
-        return garbage(Reason.UNKNOWN, entry.modified, due=is_old and is_ours)
+    def _is_due(self, entry: Entry, why: Why) -> bool:
+        match why.reason:
+            case Reason.REMOVED:
+                return why.since < self.horizons.data
+            case Reason.ABORTED | Reason.FAILED_ATTEMPT:
+                return True
+            case Reason.UNTRACKED:
+                return self.untracked and entry.modified < self.horizons.data
+            case Reason.UNKNOWN:
+                # Of another suffix it may be what was there, and no Parquet, when the directory was adopted.
+                is_ours = names.is_parquet(entry.path) and not self.keep_unknown
+                return is_ours and entry.modified < self.horizons.data
+        return False
 
     def _as_named(self, entry: Entry) -> Entry:
         """Under the name that a marker has for it: a disk that ignores case lists files by their directory's first."""
-        if self.is_same and entry.path not in self.live and entry.path not in self.removed:
+        if self.is_same and entry.path not in self.known.live and entry.path not in self.known.removed:
             path = self.named.get(names.fold(entry.path))
             if path and self.is_same(entry.path, path):
                 return entry._replace(path=path)
         return entry
 
-    def still_unknown(self, garbage: Iterable[Garbage]) -> list[Garbage]:
+    def still_unknown(self, garbage: Iterable[Candidate]) -> list[Candidate]:
         """Of the files of unknown transactions those that this later snapshot does not know either."""
-        known = self.aborted | self.committed | self.pending.keys()
+        known = self.known.aborted | self.known.committed | self.known.pending.keys()
         return [
-            it for it in garbage if it.reason is Reason.UNKNOWN and it.tid not in known and it.path not in self.live
+            it
+            for it in garbage
+            if it.reason is Reason.UNKNOWN and it.tid not in known and it.path not in self.known.live
         ]
 
-    def _is_partition(self, directory: str) -> bool:
-        """Whether our transactions write there. A copy of their files elsewhere is nobody's garbage."""
-        components = directory.split("/") if directory else []
-        return tuple(names.parse_partition(directory)) == self.partition_columns and len(components) == len(
-            self.partition_columns
-        )
 
-
-def removed_files(commits: Iterable[Decided]) -> dict[str, datetime]:
-    """Path -> when it was removed first."""
-    removed: dict[str, datetime] = {}
-    for commit in commits:
-        for path in commit.marker.removed:
-            removed[path] = min(commit.modified, removed.get(path, commit.modified))
-    return removed
-
-
-def _foreign(entries: Iterable[Entry]) -> set[tuple[str, str]]:
-    """(directory, tid) of each marker below the root: another tool writes there by the directory scope's rules."""
-    found: set[tuple[str, str]] = set()
-    for entry in entries:
-        directory, name = names.split(entry.path)
-        marker = names.parse_log_name(name) if directory else None
-        if marker and marker.kind in (Kind.STARTED, Kind.COMMITTED):
-            found.add((directory, marker.id))
-    return found
-
-
-def checksums(entries: Iterable[Entry], garbage: Iterable[Garbage]) -> list[Garbage]:
+def checksums(entries: Iterable[Entry], garbage: Iterable[Candidate]) -> list[Candidate]:
     """Hadoop's `.name.crc` files go with the files that they are about."""
     present = {entry.path: entry for entry in entries if entry.path.endswith(".crc")}
     if not present:
         return []
-    found: list[Garbage] = []
+    found: list[Candidate] = []
     for it in garbage:
         directory, name = names.split(it.path)
         if entry := present.get(names.join(directory, f".{name}.crc")):
@@ -217,11 +170,11 @@ def checksums(entries: Iterable[Entry], garbage: Iterable[Garbage]) -> list[Garb
     return found
 
 
-def lost_checksums(entries: Iterable[Entry], live: Set[str], horizons: Horizons) -> list[Garbage]:
+def lost_checksums(entries: Iterable[Entry], live: Set[str], horizons: Horizons) -> list[Candidate]:
     """Those whose file or marker has gone before them; `live` files need not be among the entries."""
     entries = list(entries)
     present = {entry.path for entry in entries}
-    found: list[Garbage] = []
+    found: list[Candidate] = []
     for entry in entries:
         directory, name = names.split(entry.path)
         if not (name.startswith(".") and name.endswith(".crc")) or entry.modified >= horizons.data:
@@ -230,7 +183,7 @@ def lost_checksums(entries: Iterable[Entry], live: Set[str], horizons: Horizons)
         path = names.join(directory, of)
         tid = names.parse_data_file(of)
         if (tid or names.parse_log_name(of)) and path not in present and path not in live:
-            found.append(Garbage(entry.path, entry.size, entry.modified, Reason.CHECKSUM, True, tid))
+            found.append(Candidate(entry.path, entry.size, entry.modified, Reason.CHECKSUM, True, tid))
     return found
 
 
@@ -254,8 +207,8 @@ def checkpoint_to_purge_by(log: Log, horizons: Horizons) -> int:
 
 
 def purge(
-    log: Log, checkpoint: Checkpoint, commits: Sequence[Decided], horizons: Horizons, *, left: Iterable[Garbage]
-) -> list[list[Garbage]]:
+    log: Log, checkpoint: Checkpoint, commits: Sequence[Decided], horizons: Horizons, *, left: Iterable[Candidate]
+) -> list[list[Candidate]]:
     """The markers that are needed no more, in steps: each is to be deleted before the next is begun.
 
     Start markers come first, so that no listing shows a decided transaction as pending. `left` is the garbage that is
@@ -266,7 +219,7 @@ def purge(
     needed = _needed_markers(commits, left)
     starts = [_marker(entry, Reason.START_MARKER, tid) for tid, entry in sorted(log.started.items()) if tid in covered]
     aborted = {commit.tid for commit in commits if commit.marker.is_abort}
-    decisions: list[Garbage] = []
+    decisions: list[Candidate] = []
     for tid, entry in sorted(log.committed.items()):
         if tid not in covered or tid in needed:
             continue
@@ -279,7 +232,7 @@ def purge(
         for number, entry in sorted({**log.checkpoints, **log.refusals}.items())
         if number < checkpoint.number
     ]
-    turns: list[Garbage] = []
+    turns: list[Candidate] = []
     if log.turns and log.turns[log.last_turn].modified < horizons.purge:
         turns = [_marker(entry, Reason.TURN) for number, entry in sorted(log.turns.items()) if number < log.last_turn]
     # Of the time before the directory was adopted; the directory scope's vacuum would have needed them. Younger ones
@@ -290,12 +243,12 @@ def purge(
     return [starts, decisions, older + turns + queues]
 
 
-def lost_clocks(log: Log, horizons: Horizons) -> list[Garbage]:
+def lost_clocks(log: Log, horizons: Horizons) -> list[Candidate]:
     """What vacuums that were killed had asked for the time with."""
     return [_marker(entry, Reason.CLOCK) for entry in log.clocks.values() if entry.modified < horizons.purge]
 
 
-def _needed_markers(commits: Sequence[Decided], left: Iterable[Garbage]) -> set[str]:
+def _needed_markers(commits: Sequence[Decided], left: Iterable[Candidate]) -> set[str]:
     """The tids whose markers tell that something which is still there is garbage.
 
     We know it from the checkpoint too, but DBIO's own readers, of an unpartitioned table, know the markers only.
@@ -311,8 +264,8 @@ def _needed_markers(commits: Sequence[Decided], left: Iterable[Garbage]) -> set[
     return needed
 
 
-def _marker(entry: Entry, reason: Reason, tid: str | None = None) -> Garbage:
-    return Garbage(entry.path, entry.size, entry.modified, reason, True, tid)
+def _marker(entry: Entry, reason: Reason, tid: str | None = None) -> Candidate:
+    return Candidate(entry.path, entry.size, entry.modified, reason, True, tid)
 
 
 # --- directories --------------------------------------------------------------------------------------------------

@@ -4,16 +4,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from enum import StrEnum
 
 from dbio_commit.errors import RetentionError
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.checkpoint import HISTORY
+from dbio_commit.protocol.garbage import Reason
+from dbio_commit.protocol.scope import Scope
 
 LEAST_RETENTION_HOURS = 1.0
 MOST_HOURS = 876_000
 """A hundred years."""
 
-HISTORY_DAYS = 30.0
+HISTORY_DAYS = HISTORY / timedelta(days=1)
 """How long abort markers, and the history in checkpoints, are kept; no transaction lives longer than 7 days."""
 
 
@@ -50,30 +51,6 @@ class VacuumOptions:
             )
         if self.checkpoint_after < 0:
             raise RetentionError(f"checkpoint_after={self.checkpoint_after} is no number of commits; give 0 or more")
-
-
-class Reason(StrEnum):
-    """Why something is deleted, or would be once it is old enough."""
-
-    REMOVED = "removed by a commit"
-    FAILED_ATTEMPT = "left by a failed task attempt"
-    ABORTED = "its transaction was aborted"
-    PENDING = "its transaction is pending"
-    UNKNOWN = "its transaction left no marker"
-    UNTRACKED = "no transaction wrote it"
-    NOT_DATA = "removed by a commit, but neither Parquet nor written by a transaction"
-    FOREIGN = "written by another tool's transaction in its directory"
-    CHECKSUM = "checksum of a file that is gone"
-    START_MARKER = "start marker of a decided transaction"
-    COMMIT_MARKER = "commit marker, covered by a checkpoint"
-    ABORT_MARKER = "abort marker of a transaction that cannot come back"
-    EMPTY_MARKER = "commit marker without content"
-    QUEUED = "marker that an earlier vacuum queued"
-    CHECKPOINT = "older than the newest checkpoint"
-    TURN = "turn before the last one"
-    CLOCK = "left by a vacuum that asked for the time"
-    UPLOAD = "upload that nobody finished"
-    DIRECTORY = "emptied directory"
 
 
 _STAYS = (Reason.UNTRACKED, Reason.NOT_DATA, Reason.FOREIGN)

@@ -13,29 +13,27 @@ from typing import TYPE_CHECKING, Any
 from dbio_commit.clock import Clock
 from dbio_commit.decision import abort_many
 from dbio_commit.errors import DbioError, ObjectNotFoundError, StoreError, TableNotFoundError, TransactionStateError
+from dbio_commit.listing import read_checkpoint, until_quiet
+from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
 from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers import CommitMarker, encode
-from dbio_commit.snapshot import (
-    Scope,
-    Snapshot,
-    check_directories,
-    read_checkpoint,
-    read_snapshot,
-    refuse_nested,
-    until_quiet,
-)
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.roots import read_snapshot
+from dbio_commit.roots.directory import check_directories, refuse_nested
+from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
 from dbio_commit.store.base import Listing, Unfinished
 from dbio_commit.table import Table
-from dbio_commit.transaction import new_tid, prove_store
+from dbio_commit.tids import new_tid
 from dbio_commit.upkeep.checkpoints import write_checkpoint
 from dbio_commit.upkeep.other_vacuum import Signs, find_signs
 from vacuum import dbio, plan
-from vacuum.plan import Contents, Garbage, Horizons, Judge
-from vacuum.report import HISTORY_DAYS, Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport
+from vacuum.plan import Candidate, Contents, Horizons, Judge
+from vacuum.report import HISTORY_DAYS, Control, Deletion, Failure, VacuumOptions, VacuumReport
 from vacuum.work import Listed, Stopped, Workers, chunks
 
 if TYPE_CHECKING:
@@ -144,7 +142,7 @@ class _Run:
         self._scope = Scope.TABLE
         self._deleted: list[Deletion] = []
         self._failed: dict[str, str] = {}
-        self._kept: list[Garbage] = []
+        self._kept: list[Candidate] = []
         self._aborted: list[str] = []
         self._postponed: list[str] = []
         self._checkpoint: str | None = None
@@ -231,8 +229,8 @@ class _Run:
             judge = replace(judge, keep_unknown=True)
             self._warnings.append(_another_vacuum(signs))
         tree: dict[str, Contents] = {}
-        due: list[Garbage] = []
-        for listed in self._workers.list_tree(judge.live):
+        due: list[Candidate] = []
+        for listed in self._workers.list_tree(judge.known.live):
             self._note(tree, listed)
             for entry in listed.entries:
                 refuse_nested(self._store, entry.path)
@@ -247,7 +245,7 @@ class _Run:
         if not self._is_pending(snapshot):
             self._remove_directories(tree, gone)
 
-    def _without_newborn(self, due: Sequence[Garbage]) -> list[Garbage]:
+    def _without_newborn(self, due: Sequence[Candidate]) -> list[Candidate]:
         """Without files of transactions that began after the snapshot: old by our clock, which may be wrong.
 
         Their start markers, or what they were decided to, came before the files did: a snapshot of now shows it.
@@ -289,7 +287,7 @@ class _Run:
             return dict.fromkeys(tids, error)
         return abort_many(self._store, self._clock, tids)
 
-    def _write_checkpoint(self, snapshot: Snapshot, left: Iterable[Garbage]) -> None:
+    def _write_checkpoint(self, snapshot: Snapshot, left: Iterable[Candidate]) -> None:
         assumed = len(self._aborted) if self._dry_run else 0
         if not plan.checkpoint_is_due(snapshot, self._options, assume_aborted=assumed):
             return
@@ -310,7 +308,7 @@ class _Run:
         except DbioError as error:
             self._failed[name] = str(error)
 
-    def _purge(self, snapshot: Snapshot, left: Sequence[Garbage]) -> None:
+    def _purge(self, snapshot: Snapshot, left: Sequence[Candidate]) -> None:
         log, checkpoint = snapshot.log, snapshot.checkpoint
         number = plan.checkpoint_to_purge_by(log, self._horizons)
         if number != checkpoint.number:
@@ -376,7 +374,7 @@ class _Run:
         tree = {path: contents for path, contents in tree.items() if path not in linked}
         return tree, [it for it in directories if it.path not in linked]
 
-    def _still_pending(self, due: Sequence[Garbage]) -> list[Garbage]:
+    def _still_pending(self, due: Sequence[Candidate]) -> list[Candidate]:
         """Without the files of transactions that have committed since they were listed, late as they are."""
         markers = {
             names.join(names.split(it.path)[0], names.committed(it.tid))
@@ -386,7 +384,7 @@ class _Run:
         found = {entry.path for entry in self._store.stat_many(sorted(markers)) if entry and entry.size}
         return [it for it in due if names.join(names.split(it.path)[0], names.committed(it.tid or "")) not in found]
 
-    def _still_empty(self, markers: Sequence[Garbage]) -> list[Garbage]:
+    def _still_empty(self, markers: Sequence[Candidate]) -> list[Candidate]:
         """Without the commit markers that have got their content since they were listed."""
         empty = [it.path for it in markers if it.reason is Reason.EMPTY_MARKER and not it.size]
         filled = {entry.path for entry in self._store.stat_many(empty) if entry and entry.size}
@@ -409,7 +407,7 @@ class _Run:
         if self._store.has_directories:
             tree[listed.directory] = Contents(len(listed.entries) + listed.live, listed.directories)
 
-    def _delete(self, due: Sequence[Garbage]) -> set[str]:
+    def _delete(self, due: Sequence[Candidate]) -> set[str]:
         """Deletes and records it; returns the paths that are gone, in a dry run those that would be."""
         by_path = {garbage.path: garbage for garbage in due}
         if self._dry_run:

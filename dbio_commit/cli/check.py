@@ -19,8 +19,8 @@ from dbio_commit.cli.values import (
 )
 from dbio_commit.protocol.applications import Application
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Garbage
-from dbio_commit.transaction import MAX_LIFE_S
+from dbio_commit.protocol.garbage import OF_FILES, Reason
+from dbio_commit.roots.root import MAX_LIFE_S
 from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
 
 
@@ -50,7 +50,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "corrupt": [{"path": path, "problem": problem} for path, problem in report.corrupt.items()],
         "another_vacuum": report.another_vacuum,
         "pending": [_pending_json(transaction) for transaction in report.pending],
-        "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in Garbage},
+        "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in OF_FILES},
         "foreign": [entry.path for entry in report.foreign],
         "applications": [
             {"id": it.id, "version": it.version, "tid": it.tid, "committed": it.committed, "odd": it.odd or None}
@@ -122,7 +122,7 @@ _PENDING: list[Column[PendingTransaction]] = [
     Column("size", lambda pending: pending.size, size_text, right=True, least_width=60),
 ]
 
-_GARBAGE: list[Column[tuple[Garbage, Sequence[Entry]]]] = [
+_GARBAGE: list[Column[tuple[Reason, Sequence[Entry]]]] = [
     Column("why", lambda kind: kind[0], fold=True),
     Column("files", lambda kind: len(kind[1]), number_text, right=True),
     Column("size", lambda kind: size_of(kind[1]), size_text, right=True),

@@ -103,7 +103,7 @@ def _nulls(footer: "pq.FileMetaData", leaf: int) -> int | None:
 
 
 def _is_told(kind: Any) -> bool:
-    """Whether a footer's min and max are bounds as PROTOCOL.md 4.1 wants them.
+    """Whether a footer's min and max are bounds as PROTOCOL.md 7.3 wants them.
 
     It does not say where there is NaN, and unsigned numbers are stored as signed ones.
     """

@@ -1,4 +1,4 @@
-"""The statistics of a file's columns, min and max from its footer (PROTOCOL.md 4.1). Pure.
+"""The statistics of a file's columns, min and max from its footer (PROTOCOL.md 7.3). Pure.
 
 Which columns a task writes statistics of is in `spark.arrow`; what else a footer tells is in `footers`.
 """

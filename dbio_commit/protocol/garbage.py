@@ -1,16 +1,19 @@
-"""Why a data file is not live."""
+"""Why an object is needed no more; for data files, the one rule that says so, in either scope."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
+from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple, Self
 
 from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.markers import CommitMarker
+from dbio_commit.protocol.names import Kind
 
 
-class Garbage(StrEnum):
-    """Why a data file is not live."""
+class Reason(StrEnum):
+    """Why an object is garbage: a data file (the first eight), or something else that vacuum deletes."""
 
     REMOVED = "removed by a commit"
     FAILED_ATTEMPT = "left by a failed task attempt"
@@ -18,33 +21,123 @@ class Garbage(StrEnum):
     PENDING = "its transaction is pending"
     UNKNOWN = "its transaction left no marker"
     UNTRACKED = "no transaction wrote it"
+    NOT_DATA = "removed by a commit, but neither Parquet nor written by a transaction"
+    FOREIGN = "written by another tool's transaction in its directory"
+    CHECKSUM = "checksum of a file that is gone"
+    START_MARKER = "start marker of a decided transaction"
+    COMMIT_MARKER = "commit marker, covered by a checkpoint"
+    ABORT_MARKER = "abort marker of a transaction that cannot come back"
+    EMPTY_MARKER = "commit marker without content"
+    QUEUED = "marker that an earlier vacuum queued"
+    CHECKPOINT = "older than the newest checkpoint"
+    TURN = "turn before the last one"
+    CLOCK = "left by a vacuum that asked for the time"
+    UPLOAD = "upload that nobody finished"
+    DIRECTORY = "emptied directory"
 
 
-def classify(
-    entries: Iterable[Entry], *, live: Collection[str], log: Log, markers: Mapping[str, CommitMarker]
-) -> dict[Garbage, list[Entry]]:
-    """The data files in a listing of a table (table scope) that are not live, by reason."""
-    removed = {path for marker in markers.values() for path in marker.removed}
-    garbage: dict[Garbage, list[Entry]] = {}
+OF_FILES = tuple(Reason)[:8]
+"""The reasons why a data file is not live."""
+
+
+class Why(NamedTuple):
+    """Why a data file is not live."""
+
+    reason: Reason
+    since: datetime
+    """When it became useless, as far as that is known, else when it was written."""
+    tid: str | None
+    """Of the transaction that wrote it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of the files of a table, or of a directory in the directory scope. Paths are from the root."""
+
+    live: Set[str]
+    removed: Mapping[str, datetime]
+    """Path -> when the commit that removed it first was made."""
+    committed: Set[str]
+    aborted: Set[str]
+    pending: Mapping[str, datetime]
+    """Tid -> when it began."""
+    partition_columns: tuple[str, ...] | None = None
+    """Where a table's transactions write; None: in any directory."""
+
+    @classmethod
+    def of(
+        cls,
+        commits: Iterable[Decided],
+        *,
+        live: Set[str],
+        started: Mapping[str, Entry],
+        assume_aborted: Iterable[str] = (),
+        partition_columns: tuple[str, ...] | None = None,
+    ) -> Self:
+        """`assume_aborted`: pending transactions to be treated as if they had been aborted."""
+        commits = list(commits)
+        aborted = {commit.tid for commit in commits if commit.marker.is_abort} | set(assume_aborted)
+        committed = {commit.tid for commit in commits} - aborted
+        return cls(
+            live=live,
+            removed=removed_files(commits),
+            committed=committed,
+            aborted=aborted,
+            pending={tid: started[tid].modified for tid in started.keys() - committed - aborted},
+            partition_columns=partition_columns,
+        )
+
+    def why_not_live(self, entry: Entry, strangers: Collection[tuple[str, str]] = ()) -> Why | None:
+        """None for a live file. `strangers` are what `find_strangers` finds among the entries of a table."""
+        path = entry.path
+        if path in self.live:
+            return None
+        directory, name = names.split(path)
+        tid = names.parse_data_file(name)
+        if (at := self.removed.get(path)) is not None:
+            return Why(Reason.REMOVED if names.counts_as_data(name) else Reason.NOT_DATA, at, tid)
+        if (directory, tid) in strangers:
+            return Why(Reason.FOREIGN, entry.modified, tid)
+        if tid is None or not self.is_partition(directory):
+            return Why(Reason.UNTRACKED, entry.modified, tid)
+        if tid in self.aborted:
+            return Why(Reason.ABORTED, entry.modified, tid)
+        if tid in self.committed:
+            return Why(Reason.FAILED_ATTEMPT, entry.modified, tid)
+        if tid in self.pending:
+            return Why(Reason.PENDING, self.pending[tid], tid)
+        return Why(Reason.UNKNOWN, entry.modified, tid)
+
+    def is_partition(self, directory: str) -> bool:
+        """Whether transactions write there. A copy of their files elsewhere is nobody's garbage."""
+        if self.partition_columns is None:
+            return True
+        depth = directory.count("/") + 1 if directory else 0
+        return depth == len(self.partition_columns) and tuple(names.parse_partition(directory)) == (
+            self.partition_columns
+        )
+
+
+def removed_files(commits: Iterable[Decided]) -> dict[str, datetime]:
+    """Path -> when it was removed first."""
+    removed: dict[str, datetime] = {}
+    for commit in commits:
+        for path in commit.marker.removed:
+            removed[path] = min(commit.modified, removed.get(path, commit.modified))
+    return removed
+
+
+def find_strangers(entries: Iterable[Entry]) -> set[tuple[str, str]]:
+    """(directory, tid) of each marker below a table's root: others write there by the directory scope's rules."""
+    found: set[tuple[str, str]] = set()
     for entry in entries:
-        if entry.path in live or is_foreign(entry.path) or not names.is_data_file(entry.path):
-            continue
-        reason = _reason(entry.path, removed, log, markers)
-        garbage.setdefault(reason, []).append(entry)
-    return garbage
+        directory, name = names.split(entry.path)
+        marker = names.parse_log_name(name) if directory else None
+        if marker and marker.kind in (Kind.STARTED, Kind.COMMITTED):
+            found.add((directory, marker.id))
+    return found
 
 
 def is_foreign(path: str) -> bool:
     """Whether what lies there in the open is no data by its name: nobody's but its owner's."""
     return names.is_data_file(path) and not names.counts_as_data(names.split(path)[1])
-
-
-def _reason(path: str, removed: Collection[str], log: Log, markers: Mapping[str, CommitMarker]) -> Garbage:
-    tid = names.parse_data_file(names.split(path)[1])
-    if path in removed:
-        return Garbage.REMOVED
-    if tid is None:
-        return Garbage.UNTRACKED
-    if tid in markers:
-        return Garbage.ABORTED if markers[tid].is_abort else Garbage.FAILED_ATTEMPT
-    return Garbage.PENDING if tid in log.started else Garbage.UNKNOWN

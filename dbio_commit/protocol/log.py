@@ -55,7 +55,7 @@ class Log:
         return {tid: entry for tid, entry in self.committed.items() if tid not in covered}
 
     def agrees_with(self, other: "Log", *, covered: Collection[str] = ()) -> bool:
-        """Whether both listings show the same decided transactions (PROTOCOL.md 3.4).
+        """Whether both listings show the same decided transactions (PROTOCOL.md 8.1).
 
         `covered` are those of the newest checkpoint in both: whether their markers are purged makes no difference.
         """

@@ -1,7 +1,7 @@
 """The bodies of markers: descriptor, commit marker and turn, encoded and decoded. Pure.
 
 Bytes that come from outside are validated here, once; what passes is safe to act on. What the markers of a table add
-up to is in `state`. Formats: PROTOCOL.md sections 2 and 3.
+up to is in `state`. Formats: PROTOCOL.md section 7.
 """
 
 import math
@@ -29,7 +29,7 @@ from dbio_commit.errors import CorruptMarkerError, InvalidInputError, Unsupporte
 from dbio_commit.protocol import names
 
 MAX_BYTES = 64 * 1024 * 1024
-"""A marker fits in one PUT (PROTOCOL.md section 4); a larger one was not written by any writer."""
+"""A marker fits in one PUT (PROTOCOL.md 7.5); a larger one was not written by any writer."""
 
 VERSION: Final = 1
 """The version of the table scope's protocol that this software reads and writes."""

@@ -1,7 +1,7 @@
 """Names: tids, markers, data files and partition directories, formatted and parsed. Pure.
 
 What a marker says is in `markers`; what the markers of a table add up to is in `state`. All paths are relative to
-the root of the table and use "/". Rules: PROTOCOL.md sections 2 and 3; Hive escaping: as Spark does it.
+the root of the table and use "/". Rules: PROTOCOL.md section 6; Hive escaping: as Spark does it.
 """
 
 import re

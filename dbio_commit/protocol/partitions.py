@@ -69,7 +69,7 @@ def _as_numbers(key: _Key, columns: Sequence[str], types: Types) -> _Key:
 
 
 def canonical(value: str | None, kind: str | None) -> str | None:
-    """The value as our writers spell it (PROTOCOL.md 3.1); as it is where it is none of that type."""
+    """The value as our writers spell it (PROTOCOL.md 6.2); as it is where it is none of that type."""
     if value is None or kind is None:
         return value
     spell = next((spell for prefix, spell in _SPELLINGS.items() if kind.startswith(prefix)), None)

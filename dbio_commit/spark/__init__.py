@@ -9,17 +9,18 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from dbio_commit.begin import check_app
 from dbio_commit.errors import AccessDeniedError, InvalidInputError, TableExistsError, TableNotFoundError
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.commits import AsOf, Commit
+from dbio_commit.roots.table import is_committed
 from dbio_commit.spark.batches import arrow_batches, weighted
 from dbio_commit.spark.datasource import register
-from dbio_commit.spark.job import WriteOptions, begin_job, errors_of_workers, no_commit
+from dbio_commit.spark.job import WriteOptions, errors_of_workers, no_commit, plan_write
 from dbio_commit.spark.scan import scan
 from dbio_commit.spark.session import is_connect, open_table, raise_explained
 from dbio_commit.spark.task import RESULT_SCHEMA, map_in_arrow
 from dbio_commit.table import Table
-from dbio_commit.transaction import check_app, is_committed
 
 __all__ = ["enable", "read", "write"]
 
@@ -61,7 +62,8 @@ def write(
     try:
         if app is not None and _has_committed(table, app):
             return no_commit(table, app)
-        job = begin_job(table, df.schema, mode=mode, partition_by=partition_by, app=app, options=options)
+        plan = plan_write(table, df.schema, mode=mode, partition_by=partition_by, app=app, options=options)
+        job = plan.begin()
         with job.transaction() as transaction:
             with arrow_batches(spark, df.schema), errors_of_workers():
                 rows = weighted(df).mapInArrow(map_in_arrow(job.spec), RESULT_SCHEMA).collect()

@@ -30,7 +30,7 @@ from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.infer import table_schema
-from dbio_commit.spark.job import Job, WriteOptions, begin_job
+from dbio_commit.spark.job import Job, WriteOptions, plan_write
 from dbio_commit.spark.scan import ReadSpec, group_files, read_files, read_spec
 from dbio_commit.spark.session import StoreSettings, raise_explained, store_settings
 from dbio_commit.spark.task import encode_file_info, run_task
@@ -128,10 +128,10 @@ class DbioDataSource(DataSource):
         )
         columns = [column.strip() for column in self.options.get("partitionBy", "").split(",") if column.strip()]
         with _explained(self._table, self.settings):
-            job = begin_job(
+            plan = plan_write(
                 self._table, schema, mode=self._mode(overwrite), partition_by=columns, app=self._app(), options=options
             )
-        return DbioWriter(job)
+            return DbioWriter(plan.begin())
 
     @cached_property
     def _table(self) -> Table:

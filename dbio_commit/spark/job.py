@@ -15,18 +15,21 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructType, TimestampType
 
 from dbio_commit import errors
+from dbio_commit.begin import begin, choose_partition_columns, look
+from dbio_commit.clock import SYSTEM_CLOCK
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import CommitMarker, Operation
-from dbio_commit.snapshot import Scope
+from dbio_commit.roots import KINDS, Target
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.infer import infer_schema
 from dbio_commit.spark.task import TaskSpec, decode_file_info
 from dbio_commit.store import Store
 from dbio_commit.table import Table
-from dbio_commit.transaction import Target, Terms, Transaction, begin, choose_partition_columns, look, mark_directory
+from dbio_commit.transaction import Transaction
 
 _OPERATIONS: Mapping[Mode, Operation] = {
     "append": "append",
@@ -69,15 +72,12 @@ class StoreSink:
     """Where the files of a task go: straight to their final names."""
 
     def __init__(self, store: Store, terms: Terms) -> None:
-        self._store, self._terms = store, terms
-        self._marked: set[str] = set()
+        self._store, self._tid = store, terms.tid
+        self._root = KINDS[terms.scope](store, SYSTEM_CLOCK)
 
     @contextmanager
     def open(self, path: str) -> Iterator[BinaryIO]:
-        directory = names.split(path)[0]
-        if directory not in self._marked:
-            mark_directory(self._store, self._terms, directory)
-            self._marked.add(directory)
+        self._root.mark(self._tid, names.split(path)[0])
         with self._store.open_write(path) as stream:
             yield stream
         self._store.make_durable([path])  # before the marker that names it (I2)
@@ -109,7 +109,54 @@ class Job:
         transaction.abort()
 
 
-def begin_job(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WritePlan:
+    """A write that was checked, and has not begun: nothing is written yet, and no tid is claimed."""
+
+    table: Table
+    target: Target
+    layout: schemas.Layout
+    operation: Operation
+    app: tuple[str, int] | None
+    must_be_empty: bool
+    limits: names.PathLimits
+    options: WriteOptions
+
+    def begin(self) -> Job:
+        """Begins its transaction. Raises SchemaMismatchError, TableExistsError where the table changed meanwhile."""
+        table, layout = self.table, self.layout
+        transaction = begin(
+            table.store,
+            table.clock,
+            operation=self.operation,
+            partition_by=layout.partition_columns,
+            app=self.app,
+            must_be_empty=self.must_be_empty,
+            target=self.target,
+        )
+        sink = TableSink(path=table.url, storage_options=table.storage_options, terms=transaction.terms)
+        return Job(
+            spec=TaskSpec(
+                table=sink,
+                tid=transaction.tid,
+                job=transaction.terms.job,
+                columns=layout.columns,
+                casts={name: schemas.arrow_type(layout.schema[name].dataType) for name in layout.casts},
+                partition_columns=layout.partition_columns,
+                limits=self.limits,
+                compression=self.options.compression,
+                max_records_per_file=self.options.max_records_per_file,
+                spark_metadata={
+                    "org.apache.spark.version": pyspark.__version__,
+                    "org.apache.spark.sql.parquet.row.metadata": layout.data_schema.json(),
+                },
+            ),
+            sink=sink,
+            schema=_recorded(layout.schema, self.target) if self.target.is_table else None,
+        )
+
+
+def plan_write(
     table: Table,
     schema: StructType,
     *,
@@ -117,8 +164,8 @@ def begin_job(
     partition_by: str | Sequence[str],
     app: tuple[str, int] | None,
     options: WriteOptions,
-) -> Job:
-    """Checks everything that can be checked, then begins the transaction; nothing is written before.
+) -> WritePlan:
+    """Checks everything that can be checked, and how the columns fit the table's; writes nothing.
 
     Raises InvalidInputError, SchemaMismatchError, TableExistsError.
     """
@@ -128,8 +175,8 @@ def begin_job(
     schema = schemas.plain_schema(schema)
     schemas.check_writable(schema, partition_by, allow_void=True)
     table.refuse_partition()
-    must_create = mode in ("error", "ignore")
-    target = look(table.store, table.clock, must_create=must_create)
+    must_be_empty = mode in ("error", "ignore")
+    target = look(table.store, table.clock, must_be_empty=must_be_empty)
     columns = choose_partition_columns(target, schemas.respell(partition_by, schema), where=table.url)
     sets_columns = mode == "overwrite"
     current = None if sets_columns and not schemas.has_void(schema) else _current(table, target)
@@ -140,42 +187,24 @@ def begin_job(
         partition_columns=columns,
         table=None if sets_columns else current,
         merge=options.merge_schema,
-        widen=target.scope is not Scope.DIRECTORY,  # where no one records that a column is wider than in some files
+        widen=target.is_table,  # elsewhere no one records that a column is wider than in some files
         replaced=current,
         where=table.url,
     )
     schemas.check_writable(layout.schema, columns)
-    _check_timestamps(layout.schema, columns, target, table.url)
+    if not target.is_table:
+        _refuse_timestamps(layout.schema, columns, table.url)
     limits = _limits(table)
     names.check_length(dict.fromkeys(layout.partition_columns, "0"), limits)  # before anything is there
-    transaction = begin(
-        table.store,
-        table.clock,
-        operation=_OPERATIONS[mode],
-        partition_by=layout.partition_columns,
-        app=app,
-        must_create=must_create,
+    return WritePlan(
+        table=table,
         target=target,
-    )
-    sink = TableSink(path=table.url, storage_options=table.storage_options, terms=transaction.terms)
-    return Job(
-        spec=TaskSpec(
-            table=sink,
-            tid=transaction.tid,
-            job=transaction.terms.job,
-            columns=layout.columns,
-            casts={name: schemas.arrow_type(layout.schema[name].dataType) for name in layout.casts},
-            partition_columns=layout.partition_columns,
-            limits=limits,
-            compression=options.compression,
-            max_records_per_file=options.max_records_per_file,
-            spark_metadata={
-                "org.apache.spark.version": pyspark.__version__,
-                "org.apache.spark.sql.parquet.row.metadata": layout.data_schema.json(),
-            },
-        ),
-        sink=sink,
-        schema=_recorded(layout.schema, target) if transaction.terms.scope is Scope.TABLE else None,
+        layout=layout,
+        operation=_OPERATIONS[mode],
+        app=app,
+        must_be_empty=must_be_empty,
+        limits=limits,
+        options=options,
     )
 
 
@@ -207,15 +236,11 @@ def _recorded(schema: StructType, target: Target) -> Mapping[str, Any]:
     return json_schema
 
 
-def _check_timestamps(schema: StructType, columns: Sequence[str], target: Target, url: str) -> None:
+def _refuse_timestamps(schema: StructType, columns: Sequence[str], url: str) -> None:
     """Our tables name timestamp partitions in UTC; what writers of other directories meant, no one knows."""
     lower = {column.lower() for column in columns}
     for column in schema.fields:
-        if (
-            target.scope is Scope.DIRECTORY
-            and column.name.lower() in lower
-            and isinstance(column.dataType, TimestampType)
-        ):
+        if column.name.lower() in lower and isinstance(column.dataType, TimestampType):
             raise InvalidInputError(
                 f"{url} is partitioned by the timestamp {column.name!r} and has no {names.DESCRIPTOR}: the time zone "
                 "of its directory names is not known; write to a table of its own, or partition by a date"

@@ -24,8 +24,9 @@ from pyspark.sql.types import StructType
 from dbio_commit.data.conform import conform
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol import names
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.snapshot import Scope, Snapshot
+from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.session import native_root, parallelism

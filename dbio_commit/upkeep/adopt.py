@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from dbio_commit.begin import create_descriptor
 from dbio_commit.clock import Clock
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.errors import (
@@ -12,6 +13,7 @@ from dbio_commit.errors import (
     TableExistsError,
     TransactionStateError,
 )
+from dbio_commit.probe import probe
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, encode_checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
@@ -19,9 +21,11 @@ from dbio_commit.protocol.directory import Directory, parse_directories
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import REFUSAL, parse_log
 from dbio_commit.protocol.markers import CommitInfo, CommitMarker, FileInfo, pack_files
-from dbio_commit.snapshot import Scope, Snapshot, read_snapshot
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.roots import read_snapshot
+from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
-from dbio_commit.transaction import create_descriptor, new_tid, new_uuid, probe
+from dbio_commit.tids import new_tid, new_uuid
 
 _TICK = timedelta(microseconds=1)  # what was committed before an adoption is older than it, also in the same second
 

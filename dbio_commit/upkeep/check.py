@@ -1,33 +1,26 @@
 """What is wrong with a table, what is pending in it, and what is garbage: the report of `dbio check`."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 
 from dbio_commit.clock import Clock
 from dbio_commit.data.parquet import not_parquet
-from dbio_commit.errors import CorruptMarkerError, TableNotFoundError
+from dbio_commit.errors import CorruptMarkerError
+from dbio_commit.listing import read_markers, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application, list_applications
-from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.directory import Directory, is_empty, merge_directories, parse_directories, visible_files
+from dbio_commit.protocol.directory import merge_directories, visible_files
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Garbage, classify, is_foreign
-from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.garbage import Known, Reason, find_strangers, is_foreign
+from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers import CommitMarker
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
-from dbio_commit.snapshot import (
-    Scope,
-    agreed_log,
-    check_directories,
-    check_partitions,
-    read_descriptor,
-    read_markers,
-    refuse_dropped,
-    until_quiet,
-)
+from dbio_commit.roots import DirectoryRoot, TableRoot, open_root
+from dbio_commit.roots.table import check_partitions
 from dbio_commit.store import Store
 from dbio_commit.upkeep.other_vacuum import find_signs
 
@@ -71,7 +64,7 @@ class CheckReport:
     """Commit markers that cannot be read, or that make the table unreadable: path -> what is wrong."""
     pending: Sequence[PendingTransaction]
     """Oldest first."""
-    garbage: Mapping[Garbage, Sequence[Entry]]
+    garbage: Mapping[Reason, Sequence[Entry]]
     foreign: Sequence[Entry]
     """What lies there in the open and is no Parquet: no part of the table, and nobody touches it."""
     applications: Sequence[Application] = ()
@@ -91,89 +84,93 @@ def check_table(store: Store, clock: Clock) -> CheckReport:
 
 
 def _check(store: Store, clock: Clock) -> CheckReport:
-    entries = store.list_files()
-    scope, directories, checkpoint, columns = _directories(store, clock, entries)
-    logs = [directory.log for directory in directories.values()]
-    told = [entry for log in logs for entry in log.uncovered(checkpoint.covered).values()]
-    markers, corrupt = read_markers(store, told, scope=scope)
-    live: set[str] = set()
-    foreign = {entry.path for entry in entries if is_foreign(entry.path)}
-    expected: dict[str, int] = {}
-    garbage: dict[Garbage, list[Entry]] = {}
-    for path, directory in directories.items():
-        log = directory.log
-        own = {commit.tid: commit.marker for commit in checkpoint.commits}
-        own |= {tid: markers[entry.path] for tid, entry in log.committed.items() if entry.path in markers}
-        named = _expected(path, own.values())
-        expected |= named
-        if scope is Scope.TABLE:
-            live |= named.keys()
-        else:
-            visible = {file.path: file.size for file in visible_files(directory, own)}
-            other = not_parquet(store, visible.items())
-            live |= visible.keys() - set(other)
-            foreign |= set(other)
-        if columns is not None:
-            corrupt |= _misplaced(store, own, live=live, columns=columns)
-        from_root = {tid: merge_directories({path: marker}) for tid, marker in own.items()}
-        files = (entry for entry in directory.files.values() if entry.path not in foreign)
-        for reason, useless in classify(files, live=live, log=log, markers=from_root).items():
-            garbage.setdefault(reason, []).extend(useless)
-    found = {entry.path: entry.size for entry in entries}
-    overlooked = store.stat_many([path for path in expected if path not in found])  # committed since that listing
-    found |= {entry.path: entry.size for entry in overlooked if entry}
+    entries = store.list_files()  # before the log, so that no commit in between makes them look like garbage
+    root = open_root(store, clock, entries=entries)
+    found = _look_at_table(root, entries) if isinstance(root, TableRoot) else _look_at_directories(root, entries)
+    sizes = {entry.path: entry.size for entry in entries}
+    overlooked = store.stat_many([path for path in found.expected if path not in sizes])  # committed since that listing
+    sizes |= {entry.path: entry.size for entry in overlooked if entry}
+    missing = found.expected.keys() - sizes.keys()
     return CheckReport(
         url=store.url,
-        scope=scope,
-        live_files=len(live),
-        live_size=sum(found.get(path, 0) for path in live),
-        missing=sorted(expected.keys() - found.keys()),
-        missing_size=sum(size for path, size in expected.items() if path not in found and size != UNKNOWN_SIZE),
+        scope=root.scope,
+        live_files=len(found.live),
+        live_size=sum(sizes.get(path, 0) for path in found.live),
+        missing=sorted(missing),
+        missing_size=sum(found.expected[path] for path in missing if found.expected[path] != UNKNOWN_SIZE),
         wrong_size=[
-            WrongSize(path=path, expected=size, found=found[path])
-            for path, size in sorted(expected.items())
-            if size != UNKNOWN_SIZE and found.get(path, size) != size
+            WrongSize(path=path, expected=size, found=sizes[path])
+            for path, size in sorted(found.expected.items())
+            if size != UNKNOWN_SIZE and sizes.get(path, size) != size
         ],
-        corrupt={path: str(error) for path, error in corrupt.items()},
-        pending=_pending(logs, entries, clock.now()),
-        garbage=garbage,
-        foreign=[entry for entry in entries if entry.path in foreign and entry.path not in live],
-        applications=_applications(logs, checkpoint, markers, clock.now()) if scope is Scope.TABLE else [],
-        another_vacuum=_another_vacuum(store, scope, logs, checkpoint, now=clock.now()),
+        corrupt={path: str(error) for path, error in found.corrupt.items()},
+        pending=_pending(found.logs, entries, clock.now()),
+        garbage=found.garbage,
+        foreign=[entry for entry in entries if entry.path in found.foreign and entry.path not in found.live],
+        applications=found.applications,
+        another_vacuum=found.another_vacuum,
     )
 
 
-def _applications(
-    logs: Iterable[Log], checkpoint: Checkpoint, markers: Mapping[str, CommitMarker], now: datetime
-) -> list[Application]:
-    told = [
-        Decided(entry.modified, tid, markers[entry.path])
-        for log in logs
-        for tid, entry in log.uncovered(checkpoint.covered).items()
-        if entry.path in markers
-    ]
-    return list_applications([*checkpoint.commits, *told], remembered=checkpoint.apps, now=now)
+@dataclass(slots=True)
+class _Found:
+    """What the markers say, in either scope."""
+
+    logs: list[Log]
+    foreign: set[str]
+    live: set[str] = field(default_factory=set)
+    expected: dict[str, int] = field(default_factory=dict)
+    """The files that markers say are live, with their sizes."""
+    corrupt: dict[str, CorruptMarkerError] = field(default_factory=dict)
+    garbage: dict[Reason, list[Entry]] = field(default_factory=dict)
+    applications: Sequence[Application] = ()
+    another_vacuum: Sequence[str] = ()
+
+    def judge(self, known: Known, files: Iterable[Entry], strangers: Collection[tuple[str, str]] = ()) -> None:
+        for entry in files:
+            if entry.path not in self.foreign and (why := known.why_not_live(entry, strangers)):
+                self.garbage.setdefault(why.reason, []).append(entry)
 
 
-def _directories(
-    store: Store, clock: Clock, entries: Sequence[Entry]
-) -> tuple[Scope, dict[str, Directory], Checkpoint, tuple[str, ...] | None]:
-    """By the directory whose markers decide: the files that they decide about, and those markers; partition columns.
+def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
+    store, now = root.store, root.clock.now()
+    log, checkpoint, columns = root.agreed()
+    new = log.uncovered(checkpoint.covered)
+    markers, corrupt = read_markers(store, new.values(), scope=root.scope)
+    told = [Decided(entry.modified, tid, markers[entry.path]) for tid, entry in new.items() if entry.path in markers]
+    commits = [*checkpoint.commits, *told]
+    own = {commit.tid: commit.marker for commit in commits}
+    found = _Found([log], foreign={entry.path for entry in entries if is_foreign(entry.path)})
+    found.expected = _expected("", own.values())
+    found.live = set(found.expected)
+    found.corrupt = corrupt | _misplaced(store, own, live=found.live, columns=columns)
+    known = Known.of(commits, live=found.live, started=log.started, partition_columns=columns)
+    files = (entry for entry in entries if names.is_data_file(entry.path))
+    found.judge(known, files, find_strangers(entries))
+    found.applications = list_applications(commits, remembered=checkpoint.apps, now=now)
+    found.another_vacuum = find_signs(store, log, checkpoint.covered, now=now).in_words()
+    return found
 
-    The log of a table is read after its files were listed, so that no commit in between makes them look like garbage.
-    """
-    log = parse_log(store.list_log())
-    refuse_dropped(store, log)
-    if log.descriptor is not None:
-        log, checkpoint = agreed_log(store, log, clock)
-        columns = tuple(read_descriptor(store, log).partition_columns)
-        files = {entry.path: entry for entry in entries if names.is_data_file(entry.path)}
-        return Scope.TABLE, {"": Directory("", files, log, uncommitted=frozenset())}, checkpoint, columns
-    directories = parse_directories(entries)
-    check_directories(store, (entry.path for entry in entries))
-    if is_empty(directories):
-        raise TableNotFoundError(f"there is no table at {store.url}; check the path")
-    return Scope.DIRECTORY, directories, NO_CHECKPOINT, None
+
+def _look_at_directories(root: DirectoryRoot, entries: Sequence[Entry]) -> _Found:
+    directories = root.directories
+    found = _Found([it.log for it in directories.values()], {e.path for e in entries if is_foreign(e.path)})
+    told = [entry for log in found.logs for entry in log.committed.values()]
+    markers, found.corrupt = read_markers(root.store, told, scope=root.scope)
+    for path, directory in directories.items():
+        committed = directory.log.committed
+        own = {tid: markers[entry.path] for tid, entry in committed.items() if entry.path in markers}
+        found.expected |= _expected(path, own.values())
+        visible = {file.path: file.size for file in visible_files(directory, own)}
+        other = set(not_parquet(root.store, visible.items()))
+        found.foreign |= other
+        found.live |= visible.keys() - other
+        commits = [
+            Decided(committed[tid].modified, tid, merge_directories({path: marker})) for tid, marker in own.items()
+        ]
+        known = Known.of(commits, live=found.live, started=directory.log.started)
+        found.judge(known, directory.files.values())
+    return found
 
 
 def _misplaced(
@@ -204,14 +201,6 @@ def _expected(directory: str, markers: Iterable[CommitMarker]) -> dict[str, int]
 def _sized(marker: CommitMarker) -> Iterator[tuple[str, int]]:
     files = marker.dbio_commit.files if marker.dbio_commit else None
     return zip(marker.added, files.size if files else [UNKNOWN_SIZE] * len(marker.added), strict=True)
-
-
-def _another_vacuum(
-    store: Store, scope: Scope, logs: Iterable[Log], checkpoint: Checkpoint, *, now: datetime
-) -> Sequence[str]:
-    if scope is not Scope.TABLE:
-        return ()  # there it is welcome
-    return [text for log in logs for text in find_signs(store, log, checkpoint.covered, now=now).in_words()]
 
 
 def _pending(logs: Iterable[Log], entries: Sequence[Entry], now: datetime) -> list[PendingTransaction]:

@@ -7,11 +7,13 @@ from dbio_commit.clock import Clock
 from dbio_commit.errors import (
     InvalidInputError,
 )
+from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint
-from dbio_commit.snapshot import Scope, Snapshot, read_snapshot
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.roots import read_snapshot
+from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
-from dbio_commit.transaction import prove_store
 
 
 def write_checkpoint(

@@ -18,27 +18,24 @@ from dbio_commit.errors import (
     TableNotFoundError,
     TransactionStateError,
 )
+from dbio_commit.listing import read_checkpoint, read_descriptor, read_markers
+from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
 from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import find_strangers
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import Tombstone, decode_tombstone, encode
 from dbio_commit.protocol.names import Kind
-from dbio_commit.snapshot import (
-    Scope,
-    check_directories,
-    read_checkpoint,
-    read_descriptor,
-    read_markers,
-    read_snapshot,
-    refuse_nested,
-)
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.roots import read_snapshot
+from dbio_commit.roots.directory import check_directories, refuse_nested
+from dbio_commit.roots.table import LOOK_S
 from dbio_commit.store import Store
-from dbio_commit.transaction import LOOK_S, prove_store
 
 SETTLE_S = LOOK_S + 11.0
 """Whoever looked at the table before the tombstone came has begun by then, or looks again; and none is so young any
-more that it would not look for its start marker when it has committed (PROTOCOL.md 6.3)."""
+more that it would not look for its start marker when it has committed (PROTOCOL.md 9.3)."""
 
 _ROUNDS = 10
 """How often late writers may make a drop begin again."""
@@ -226,17 +223,12 @@ def _named(store: Store) -> set[str]:
 def _strangers(entries: Iterable[Entry], named: Collection[str]) -> set[tuple[str, str]]:
     """(directory, tid) below the root of writers that kept to the directory scope, and whose files are not ours."""
     places = [names.split(entry.path) for entry in entries]
-    marked = {
-        (directory, marker.id)
-        for directory, name in places
-        if directory and (marker := names.parse_log_name(name)) and marker.kind in (Kind.STARTED, Kind.COMMITTED)
-    }
     written = {
         (directory, tid)
         for directory, name in places
         if (tid := names.parse_data_file(name)) and names.join(directory, name) not in named
     }
-    return marked & written
+    return find_strangers(entries) & written
 
 
 def _is_ours(path: str, named: Collection[str], strangers: Collection[tuple[str, str]]) -> bool:

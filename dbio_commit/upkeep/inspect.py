@@ -5,22 +5,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from dbio_commit.errors import InvalidInputError, TableNotFoundError
+from dbio_commit.clock import Clock
+from dbio_commit.errors import InvalidInputError
+from dbio_commit.listing import read_markers, until_quiet
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
-from dbio_commit.protocol.directory import is_empty, merge_directories, parse_directories
-from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.directory import merge_directories
 from dbio_commit.protocol.markers import CommitMarker, FileInfo, unpack_files
 from dbio_commit.protocol.state import UNKNOWN_SIZE
-from dbio_commit.snapshot import (
-    Scope,
-    read_checkpoint,
-    read_descriptor,
-    read_markers,
-    refuse_dropped,
-    until_quiet,
-)
+from dbio_commit.roots import open_root
 from dbio_commit.store import Store
 
 
@@ -49,16 +42,17 @@ class TransactionReport:
     """In the directory scope: the directories where it has started and is not decided."""
 
 
-def inspect_transaction(store: Store, tid: str) -> TransactionReport:
+def inspect_transaction(store: Store, clock: Clock, tid: str) -> TransactionReport:
     """Reads the markers of one transaction, and lists its files where no marker tells them; changes nothing.
 
     Raises InvalidInputError where there is no marker of it, TableNotFoundError, CorruptMarkerError.
     """
-    return until_quiet(store, lambda: _inspect(store, tid))
+    return until_quiet(store, lambda: _inspect(store, clock, tid))
 
 
-def _inspect(store: Store, tid: str) -> TransactionReport:
-    scope, logs, checkpoint = _logs(store)
+def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
+    root = open_root(store, clock)
+    logs, checkpoint = root.logs()
     if covered := next((commit for commit in checkpoint.commits if commit.tid == tid), None):
         return _of_checkpoint(store, covered)
     started = {path: log.started[tid] for path, log in logs.items() if tid in log.started}
@@ -68,7 +62,7 @@ def _inspect(store: Store, tid: str) -> TransactionReport:
             f"{store.url} has no marker of a transaction {tid!r}; `dbio log` lists what is committed, `dbio check` "
             "what is pending"
         )
-    found, corrupt = read_markers(store, decided.values(), scope=scope)
+    found, corrupt = read_markers(store, decided.values(), scope=root.scope)
     if corrupt:
         raise next(iter(corrupt.values()))
     markers = {path: found[entry.path] for path, entry in decided.items()}
@@ -98,19 +92,6 @@ def _of_checkpoint(store: Store, commit: Decided) -> TransactionReport:
         files=_written(store, commit.tid) if commit.marker.is_abort else _added(store, {"": commit.marker}),
         undecided=(),
     )
-
-
-def _logs(store: Store) -> tuple[Scope, dict[str, Log], Checkpoint]:
-    """The logs that decide, by the directory that they decide about."""
-    log = parse_log(store.list_log())
-    refuse_dropped(store, log)
-    if log.descriptor is not None:
-        read_descriptor(store, log)  # refuses what a later version wrote
-        return Scope.TABLE, {"": log}, read_checkpoint(store, log)
-    directories = parse_directories(store.list_files())
-    if is_empty(directories):
-        raise TableNotFoundError(f"there is no table at {store.url}; check the path")
-    return Scope.DIRECTORY, {path: directory.log for path, directory in directories.items()}, NO_CHECKPOINT
 
 
 def _state(*, committed: bool, pending: bool) -> TransactionState:

@@ -1,20 +1,21 @@
 """Signs that a DBIO writer's own vacuum has been at a table of ours, where it purges markers that no checkpoint tells.
 
 Then files of transactions that nobody knows may have been committed. Readers miss them already; vacuum must not delete
-them. Rules: docs/PROTOCOL.md section 10.
+them. Rules: PROTOCOL.md 10.3.
 """
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from dbio_commit.listing import read_turn
 from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log
-from dbio_commit.snapshot import read_turn
 from dbio_commit.store import Store
 
-_REMEMBERED = timedelta(days=30)
+_REMEMBERED = HISTORY
 """How long a checkpoint tells of a transaction at least, also where no path of it is left."""
 
 

@@ -136,7 +136,7 @@ class OurTable(Case):
     def abort(self, tid: str, *, start: bool = True) -> None:
         self.commit(tid, start=start, operation="abort")
 
-    # --- checkpoints: section 9 ---
+    # --- checkpoints: PROTOCOL.md 7.4 ---
 
     def line(self, tid: str, **more: Any) -> dict[str, Any]:
         """Of a commit whose marker is there, as a checkpoint tells it."""
@@ -238,7 +238,7 @@ def our_tid(hour: int, random: int = 7) -> str:
     return f"{millis << 21 | random:019d}"
 
 
-# --- directory scope: PROTOCOL.md section 2 -----------------------------------------------------------------------
+# --- directory scope: PROTOCOL.md section 11 ----------------------------------------------------------------------
 
 A, B, C = "1187324659120348471", "2903475610298347561", "5561029384756102938"  # decimal tids, as Databricks wrote them
 
@@ -574,7 +574,7 @@ HOSTILE = {
     "empty": "",
 }
 
-# --- table scope: PROTOCOL.md sections 3 and 3.4 ------------------------------------------------------------------
+# --- table scope: PROTOCOL.md sections 6 and 8 --------------------------------------------------------------------
 
 P, Q, R, S = (our_tid(hour) for hour in range(4))
 
@@ -890,7 +890,7 @@ def table_scope_at_once() -> Iterable[Case]:
     yield t
 
 
-# --- checkpoints: PROTOCOL.md section 9 ---------------------------------------------------------------------------
+# --- checkpoints: PROTOCOL.md 7.4, 8.1 and 8.3 --------------------------------------------------------------------
 
 
 def purged() -> Iterable[Case]:

@@ -1,6 +1,6 @@
 """Six processes write to one table on a local disk at once, another reads; the history is then replayed.
 
-Bounded by the number of writes, not by time. Invariants: PROTOCOL.md 3.1.
+Bounded by the number of writes, not by time. Invariants: PROTOCOL.md 5.
 """
 
 import multiprocessing
@@ -163,7 +163,7 @@ def check_order(writes: list[Write], commits: dict[str, Commit]) -> None:
 def create_table(root: str, writer: int) -> str | None:
     """The tid of the writer that created the table; None for one that came too late."""
     try:
-        with Table(root).begin(partition_by=["day"], must_create=True) as transaction:
+        with Table(root).begin(partition_by=["day"], must_be_empty=True) as transaction:
             transaction.inspector = None  # no Parquet
             Path(transaction.new_file(partition={"day": str(writer)})).write_text("rows")
         return transaction.tid
@@ -172,7 +172,7 @@ def create_table(root: str, writer: int) -> str | None:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_of_many_processes_that_must_create_one_table_exactly_one_wins(tmp_path: Path, number: int) -> None:
+def test_of_many_processes_that_must_be_empty_one_table_exactly_one_wins(tmp_path: Path, number: int) -> None:
     root = str(tmp_path / "table")
     with processes(WRITERS) as pool:
         tids = [tid for tid in pool.map(create_table, [root] * WRITERS, range(WRITERS)) if tid]

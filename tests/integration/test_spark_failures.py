@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
 import dbio_commit as dbio
-from dbio_commit.spark.job import WriteOptions, begin_job
+from dbio_commit.spark.job import WriteOptions, plan_write
 from dbio_commit.spark.task import encode_file_info, write_task
 from tests.spark_tables import SPARK_ERRORS, data_files, ids, numbers
 
@@ -221,7 +221,10 @@ def test_of_a_speculative_twin_only_the_attempt_that_came_back_first_is_committe
     spark: SparkSession, path: str
 ) -> None:
     frame = numbers(spark, 0, 0)
-    job = begin_job(dbio.Table(path), frame.schema, mode="append", partition_by="day", app=None, options=WriteOptions())
+    plan = plan_write(
+        dbio.Table(path), frame.schema, mode="append", partition_by="day", app=None, options=WriteOptions()
+    )
+    job = plan.begin()
     batch = pa.RecordBatch.from_pylist([{"id": 1, "day": "d1"}, {"id": 2, "day": "d0"}, {"id": 3, "day": "d1"}])
     sink = job.sink.open_sink(job.spec.tid)
     slow = write_task(job.spec, [batch], task=0, attempt=0, files=sink)

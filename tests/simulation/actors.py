@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from dbio_commit.clock import SYSTEM_CLOCK
 from dbio_commit.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -26,11 +27,14 @@ from dbio_commit.errors import (
 )
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import FileInfo, Operation
 from dbio_commit.protocol.names import Partition
-from dbio_commit.snapshot import Scope, Snapshot
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.roots import KINDS
+from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
-from dbio_commit.transaction import Terms, Transaction, mark_directory
+from dbio_commit.transaction import Transaction
 from vacuum.report import Control, VacuumOptions
 from vacuum.run import vacuum_table
 
@@ -125,7 +129,7 @@ def writer(
             Job(stage, world, actor, work_s=world.random.choice(work_s), copies=copies).run(
                 world.random.choice(operations),
                 app=app if world.random.random() < apps else None,
-                must_create=world.random.random() < 0.05,
+                must_be_empty=world.random.random() < 0.05,
             )
             if number + 1 < transactions and (nap_s := world.random.choice(naps_s)):
                 actor.clock.sleep(nap_s)
@@ -155,10 +159,10 @@ class Job:
         self._work_s, self._copies = work_s, copies
         self._table = table_of(world, actor)
 
-    def run(self, operation: Operation, *, app: tuple[str, int] | None = None, must_create: bool = False) -> str:
+    def run(self, operation: Operation, *, app: tuple[str, int] | None = None, must_be_empty: bool = False) -> str:
         columns = [COLUMN] if self._stage.partitioned else []
         try:
-            transaction = self._table.begin(operation, columns, app=app, must_create=must_create)
+            transaction = self._table.begin(operation, columns, app=app, must_be_empty=must_be_empty)
         except DbioError as error:
             give_up(self._world, self._actor, "cannot begin", error)
             return "failed"
@@ -244,7 +248,7 @@ class Job:
             self._world.happened("a version that was committed already was skipped")
             return "skipped"
         model.check_committed(tid, commit)
-        if terms.must_create and isinstance(model, Model):
+        if terms.must_be_empty and isinstance(model, Model):
             model.check_first(tid)
             self._world.happened("a commit was to be the first, and was")
         return "committed"
@@ -324,7 +328,7 @@ def write_as_task(world: World, transaction: Transaction, task: int, partition: 
         suffix=".parquet",
     )
     path = names.join(names.format_partition(partition), name)
-    mark_directory(world.store, transaction.terms, names.split(path)[0])
+    KINDS[transaction.terms.scope](world.store, SYSTEM_CLOCK).mark(transaction.tid, names.split(path)[0])
     with world.store.open_write(path) as stream:
         stream.write(b"rows")
     return FileInfo(path=path, size=4, partition=partition)

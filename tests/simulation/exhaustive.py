@@ -17,9 +17,9 @@ from unittest.mock import patch
 import typer
 
 from dbio_commit import decision
-from dbio_commit.decision import LEASE_S
+from dbio_commit.probe import _PROBED
 from dbio_commit.protocol.markers import Operation
-from dbio_commit.transaction import _PROBED
+from dbio_commit.turns import LEASE_S
 from vacuum import run
 
 from . import actors
@@ -66,14 +66,14 @@ def write(
     operation: Operation,
     *,
     app: tuple[str, int] | None = None,
-    must_create: bool = False,
+    must_be_empty: bool = False,
     ahead: timedelta = timedelta(),
 ) -> Act:
     """One transaction of one file, by a clock that is ahead."""
 
     def act(world: World, actor: Actor) -> None:
         actor.clock.offset = ahead
-        Job(stage, world, actor).run(operation, app=app, must_create=must_create)
+        Job(stage, world, actor).run(operation, app=app, must_be_empty=must_be_empty)
 
     return act
 
@@ -107,10 +107,10 @@ def abort_all(stage: Stage) -> Act:
     return actors.tolerant(act)
 
 
-def _writes(*operations: Operation, app: tuple[str, int] | None = None, must_create: bool = False) -> Cast:
+def _writes(*operations: Operation, app: tuple[str, int] | None = None, must_be_empty: bool = False) -> Cast:
     def cast(stage: Stage) -> dict[str, Act]:
         return {
-            f"writer{i}": write(stage, operation, app=app, must_create=must_create)
+            f"writer{i}": write(stage, operation, app=app, must_be_empty=must_be_empty)
             for i, operation in enumerate(operations)
         }
 
@@ -169,7 +169,7 @@ _LATE = _vacuum(after_s=10 * DAY_S)  # when whoever is pending has timed out
 
 CASES = {
     "append, append": Case(cast=_writes("append", "append")),
-    "create, create": Case(cast=_writes("append", "append", must_create=True), faults=(CRASH,)),
+    "create, create": Case(cast=_writes("append", "append", must_be_empty=True), faults=(CRASH,)),
     "append, overwrite": Case(past=_TABLE, cast=_writes("append", "overwrite")),
     "append, overwrite, reader": Case(past=_TABLE, cast=_and(_writes("append", "overwrite"), _reader), faults=(CRASH,)),
     "overwrite, overwrite": Case(past=_TABLE, cast=_writes("overwrite", "overwrite")),

@@ -15,7 +15,8 @@ from dbio_commit.errors import DbioError, TableNotFoundError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.names import Kind
-from dbio_commit.snapshot import Snapshot, read_snapshot
+from dbio_commit.roots import read_snapshot
+from dbio_commit.snapshot import Snapshot
 
 from .world import EPOCH, SerialStore, Violation, World
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from dbio_commit import decision, snapshot, transaction
+from dbio_commit import decision, listing, roots, turns
 from dbio_commit.clock import Clock
 from dbio_commit.errors import (
     CommitStateUnknownError,
@@ -26,17 +26,22 @@ from dbio_commit.errors import (
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
+from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import CommitMarker, FileInfo
+from dbio_commit.protocol.markers import CommitMarker, FileInfo, Operation
+from dbio_commit.protocol.operations import RULES, TableState
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import TableSchema
-from dbio_commit.snapshot import Scope, Snapshot
+from dbio_commit.roots import DirectoryRoot, TableRoot, directory, root, table
+from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
 from dbio_commit.table import Table
+from dbio_commit.tids import new_tid
 from dbio_commit.transaction import Transaction
-from dbio_commit.upkeep import checkpoints as maintenance
+from dbio_commit.upkeep import checkpoints
 from vacuum import dbio, plan, run
-from vacuum.plan import Garbage, Horizons, Judge
+from vacuum.plan import Candidate, Horizons, Judge
 
 from .run import simulate
 from .world import SerialStore, Violation
@@ -95,7 +100,13 @@ def _overwrite(store: Store, path: str, body: bytes) -> None:
 @mutation("late", "I5", "I7", "DBIO")
 def skip_the_start_marker() -> Iterator[None]:
     """A transaction begins without a start marker."""
-    with patch.object(transaction, "_claim_tid", lambda store, clock: transaction.new_tid(clock)):
+    with patch.object(table, "_claim_tid", lambda store, clock: new_tid(clock)):
+        yield
+
+
+@contextmanager
+def _decide(decide: Callable[..., None]) -> Iterator[None]:
+    with patch.object(decision, "decide", decide), patch.object(directory, "decide", decide):
         yield
 
 
@@ -106,7 +117,7 @@ def commit_with_a_plain_put() -> Iterator[None]:
     def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> None:
         _overwrite(store, path, body)
 
-    with patch.object(transaction, "decide", decide):
+    with _decide(decide):
         yield
 
 
@@ -117,7 +128,7 @@ def report_a_conflict_as_success() -> Iterator[None]:
     def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> None:
         store.put_if_absent(path, body)
 
-    with patch.object(transaction, "decide", decide):
+    with _decide(decide):
         yield
 
 
@@ -129,7 +140,7 @@ def report_an_own_marker_as_a_conflict() -> Iterator[None]:
         if not store.put_if_absent(path, body):
             raise TransactionAbortedError("somebody else was faster")
 
-    with patch.object(transaction, "decide", decide):
+    with _decide(decide):
         yield
 
 
@@ -142,7 +153,7 @@ def take_an_unknown_outcome_for_a_failure() -> Iterator[None]:
         try:
             return commit(self, schema)
         except CommitStateUnknownError:
-            self._delete(self._staged)
+            self._root.delete(self.tid, self._staged)
             raise
 
     with patch.object(Transaction, "commit", mutated):
@@ -156,7 +167,7 @@ def delete_the_files_before_the_abort() -> Iterator[None]:
 
     def mutated(self: Transaction) -> None:
         if self.terms.scope is Scope.TABLE:
-            self._delete(self._staged)
+            self._root.delete(self.tid, self._staged)
         abort(self)
 
     with patch.object(Transaction, "abort", mutated):
@@ -166,12 +177,13 @@ def delete_the_files_before_the_abort() -> Iterator[None]:
 @mutation("late", "I3", "I5")
 def let_transactions_live_for_ever() -> Iterator[None]:
     """No bound on the life of a transaction, and no look at its start marker; abort markers stay for 30 days."""
-    with patch.object(transaction, "MAX_LIFE_S", float("inf")), _every_transaction_is_young():
+    ever = float("inf")
+    with patch.object(root, "MAX_LIFE_S", ever), patch.object(table, "MAX_LIFE_S", ever), _every_transaction_is_young():
         yield
 
 
 def _every_transaction_is_young() -> AbstractContextManager[object]:
-    return patch.object(Transaction, "_is_young", True)
+    return patch.object(TableRoot, "_is_young", lambda self, terms: True)
 
 
 @mutation("late", "I3", "I5")
@@ -193,12 +205,12 @@ def purge_abort_markers_early() -> Iterator[None]:
 
 @contextmanager
 def _marker(mutated: Callable[[Sequence[FileInfo]], Sequence[FileInfo]]) -> Iterator[None]:
-    marker = Transaction._marker
+    marker = Draft.marker
 
-    def replacement(self: Transaction, files: Sequence[FileInfo], *others: Any, **options: Any) -> CommitMarker:
+    def replacement(self: Draft, files: Sequence[FileInfo], *others: Any, **options: Any) -> CommitMarker:
         return marker(self, mutated(files), *others, **options)
 
-    with patch.object(Transaction, "_marker", replacement):
+    with patch.object(Draft, "marker", replacement):
         yield
 
 
@@ -217,15 +229,14 @@ def lose_all_staged_files() -> Iterator[None]:
 
 
 @contextmanager
-def _removed(operation: str, mutated: Callable[[list[str], list[str]], list[str]]) -> Iterator[None]:
+def _removed(operation: Operation, mutated: Callable[[list[str], list[str]], list[str]]) -> Iterator[None]:
     """Of an operation; from what it should remove, and all that is live."""
-    to_remove = Transaction._to_remove
+    rules = RULES[operation]
 
-    def replacement(self: Transaction, found: Snapshot, *others: Any) -> list[str]:
-        removed = to_remove(self, found, *others)
-        return mutated(removed, [it.path for it in found.files]) if self.terms.operation == operation else removed
+    def replacement(draft: Draft, found: TableState) -> list[str]:
+        return mutated(rules.removes(draft, found), [it.path for it in found.files])
 
-    with patch.object(Transaction, "_to_remove", replacement):
+    with patch.dict(RULES, {operation: replace(rules, removes=replacement)}):
         yield
 
 
@@ -267,12 +278,12 @@ def remove_a_file_by_an_append() -> Iterator[None]:
 @mutation("mixed", "I9")
 def report_other_files() -> Iterator[None]:
     """The result of a commit says that it removed nothing."""
-    commit = Transaction._commit
+    result = TableRoot.result
 
-    def mutated(self: Transaction, marker: CommitMarker, **options: Any) -> Commit:
-        return commit(self, marker.model_copy(update={"removed": []}), **options)
+    def mutated(self: TableRoot, tid: str, marker: CommitMarker, **options: Any) -> Commit:
+        return result(self, tid, marker.model_copy(update={"removed": []}), **options)
 
-    with patch.object(Transaction, "_commit", mutated):
+    with patch.object(TableRoot, "result", mutated):
         yield
 
 
@@ -283,32 +294,32 @@ def report_other_files() -> Iterator[None]:
 def leave_out_the_turn() -> Iterator[None]:
     """Commits that depend on the table's state take no turn."""
 
-    def take_turn(self: Transaction) -> tuple[int, Snapshot]:
-        found = snapshot.read_snapshot(self._store, self._clock)
+    def take_turn(self: TableRoot, terms: Terms) -> tuple[int, Snapshot]:
+        found = self._snapshot_now()
         return found.table_schema.turn + 1, found
 
-    with patch.object(Transaction, "_take_turn", take_turn):
+    with patch.object(TableRoot, "_take_turn", take_turn):
         yield
 
 
 @mutation("turns", "I7", "I8")
 def take_the_turn_without_waiting() -> Iterator[None]:
     """The turn is taken while its holder is undecided."""
-    with patch.object(decision, "read_turn", lambda store, number: None):
+    with patch.object(turns, "read_turn", lambda store, number: None):
         yield
 
 
 @mutation("disks", "I7", "I8")
 def believe_that_a_missed_holder_is_decided() -> Iterator[None]:
     """A holder of the turn whose start marker a listing missed counts as decided, and purged."""
-    with patch.object(decision, "_is_undecided", lambda store, log, tid: tid in log.pending):
+    with patch.object(turns, "_is_undecided", lambda store, log, tid: tid in log.pending):
         yield
 
 
 @mutation("turns", "no end")
 def wait_for_ever() -> Iterator[None]:
     """Who waits does not abort the holder of the turn when the lease has ended."""
-    with patch.object(decision, "_end_lease", lambda store, clock, holder: None):
+    with patch.object(turns, "_end_lease", lambda store, clock, holder: None):
         yield
 
 
@@ -316,24 +327,30 @@ def wait_for_ever() -> Iterator[None]:
 def look_at_the_table_before_the_turn() -> Iterator[None]:
     """The removed files, and what is committed for an application, come from a snapshot before the turn."""
 
-    def take_turn(self: Transaction) -> tuple[int, Snapshot | None]:
-        found = snapshot.read_snapshot(self._store, self._clock)
-        turn = decision.take_turn(self._store, self._clock, self.tid)
-        return (turn, found) if turn is not None else (0, None)
+    def take_turn(self: TableRoot, terms: Terms) -> tuple[int, Snapshot] | CommitMarker:
+        found = self._snapshot_now()
+        turn = turns.take_turn(self.store, self.clock, terms.tid)
+        return (turn, found) if turn is not None else _decided(self, terms)
 
-    with patch.object(Transaction, "_take_turn", take_turn):
+    with patch.object(TableRoot, "_take_turn", take_turn):
         yield
+
+
+def _decided(root: TableRoot, terms: Terms) -> CommitMarker:
+    found = decision.find_decision(root.store, terms.tid, commit_id=terms.commit_id, is_known=True)
+    assert found is not None
+    return found
 
 
 @mutation("purges", "I7", "I8")
 def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
     """A turn is not checked to be the highest once it is held."""
 
-    def take_turn(self: Transaction) -> tuple[int, Snapshot | None]:
-        turn = decision.take_turn(self._store, self._clock, self.tid)
-        return (turn, snapshot.read_snapshot(self._store, self._clock)) if turn is not None else (0, None)
+    def take_turn(self: TableRoot, terms: Terms) -> tuple[int, Snapshot] | CommitMarker:
+        turn = turns.take_turn(self.store, self.clock, terms.tid)
+        return (turn, self._snapshot_now()) if turn is not None else _decided(self, terms)
 
-    with patch.object(Transaction, "_take_turn", take_turn):
+    with patch.object(TableRoot, "_take_turn", take_turn):
         yield
 
 
@@ -341,10 +358,10 @@ def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
 def change_the_schema_unseen() -> Iterator[None]:
     """A change of schema does not look at the one that is there."""
 
-    def schema_after(self: Transaction, current: Any, turn: int, schema: Any, *, changes: bool) -> TableSchema:
-        return TableSchema(current if schema is None else schema, turn)
+    def schema_after(self: TableRoot, draft: Draft, current: Any, turn: int, *, sets: bool) -> TableSchema:
+        return TableSchema(current if draft.schema is None else draft.schema, turn)
 
-    with patch.object(Transaction, "_schema_after", schema_after):
+    with patch.object(TableRoot, "_schema_after", schema_after):
         yield
 
 
@@ -354,7 +371,7 @@ def change_the_schema_unseen() -> Iterator[None]:
 @mutation("crowd", "I6", "I7")
 def read_the_log_once() -> Iterator[None]:
     """One listing of the log is believed."""
-    with patch.object(snapshot, "agreed_log", lambda store, log, clock: (log, snapshot.read_checkpoint(store, log))):
+    with patch.object(table, "agreed_log", lambda store, log, clock: (log, listing.read_checkpoint(store, log))):
         yield
 
 
@@ -370,31 +387,15 @@ def pass_over_a_purged_marker() -> Iterator[None]:
                 return b'{"added":[],"removed":[]}'
             raise
 
-    with patch.object(snapshot, "read_marker", read_marker):
+    with patch.object(listing, "read_marker", read_marker):
         yield
 
 
 @mutation("crowd", "I6")
 def believe_that_there_is_no_descriptor() -> Iterator[None]:
     """A reader that saw no descriptor does not look again after it has listed the files."""
-    read_directories = snapshot._read_directories
-
-    def mutated(store: Store, clock: Clock, **options: Any) -> Snapshot:
-        return read_directories(_WithoutLog(store), clock, **options)  # type: ignore[arg-type]
-
-    with patch.object(snapshot, "_read_directories", mutated):
+    with patch.object(roots, "_look_again", lambda store, log, *, even_dropped: log):
         yield
-
-
-class _WithoutLog:
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def list_log(self) -> list[Entry]:
-        return []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
 
 
 @contextmanager
@@ -469,7 +470,7 @@ def never_begin() -> Iterator[None]:
     def claim(store: Store, clock: Clock) -> str:
         raise StoreError("made up")
 
-    with patch.object(transaction, "_claim_tid", claim):
+    with patch.object(table, "_claim_tid", claim):
         yield
 
 
@@ -496,7 +497,7 @@ def delete_before_the_abort() -> Iterator[None]:
     def later(self: Any, tids: Sequence[str]) -> None:
         self.later = tids
 
-    def mutated(self: Any, due: Sequence[Garbage]) -> set[str]:
+    def mutated(self: Any, due: Sequence[Candidate]) -> set[str]:
         gone = delete(self, due)
         abort(self, self.__dict__.pop("later", ()))
         return gone
@@ -515,7 +516,7 @@ def delete_without_an_abort() -> Iterator[None]:
 @mutation("young", "I4", "I5")
 def look_at_the_table_before_the_aborts() -> Iterator[None]:
     """Vacuum takes no second snapshot: what it was about to abort counts as aborted."""
-    abort, read = run._Run._abort, snapshot.read_snapshot
+    abort, read = run._Run._abort, roots.read_snapshot
     first: dict[Clock, Snapshot] = {}
     aborted: set[Clock] = set()
 
@@ -543,8 +544,9 @@ def go_by_the_age_of_files() -> Iterator[None]:
     """What is not live and older than the retention is deleted, whatever its transaction."""
     judge = Judge._judge
 
-    def mutated(self: Judge, entry: Entry, foreign: Any) -> Garbage:
-        return judge(self, entry, foreign)._replace(due=entry.modified < self.horizons.data)
+    def mutated(self: Judge, entry: Entry, strangers: Any) -> Candidate | None:
+        found = judge(self, entry, strangers)
+        return found._replace(due=entry.modified < self.horizons.data) if found else None
 
     with patch.object(Judge, "_judge", mutated):
         yield
@@ -584,10 +586,10 @@ class _MovingHorizons:
 
 
 @contextmanager
-def _purge(mutated: Callable[[Any, Log, Any], list[list[Garbage]]]) -> Iterator[None]:
+def _purge(mutated: Callable[[Any, Log, Any], list[list[Candidate]]]) -> Iterator[None]:
     purge = plan.purge
 
-    def replacement(log: Log, checkpoint: Checkpoint, *arguments: Any, **options: Any) -> list[list[Garbage]]:
+    def replacement(log: Log, checkpoint: Checkpoint, *arguments: Any, **options: Any) -> list[list[Candidate]]:
         return mutated(lambda it: purge(log, it, *arguments, **options), log, checkpoint)
 
     with patch.object(plan, "purge", replacement):
@@ -598,7 +600,7 @@ def _purge(mutated: Callable[[Any, Log, Any], list[list[Garbage]]]) -> Iterator[
 def purge_start_markers_last() -> Iterator[None]:
     """Start markers are purged after commit markers, so that decided transactions look pending."""
 
-    def mutated(purge: Any, log: Log, checkpoint: Checkpoint) -> list[list[Garbage]]:
+    def mutated(purge: Any, log: Log, checkpoint: Checkpoint) -> list[list[Candidate]]:
         starts, decisions, rest = purge(checkpoint)
         return [decisions, rest, starts]
 
@@ -617,8 +619,8 @@ def purge_markers_before_data() -> Iterator[None]:
 def purge_what_no_checkpoint_covers() -> Iterator[None]:
     """Every commit marker is purged once there is a checkpoint."""
 
-    def mutated(purge: Any, log: Log, checkpoint: Checkpoint) -> list[list[Garbage]]:
-        steps: list[list[Garbage]] = purge(SimpleNamespace(number=checkpoint.number, covered=set(log.committed)))
+    def mutated(purge: Any, log: Log, checkpoint: Checkpoint) -> list[list[Candidate]]:
+        steps: list[list[Candidate]] = purge(SimpleNamespace(number=checkpoint.number, covered=set(log.committed)))
         return steps
 
     with _purge(mutated):
@@ -627,12 +629,12 @@ def purge_what_no_checkpoint_covers() -> Iterator[None]:
 
 @contextmanager
 def _checkpoints_of(mutated: Callable[[Store, Snapshot], Snapshot]) -> Iterator[None]:
-    write = maintenance.write_checkpoint
+    write = checkpoints.write_checkpoint
 
     def replacement(store: Store, clock: Clock, found: Snapshot, **options: Any) -> str | None:
         return write(store, clock, mutated(store, found), **options)
 
-    with patch.object(run, "write_checkpoint", replacement), patch.object(maintenance, "write_checkpoint", replacement):
+    with patch.object(run, "write_checkpoint", replacement), patch.object(checkpoints, "write_checkpoint", replacement):
         yield
 
 
@@ -680,7 +682,7 @@ def replace_checkpoints() -> Iterator[None]:
 @mutation("history", "I8")
 def forget_versions_of_applications() -> Iterator[None]:
     """A checkpoint does not remember the versions of forgotten commits."""
-    with patch.object(maintenance, "Checkpoint", lambda **fields: Checkpoint(**{**fields, "apps": {}})):
+    with patch.object(checkpoints, "Checkpoint", lambda **fields: Checkpoint(**{**fields, "apps": {}})):
         yield
 
 
@@ -690,14 +692,14 @@ def forget_versions_of_applications() -> Iterator[None]:
 @mutation("directories", "I9")
 def write_before_the_start_marker() -> Iterator[None]:
     """In the directory scope, the first data file of a directory comes before its start marker."""
-    with patch.object(transaction, "mark_directory", lambda store, terms, directory: None):
+    with patch.object(DirectoryRoot, "mark", lambda self, tid, directory: None):
         yield
 
 
 @mutation("torn", "I1")
 def believe_a_torn_listing() -> Iterator[None]:
     """In the directory scope, a directory that looks torn is not listed again."""
-    with patch.object(snapshot, "looks_torn", lambda directory, markers, *, now: False):
+    with patch.object(directory, "looks_torn", lambda directory, markers, *, now: False):
         yield
 
 

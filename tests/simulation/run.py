@@ -16,10 +16,10 @@ from unittest.mock import patch
 import typer
 
 from dbio_commit.errors import DbioError
+from dbio_commit.probe import _PROBED
 from dbio_commit.protocol import names
 from dbio_commit.protocol.names import Kind
 from dbio_commit.table import Table
-from dbio_commit.transaction import _PROBED
 from vacuum import plan
 from vacuum.report import VacuumOptions
 from vacuum.run import vacuum_table

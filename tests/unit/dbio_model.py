@@ -1,4 +1,4 @@
-"""The directory scope, without the package (PROTOCOL.md 8.2 and 10.2): what readers see, and what one vacuum does.
+"""The directory scope, without the package (PROTOCOL.md 11.2 and 11.4): what readers see, and what one vacuum does.
 
 Works on objects as a MemoryStore holds them. Also builds such directories as Databricks' DBIO would have left them.
 """
@@ -6,13 +6,14 @@ Works on objects as a MemoryStore holds them. Also builds such directories as Da
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, TypeVar
 
 from dbio_commit import Table
-from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.testing import ManualClock
+from tests.faults import OrderlyStore
 from vacuum import Reason, VacuumOptions, VacuumReport, vacuum_table
 
 Objects = Mapping[str, tuple[bytes, datetime]]
@@ -234,14 +235,6 @@ ABORT = json.dumps({"added": [], "removed": [], "dbio_commit": _ABORT}).encode()
 
 _T = TypeVar("_T")
 _A = TypeVar("_A")
-
-
-class OrderlyStore(MemoryStore):
-    """One call after the other, so that a test can count them."""
-
-    @staticmethod
-    def in_parallel(function: Callable[[_A], _T], items: Sequence[_A], *, at_once: int = 1) -> list[_T]:
-        return [function(item) for item in items]
 
 
 class World:

@@ -10,11 +10,10 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
+from dbio_commit import probe as probe_module
 from dbio_commit.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -33,20 +32,16 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf
 from dbio_commit.protocol.log import REFUSAL
 from dbio_commit.protocol.markers import Operation
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
-from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.testing import ManualClock
 from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep.inspect import TransactionState
-from tests.writers import calls_to, contents, heal, live, stage
+from tests.faults import Killed, Killer, OrderlyStore, calls_to, heal
+from tests.writers import contents, live, stage
 
 FIRST, SECOND, LATE = "1187324659120348471", "5561029384756102938", "7000000000000000001"  # decimal, as DBIO had them
 CHECKPOINT = names.checkpoint(1)
-
-
-@pytest.fixture(autouse=True)
-def not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
 
 
 # --- directories --------------------------------------------------------------------------------------------------
@@ -56,16 +51,12 @@ def data(tid: str, attempt: int = 0) -> str:
     return f"part-00000-tid-{tid}-5f8a2c1e-0000-4000-8000-000000000000-{attempt}-1-c000.snappy.parquet"
 
 
-class Place(MemoryStore):
-    """A directory that others write to. Without threads of its own, so that it is known who makes a call."""
+class Place(OrderlyStore):
+    """A directory that others write to."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
         super().__init__(self.clock)
-
-    @staticmethod
-    def in_parallel(function: Callable[[Any], Any], items: Sequence[Any], *, at_once: int = 1) -> list[Any]:
-        return [function(item) for item in items]
 
     def write(self, *paths: str) -> None:
         for path in paths:
@@ -769,25 +760,6 @@ def test_what_readers_see_in_spite_of_its_underscore_is_seen_after_the_adoption_
 # --- killed, and two at once --------------------------------------------------------------------------------------
 
 
-class Killed(BaseException):
-    """SIGKILL: no handler runs to any effect."""
-
-
-def kill_at(place: Place, call: int, *, after: bool) -> None:
-    calls = 0
-
-    def step(operation: str, path: str) -> None:
-        nonlocal calls
-        calls += 1
-        if calls > call:
-            raise Killed
-
-    if after:
-        place.after = step
-    else:
-        place.before = step
-
-
 @every_place
 @pytest.mark.parametrize("after", [False, True])
 def test_an_adoption_that_is_killed_at_any_call_leaves_a_directory_or_a_table(
@@ -796,10 +768,10 @@ def test_an_adoption_that_is_killed_at_any_call_leaves_a_directory_or_a_table(
     calls = calls_of_adopt(make)
     scopes = []
     for call in range(calls):
-        transaction_module._PROBED.clear()
+        probe_module._PROBED.clear()
         place = make()
         expected = visible(place.table())
-        kill_at(place, call, after=after)
+        Killer(place, call, after=after)
         with pytest.raises(Killed):
             place.table().adopt()
         heal(place)
@@ -820,7 +792,7 @@ def test_an_adoption_that_is_killed_at_any_call_leaves_a_directory_or_a_table(
 def test_a_directory_that_changed_after_a_killed_adoption_is_adopted_as_it_is_now() -> None:
     for call in range(calls_of_adopt(plain)):
         place = plain()
-        kill_at(place, call, after=True)
+        Killer(place, call, after=True)
         with suppress(Killed):
             place.table().adopt()
         heal(place)
@@ -838,7 +810,7 @@ def test_a_directory_that_changed_after_a_killed_adoption_is_adopted_as_it_is_no
 def test_what_a_killed_adoption_left_is_not_taken_for_the_content_of_a_new_table() -> None:  # I1
     """Its directory is emptied, and then written to by somebody who finds nothing there."""
     place = plain()
-    kill_at(place, [path for _, path in calls_made(place)].index(CHECKPOINT), after=True)
+    Killer(place, [path for _, path in calls_made(place)].index(CHECKPOINT), after=True)
     with pytest.raises(Killed):
         place.table().adopt()
     heal(place)
@@ -890,7 +862,7 @@ def test_of_two_adoptions_at_once_one_wins_and_nothing_is_lost_of_what_is_writte
     def prepared() -> Place:
         place = make()
         if leftover:
-            kill_at(place, [path for _, path in calls_made(place)].index(CHECKPOINT), after=True)
+            Killer(place, [path for _, path in calls_made(place)].index(CHECKPOINT), after=True)
             with pytest.raises(Killed):
                 place.table().adopt()
             heal(place)

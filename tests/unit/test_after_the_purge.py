@@ -21,25 +21,11 @@ from dbio_commit.protocol.markers import FileInfo, Operation
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
-from tests.writers import fail_with, heal, live, once, stage, write
+from tests.faults import fail_with, heal, once
+from tests.writers import live, stage, write
 from vacuum import VacuumOptions, vacuum_table
 
 AT_ONCE = VacuumOptions(checkpoint_after=0)
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock)
-
-
-@pytest.fixture
-def table(store: MemoryStore, clock: ManualClock) -> Table:
-    return Table.over(store, clock)
 
 
 def purge(table: Table, store: MemoryStore, clock: ManualClock) -> None:
@@ -221,13 +207,13 @@ def test_a_commit_beside_an_abort_that_came_too_late_is_told_that_it_had_committ
     assert live(table) == before <= store.objects.keys()
 
 
-@pytest.mark.parametrize(("operation", "must_create"), [("rewrite", False), ("overwrite", False), ("append", True)])
+@pytest.mark.parametrize(("operation", "must_be_empty"), [("rewrite", False), ("overwrite", False), ("append", True)])
 def test_a_commit_that_is_tried_again_is_told_that_it_had_committed(
-    table: Table, store: MemoryStore, clock: ManualClock, operation: Operation, must_create: bool
+    table: Table, store: MemoryStore, clock: ManualClock, operation: Operation, must_be_empty: bool
 ) -> None:
-    if not must_create:
+    if not must_be_empty:
         write(table)
-    transaction = table.begin(operation, must_create=must_create)
+    transaction = table.begin(operation, must_be_empty=must_be_empty)
     stage(table, transaction)
     if operation == "rewrite":
         transaction.remove(live(table))

@@ -12,21 +12,6 @@ from dbio_commit.testing import ManualClock, MemoryStore
 from tests.writers import write
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock)
-
-
-@pytest.fixture
-def table(store: MemoryStore, clock: ManualClock) -> Table:
-    return Table.over(store, clock)
-
-
 def only(table: Table) -> Application:
     (found,) = table.check().applications
     return found

@@ -1,88 +1,46 @@
 """What `check` finds: each thing that can be wrong, pending or garbage, in both scopes."""
 
 import json
-from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from dbio_commit.errors import CorruptMarkerError, TableNotFoundError
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import Garbage
+from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.markers import MAX_BYTES
-from dbio_commit.snapshot import Scope
-from dbio_commit.table import Table
-from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.upkeep.check import CheckReport, WrongSize
-
-NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-OLD = NOW - timedelta(days=1)
+from tests import builders
+from tests.builders import NOW, OLD, data
 
 SCOPES = pytest.mark.parametrize("scope", list(Scope))
 
 
-def data(tid: str, number: int = 0) -> str:
-    return f"part-{number:05d}-tid-{tid}-job-0-{number}-c000.parquet"
-
-
-class World(MemoryStore):
+class World(builders.World):
     """A table to damage; in either scope its markers are at the root."""
 
     def __init__(self, scope: Scope) -> None:
-        super().__init__(ManualClock(NOW))
-        if scope is Scope.TABLE:
-            created = {"version": 1, "id": "t", "created": "2026-11-20T00:00:00Z", "partition_columns": []}
-            self.put("_dbio_table", json.dumps(created).encode(), modified=OLD)
-
-    def data(self, path: str, size: int = 5) -> str:
-        self.put(path, b"x" * size, modified=OLD)
-        return path
-
-    def start(self, tid: str, *, age: timedelta) -> None:
-        self.put(f"_started_{tid}", modified=NOW - age)
-
-    def commit(
-        self, tid: str, added: Sequence[str] = (), removed: Sequence[str] = (), sizes: Sequence[int] | None = None
-    ) -> None:
-        body: dict[str, Any] = {"added": list(added), "removed": list(removed)}
-        if sizes is not None:
-            body["dbio_commit"] = self._info("append", files={"size": sizes, "rows": [None] * len(sizes)})
-        self.put(f"_committed_{tid}", json.dumps(body).encode(), modified=OLD)
-
-    def abort(self, tid: str) -> None:
-        body = {"added": [], "removed": [], "dbio_commit": self._info("abort")}
-        self.put(f"_committed_{tid}", json.dumps(body).encode(), modified=OLD)
-
-    @staticmethod
-    def _info(operation: str, **more: Any) -> dict[str, Any]:
-        return {"version": 1, "operation": operation, "commit_id": "c", "timestamp": "2026-11-20T00:00:00Z", **more}
-
-    def when(self, operation: str, path: str, action: Callable[[], object], *, nth: int = 1) -> None:
-        """Somebody does `action` right before the nth call of the operation on the path."""
-        calls = 0
-
-        def before(called: str, on: str) -> None:
-            nonlocal calls
-            if (called, on) == (operation, path):
-                calls += 1
-                if calls == nth:
-                    action()
-
-        self.before = before
+        super().__init__(descriptor=scope is Scope.TABLE)
 
     def check(self) -> CheckReport:
-        return Table.over(self, ManualClock(NOW)).check()
+        return self.table().check()
 
 
-def paths(report: CheckReport) -> dict[Garbage, list[str]]:
+def told(*sizes: int) -> dict[str, Any]:
+    """What a commit of ours says of its files."""
+    return {"size": sizes, "rows": [None] * len(sizes)}
+
+
+def paths(report: CheckReport) -> dict[Reason, list[str]]:
     return {reason: [entry.path for entry in entries] for reason, entries in report.garbage.items()}
 
 
 @SCOPES
 def test_a_table_in_good_order_has_nothing_to_report(scope: Scope) -> None:
     world = World(scope)
-    world.commit("1", [world.data(data("1"), 5), world.data(data("1", 1), 7)], sizes=[5, 7])
+    world.mark("1", [world.data(data("1"), 5), world.data(data("1", 1), 7)], files=told(5, 7))
     report = world.check()
     assert report.ok
     assert (report.url, report.scope) == ("memory://table", scope)
@@ -93,7 +51,7 @@ def test_a_table_in_good_order_has_nothing_to_report(scope: Scope) -> None:
 @SCOPES
 def test_live_files_that_are_not_there_are_missing(scope: Scope) -> None:
     world = World(scope)
-    world.commit("1", [data("1", 1), data("1"), world.data(data("1", 2))], sizes=[5, 5, 5])
+    world.mark("1", [data("1", 1), data("1"), world.data(data("1", 2))], files=told(5, 5, 5))
     report = world.check()
     assert report.missing == [data("1"), data("1", 1)]
     assert not report.ok
@@ -103,8 +61,8 @@ def test_live_files_that_are_not_there_are_missing(scope: Scope) -> None:
 @SCOPES
 def test_a_file_that_a_later_commit_removed_may_be_gone(scope: Scope) -> None:
     world = World(scope)
-    world.commit("1", [data("1")])
-    world.commit("2", [], [data("1")])
+    world.mark("1", [data("1")])
+    world.mark("2", [], [data("1")])
     assert world.check().missing == []
     assert world.check().ok
 
@@ -112,10 +70,10 @@ def test_a_file_that_a_later_commit_removed_may_be_gone(scope: Scope) -> None:
 @SCOPES
 def test_a_live_file_of_another_length_than_its_marker_says_is_reported_with_both(scope: Scope) -> None:
     world = World(scope)
-    world.commit("1", [world.data(data("1"), 4), world.data(data("1", 1), 0)], sizes=[5, 9])
-    world.commit("2", [world.data(data("2"), 1)])  # a stranger's, who tells no size
-    world.commit("3", [world.data(data("3"), 1)], sizes=[2])
-    world.commit("4", [], [data("3")])  # nobody reads that one any more
+    world.mark("1", [world.data(data("1"), 4), world.data(data("1", 1), 0)], files=told(5, 9))
+    world.mark("2", [world.data(data("2"), 1)])  # a stranger's, who tells no size
+    world.mark("3", [world.data(data("3"), 1)], files=told(2))
+    world.mark("4", [], [data("3")])  # nobody reads that one any more
     report = world.check()
     assert report.wrong_size == [
         WrongSize(path=data("1"), expected=5, found=4),
@@ -128,10 +86,10 @@ def test_a_live_file_of_another_length_than_its_marker_says_is_reported_with_bot
 @SCOPES
 def test_corrupt_markers_are_reported_each_with_what_is_wrong(scope: Scope) -> None:
     world = World(scope)
-    world.commit("1", [world.data(data("1"))])
+    world.mark("1", [world.data(data("1"))])
     world.put("_committed_2", b"{", modified=OLD)
     world.put("_committed_3", json.dumps({"added": ["../x"], "removed": []}).encode(), modified=OLD)
-    world.start("2", age=timedelta(days=1))
+    world.start("2", at=NOW - timedelta(days=1))
     world.data(data("2"))
     report = world.check()
     assert set(report.corrupt) == {"_committed_2", "_committed_3"}
@@ -149,7 +107,7 @@ def test_a_marker_too_large_to_read_is_corrupt(scope: Scope) -> None:
             return [e._replace(size=MAX_BYTES + 1) if e.path == "_committed_1" else e for e in found]
 
     world = Vast(scope)
-    world.commit("1", [world.data(data("1"))])
+    world.mark("1", [world.data(data("1"))])
     world.data("untracked.parquet")
     assert set(world.check().corrupt) == {"_committed_1"}
 
@@ -160,8 +118,8 @@ def test_a_marker_too_large_to_read_is_corrupt(scope: Scope) -> None:
 )
 def test_a_marker_whose_paths_do_not_fit_its_scope_is_corrupt(scope: Scope, path: str) -> None:
     world = World(scope)
-    world.commit("1", [world.data(data("1"))])
-    world.commit("2", [path])
+    world.mark("1", [world.data(data("1"))])
+    world.mark("2", [path])
     report = world.check()
     assert set(report.corrupt) == {"_committed_2"}
     assert repr(path) in report.corrupt["_committed_2"]
@@ -173,22 +131,22 @@ def test_a_marker_that_adds_a_file_outside_of_the_tables_partitions_is_corrupt_s
     None
 ):
     world = World(Scope.TABLE)
-    world.commit("1", [world.data(data("1"))])
-    world.commit("2", [world.data(f"day=1/{data('2')}")])
+    world.mark("1", [world.data(data("1"))])
+    world.mark("2", [world.data(f"day=1/{data('2')}")])
     report = world.check()
     assert set(report.corrupt) == {"_committed_2"}
     assert "lies in no such partition" in report.corrupt["_committed_2"]
-    world.commit("3", [], [f"day=1/{data('2')}"])  # what is live no more harms nobody
+    world.mark("3", [], [f"day=1/{data('2')}"])  # what is live no more harms nobody
     assert world.check().ok
 
 
 @SCOPES
 def test_pending_transactions_are_reported_oldest_first_with_age_files_and_bytes(scope: Scope) -> None:
     world = World(scope)
-    world.start("5", age=timedelta(hours=1))
-    world.start("6", age=timedelta(hours=3))
-    world.start("7", age=timedelta(hours=2))
-    world.commit("7", [world.data(data("7"))])
+    world.start("5", at=NOW - timedelta(hours=1))
+    world.start("6", at=NOW - timedelta(hours=3))
+    world.start("7", at=NOW - timedelta(hours=2))
+    world.mark("7", [world.data(data("7"))])
     world.data(data("5"), 10)
     world.data(f"day=1/{data('5')}" if scope is Scope.TABLE else data("5", 1), 20)
     report = world.check()
@@ -211,19 +169,19 @@ def test_a_transaction_with_many_start_markers_is_pending_once_from_the_first_on
 @SCOPES
 def test_a_start_marker_of_the_future_has_no_age_below_zero(scope: Scope) -> None:
     world = World(scope)
-    world.start("5", age=timedelta(hours=-1))
+    world.start("5", at=NOW - timedelta(hours=-1))
     [pending] = world.check().pending
     assert pending.age == timedelta()
 
 
 def test_garbage_of_a_table_is_told_by_kind() -> None:
     world = World(Scope.TABLE)
-    world.commit("1", [world.data(data("1")), world.data(data("1", 1)), world.data("by-name")])
-    world.commit("2", [], [data("1", 1)])
+    world.mark("1", [world.data(data("1")), world.data(data("1", 1)), world.data("by-name")])
+    world.mark("2", [], [data("1", 1)])
     world.data(data("1", 2))
-    world.abort("3")
+    world.mark("3", operation="abort")
     world.data(f"day=1/{data('3')}")
-    world.start("4", age=timedelta(minutes=1))
+    world.start("4", at=NOW - timedelta(minutes=1))
     world.data(data("4"), 50)
     world.data(f"day=2/{data('5')}")
     world.data("day=2/copied.parquet")
@@ -231,34 +189,34 @@ def test_garbage_of_a_table_is_told_by_kind() -> None:
         world.data(hidden)
     report = world.check()
     assert paths(report) == {
-        Garbage.REMOVED: [data("1", 1)],
-        Garbage.FAILED_ATTEMPT: [data("1", 2)],
-        Garbage.ABORTED: [f"day=1/{data('3')}"],
-        Garbage.PENDING: [data("4")],
-        Garbage.UNKNOWN: [f"day=2/{data('5')}"],
-        Garbage.UNTRACKED: ["day=2/copied.parquet"],
+        Reason.REMOVED: [data("1", 1)],
+        Reason.FAILED_ATTEMPT: [data("1", 2)],
+        Reason.ABORTED: [f"day=1/{data('3')}"],
+        Reason.PENDING: [data("4")],
+        Reason.UNKNOWN: [f"day=2/{data('5')}"],
+        Reason.UNTRACKED: ["day=2/copied.parquet"],
     }
-    assert sum(entry.size for entry in report.garbage[Garbage.PENDING]) == 50
+    assert sum(entry.size for entry in report.garbage[Reason.PENDING]) == 50
     assert (report.live_files, report.live_size) == (2, 10)
     assert report.ok
 
 
 def test_garbage_of_a_directory_is_told_by_kind_and_what_no_marker_knows_is_live() -> None:
     world = World(Scope.DIRECTORY)
-    world.commit("1", [world.data(data("1")), world.data(data("1", 1))])
-    world.commit("2", [], [data("1", 1), world.data("old.parquet")])
+    world.mark("1", [world.data(data("1")), world.data(data("1", 1))])
+    world.mark("2", [], [data("1", 1), world.data("old.parquet")])
     world.data(data("1", 2))
-    world.abort("3")
+    world.mark("3", operation="abort")
     world.data(data("3"))
-    world.start("4", age=timedelta(minutes=1))
+    world.start("4", at=NOW - timedelta(minutes=1))
     world.data(data("4"))
     live = [data("1"), world.data(data("5")), world.data("copied.parquet"), world.data(f"day=1/{data('1', 2)}")]
     report = world.check()
     assert paths(report) == {
-        Garbage.REMOVED: ["old.parquet", data("1", 1)],
-        Garbage.FAILED_ATTEMPT: [data("1", 2)],
-        Garbage.ABORTED: [data("3")],
-        Garbage.PENDING: [data("4")],
+        Reason.REMOVED: ["old.parquet", data("1", 1)],
+        Reason.FAILED_ATTEMPT: [data("1", 2)],
+        Reason.ABORTED: [data("3")],
+        Reason.PENDING: [data("4")],
     }
     assert (report.live_files, report.live_size) == (len(live), 5 * len(live))
 
@@ -271,17 +229,17 @@ def test_in_directories_each_name_is_garbage_where_its_own_markers_say_so() -> N
     world.put("day=2/_committed_2", json.dumps({"added": [], "removed": [data("1")]}).encode(), modified=OLD)
     world.put("day=3/_committed_2", json.dumps({"added": [data("2")], "removed": []}).encode(), modified=OLD)
     report = world.check()
-    assert paths(report) == {Garbage.REMOVED: [f"day=2/{data('1')}"]}
+    assert paths(report) == {Reason.REMOVED: [f"day=2/{data('1')}"]}
     assert report.missing == [f"day=3/{data('2')}"]
     assert report.live_files == 1
 
 
 def test_files_that_a_corrupt_marker_speaks_of_count_as_pending_while_their_start_marker_is_there() -> None:
     world = World(Scope.TABLE)
-    world.start("1", age=timedelta(hours=1))
+    world.start("1", at=NOW - timedelta(hours=1))
     world.put("_committed_1", b"{", modified=OLD)
     world.data(data("1"))
-    assert paths(world.check()) == {Garbage.PENDING: [data("1")]}
+    assert paths(world.check()) == {Reason.PENDING: [data("1")]}
 
 
 @SCOPES
@@ -291,11 +249,11 @@ def test_a_commit_that_lands_during_the_check_is_neither_missing_nor_garbage(
 ) -> None:
     """Otherwise somebody would delete live files because `check` called them garbage."""
     world = World(scope)
-    world.commit("1", [world.data(data("1"))])
+    world.mark("1", [world.data(data("1"))])
 
     def land() -> None:
-        world.start("2", age=timedelta())
-        world.commit("2", [world.data(data("2"))], [data("1")])
+        world.start("2", at=NOW - timedelta())
+        world.mark("2", [world.data(data("2"))], [data("1")])
 
     world.when(*overtaken, land)
     report = world.check()
@@ -314,7 +272,7 @@ def test_a_listing_of_the_log_that_misses_a_commit_makes_no_garbage_of_its_files
             return [e for e in super().list_log() if self.listings > 1 or e.path != "_committed_1"]
 
     world = Overtaken(Scope.TABLE)
-    world.commit("1", [world.data(data("1"))])
+    world.mark("1", [world.data(data("1"))])
     report = world.check()
     assert (report.live_files, paths(report)) == (1, {})
 
@@ -327,7 +285,7 @@ def test_a_file_that_the_listing_missed_is_looked_for_before_it_is_called_missin
             return [e for e in super().list_files(under) if e.path != f"Day=1/{data('1')}"]
 
     world = Overtaken(Scope.TABLE)
-    world.commit("1", [world.data(f"Day=1/{data('1')}")], sizes=[5])
+    world.mark("1", [world.data(f"Day=1/{data('1')}")], files=told(5))
     report = world.check()
     assert report.missing == []
     assert (report.live_files, report.live_size) == (1, 5)
@@ -336,8 +294,8 @@ def test_a_file_that_the_listing_missed_is_looked_for_before_it_is_called_missin
 @SCOPES
 def test_a_marker_that_vacuum_purges_during_the_check_is_no_error(scope: Scope) -> None:
     world = World(scope)
-    world.commit("1", [world.data(data("1"))])
-    world.commit("2", [], [data("1")])
+    world.mark("1", [world.data(data("1"))])
+    world.mark("2", [], [data("1")])
 
     def purge() -> None:
         for path in ("_committed_1", data("1")):
@@ -350,7 +308,7 @@ def test_a_marker_that_vacuum_purges_during_the_check_is_no_error(scope: Scope) 
 @SCOPES
 def test_a_check_changes_nothing(scope: Scope) -> None:
     world = World(scope)
-    world.start("1", age=timedelta(days=30))
+    world.start("1", at=NOW - timedelta(days=30))
     world.data(data("1"))
     world.put("_committed_2", b"{", modified=OLD)
     before = dict(world.objects)

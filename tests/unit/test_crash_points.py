@@ -1,6 +1,6 @@
 """A writer is killed before or after each of its calls to the store, one by one: nothing is lost, and life goes on.
 
-I1, I2, I9 of PROTOCOL.md 3.1. A killed writer makes no call any more; whoever comes after it is another process.
+I1, I2, I9 of PROTOCOL.md 5. A killed writer makes no call any more; whoever comes after it is another process.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,47 +12,18 @@ from typing import Any
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
-from dbio_commit.decision import LEASE_S
+from dbio_commit import probe as probe_module
 from dbio_commit.errors import TransactionAbortedError, TransactionStateError
 from dbio_commit.protocol.directory import parse_directories
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
-from tests.writers import contents, fail_with, heal, live, stage
+from dbio_commit.turns import LEASE_S
+from tests.faults import Killed, Killer, fail_with, heal
+from tests.writers import contents, live, stage
 
 MOST_CALLS = 100
-
-
-class Killed(BaseException):
-    """SIGKILL: no handler of the writer's runs to any effect."""
-
-
-@dataclass
-class Killer:
-    """Lets so many calls through, then kills before or after the next, and refuses all that come later."""
-
-    store: MemoryStore
-    calls: int
-    after: bool
-    dead: bool = False
-
-    def __post_init__(self) -> None:
-        self.store.before, self.store.after = self._before, self._after
-
-    def _before(self, operation: str, path: str) -> None:
-        self.calls -= 1
-        if self.dead or (self.calls < 0 and not self.after):
-            self._die()
-
-    def _after(self, operation: str, path: str) -> None:
-        if self.calls < 0:
-            self._die()
-
-    def _die(self) -> None:
-        self.dead = True
-        raise Killed
 
 
 # --- the work ----------------------------------------------------------------------------------------------------
@@ -112,7 +83,7 @@ def rewrite(table: Table) -> Transaction:
 
 
 def create(table: Table) -> Transaction:
-    transaction = table.begin(partition_by=["day"], must_create=True)
+    transaction = table.begin(partition_by=["day"], must_be_empty=True)
     stage_new(table, transaction)
     transaction.commit()
     return transaction
@@ -219,16 +190,11 @@ CASES += [pytest.param(name, "nothing", id=f"{name} to nothing") for name in ON_
 every_case = pytest.mark.parametrize(("name", "on"), CASES)
 
 
-@pytest.fixture(autouse=True)
-def not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
-
-
 def scenes_of_a_kill(name: str, on: str, *, least_calls: int = 9) -> Iterator[Scene]:
     """A scene of its own for a kill before, and after, each call that the work makes."""
     for at in range(MOST_CALLS):
         for after in (False, True):
-            transaction_module._PROBED.clear()
+            probe_module._PROBED.clear()
             found = scene(name, on)
             if not found.kill(at, after=after):
                 assert at >= least_calls

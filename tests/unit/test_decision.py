@@ -1,6 +1,6 @@
 """How transactions are decided: lost answers, failures, turns and leases, on a store in memory and a clock to set.
 
-Numbers I1 to I9: PROTOCOL.md 3.1. What is committed is in `test_transaction`.
+Numbers I1 to I9: PROTOCOL.md 5. What is committed is in `test_transaction`.
 """
 
 import json
@@ -8,8 +8,6 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
-from dbio_commit.decision import LEASE_S
 from dbio_commit.errors import (
     AccessDeniedError,
     CommitStateUnknownError,
@@ -24,7 +22,9 @@ from dbio_commit.protocol.markers import FileInfo, Operation, decode_commit
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
-from tests.writers import WakingClock, calls_to, contents, data_files, fail_with, heal, live, once, stage, write
+from dbio_commit.turns import LEASE_S
+from tests.faults import calls_to, fail_with, heal, once
+from tests.writers import WakingClock, contents, data_files, live, stage, write
 
 LOST = StoreError("the answer was lost")
 DENIED = AccessDeniedError("no permission")
@@ -33,17 +33,6 @@ DENIED = AccessDeniedError("no permission")
 @pytest.fixture
 def clock() -> WakingClock:
     return WakingClock()
-
-
-@pytest.fixture
-def store(clock: WakingClock, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
-    return MemoryStore(clock)
-
-
-@pytest.fixture
-def table(store: MemoryStore, clock: WakingClock) -> Table:
-    return Table.over(store, clock)
 
 
 def turns(store: MemoryStore) -> dict[int, str]:
@@ -596,7 +585,7 @@ def test_a_waiter_does_not_flood_the_store_while_it_waits(table: Table, store: M
 
 def test_a_holder_whose_markers_vacuum_has_purged_was_decided(
     table: Table, store: MemoryStore, clock: WakingClock
-) -> None:  # PROTOCOL.md 3.3: start marker and commit marker both gone
+) -> None:  # PROTOCOL.md 9.5: start marker and commit marker both gone
     tid = write(table, "overwrite").tid
     del store.objects[f"_started_{tid}"]
     del store.objects[f"_committed_{tid}"]

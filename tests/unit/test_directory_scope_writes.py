@@ -1,4 +1,4 @@
-"""Writes to directories that DBIO wrote: what they leave is what DBIO would, and its own rules read it (section 2).
+"""Writes to directories that DBIO wrote: what they leave is what DBIO would, and its own rules read it (section 11).
 
 The rules are written down here once more, independently of the package.
 """
@@ -10,7 +10,6 @@ from functools import partial
 
 import pytest
 
-from dbio_commit import transaction as transaction_module
 from dbio_commit.errors import (
     CommitConflictError,
     CommitStateUnknownError,
@@ -23,31 +22,17 @@ from dbio_commit.errors import (
     TransactionStateError,
 )
 from dbio_commit.protocol.markers import Operation, encode_commit
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.roots import directory as directory_module
 from dbio_commit.table import Table
-from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.testing import MemoryStore
 from dbio_commit.transaction import Transaction
-from tests.writers import calls_to, contents, data_files, fail_with, heal, live, once, stage
+from tests.faults import calls_to, fail_with, heal, once
+from tests.writers import contents, data_files, live, stage
 
 LOST = StoreError("the answer was lost")
 OLD = "7000000000000000001"  # a tid of DBIO's: decimal, not one of ours by its time
 DAYS = ("day=1", "day=2", "day=3")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
-    monkeypatch.setattr(transaction_module, "_PROBED", set())
-    return MemoryStore(clock)
-
-
-@pytest.fixture
-def table(store: MemoryStore, clock: ManualClock) -> Table:
-    return Table.over(store, clock)
 
 
 # --- DBIO --------------------------------------------------------------------------------------------------------
@@ -87,7 +72,7 @@ def dbio_wrote(store: MemoryStore, directories: tuple[str, ...] = DAYS) -> set[s
 
 
 def dbio_sees(objects: Mapping[str, object]) -> set[str]:
-    """The visible files, by the rules of section 2, one directory at a time."""
+    """The visible files, by the rules of PROTOCOL.md 11.2, one directory at a time."""
     bodies = {path: content[0] for path, content in objects.items() if isinstance(content, tuple)}
     visible = set()
     for directory in {path.rpartition("/")[0] for path in bodies}:
@@ -314,11 +299,11 @@ def test_an_application_version_is_refused_before_anything_is_written(table: Tab
     assert store.objects == before
 
 
-def test_must_create_is_refused_before_anything_is_written(table: Table, store: MemoryStore) -> None:
+def test_must_be_empty_is_refused_before_anything_is_written(table: Table, store: MemoryStore) -> None:
     dbio_wrote(store)
     before = dict(store.objects)
     with pytest.raises(TableExistsError):
-        table.begin(must_create=True)
+        table.begin(must_be_empty=True)
     assert store.objects == before
 
 
@@ -473,7 +458,7 @@ def test_a_marker_that_no_put_holds_is_refused_before_any_directory_commits(
     table: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = dbio_wrote(store)
-    monkeypatch.setattr(transaction_module, "encode_commit", partial(encode_commit, limit_bytes=2000))
+    monkeypatch.setattr(directory_module, "encode_commit", partial(encode_commit, limit_bytes=2000))
     transaction = begin(table, d1=b"new 1")
     for _ in range(50):
         stage(table, transaction, b"new 2", {"day": "2"})

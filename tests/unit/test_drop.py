@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dbio_commit.begin import begin, look
 from dbio_commit.errors import (
     CommitConflictError,
     DbioError,
@@ -19,12 +20,13 @@ from dbio_commit.errors import (
     TransactionAbortedError,
 )
 from dbio_commit.protocol import names
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.roots.table import LOOK_S
 from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
-from dbio_commit.transaction import LOOK_S, begin, look
 from dbio_commit.upkeep.drop import SETTLE_S
-from tests.writers import WakingClock, contents, fail_with, heal, live, once, stage, write, write_days
+from tests.faults import Killed, Killer, fail_with, heal, once
+from tests.writers import WakingClock, contents, live, stage, write, write_days
 
 
 class World:
@@ -203,10 +205,6 @@ def test_readers_see_the_whole_table_or_none_at_each_call_of_a_drop(world: World
     assert gone >= 3
 
 
-class Killed(BaseException):
-    """SIGKILL."""
-
-
 @pytest.mark.parametrize("everything", [False, True])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_drop_that_is_killed_at_any_call_is_ended_by_the_next(everything: bool, after: bool) -> None:
@@ -219,21 +217,11 @@ def test_a_drop_that_is_killed_at_any_call_is_ended_by_the_next(everything: bool
         return world
 
     def run(world: World, limit: int) -> None:
-        calls = 0
-
-        def step(operation: str, path: str) -> None:
-            nonlocal calls
-            calls += 1
-            if calls > limit:
-                raise Killed
-
-        world.store.before, world.store.after = (heal_step, step) if after else (step, heal_step)
+        Killer(world.store, limit, after=after)
         try:
             world.table.drop(everything=everything)
         finally:
             heal(world.store)
-
-    def heal_step(operation: str, path: str) -> None: ...
 
     for limit in range(10_000):
         world = prepared()

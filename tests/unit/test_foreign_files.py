@@ -9,10 +9,11 @@ import pytest
 from dbio_commit.data.parquet import has_magic, not_parquet
 from dbio_commit.errors import TableNotFoundError
 from dbio_commit.protocol import names
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from tests.writers import calls_to, live, stage
+from tests.faults import calls_to
+from tests.writers import live, stage
 from vacuum.report import VacuumOptions
 from vacuum.run import vacuum_table
 

@@ -4,13 +4,12 @@ import gzip
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from dbio_commit import snapshot as snapshot_module
+from dbio_commit import listing as listing_module
 from dbio_commit.cli.files import snapshot_json
 from dbio_commit.errors import (
     CorruptMarkerError,
@@ -23,75 +22,16 @@ from dbio_commit.errors import (
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE
-from dbio_commit.snapshot import Scope, Snapshot
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from tests.writers import calls_to, live, stage, write_days
+from tests.builders import DESCRIPTOR, NOW, OLD, World, data
+from tests.faults import PagedLog, calls_to
+from tests.writers import live, stage, write_days
 from vacuum import VacuumOptions, vacuum_table
 
-NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-OLD = NOW - timedelta(days=1)
-DESCRIPTOR = {"version": 1, "id": "t", "created": "2026-11-20T00:00:00Z", "partition_columns": []}
 CHECKPOINT = f"_checkpoint_{1:020d}"
-
-
-def data(tid: str, number: int = 0) -> str:
-    return f"part-{number:05d}-tid-{tid}-job-0-{number}-c000.parquet"
-
-
-class World(MemoryStore):
-    """A store to which others write, outside of any protocol call of the reader."""
-
-    def __init__(self, *, descriptor: bool) -> None:
-        super().__init__(ManualClock(NOW))
-        self.listings = 0
-        if descriptor:
-            self.put_json("_dbio_table", DESCRIPTOR)
-
-    def put_json(self, path: str, body: dict[str, Any], *, at: datetime = OLD) -> None:
-        self.put(path, json.dumps(body).encode(), modified=at)
-
-    def data(self, *paths: str, at: datetime = OLD) -> None:
-        for path in paths:
-            self.put(path, b"12345", modified=at)
-
-    def commit(
-        self, tid: str, added: Sequence[str] = (), removed: Sequence[str] = (), *, at: datetime = OLD, **info: Any
-    ) -> None:
-        """A commit marker at the root; ours where it says more than DBIO does."""
-        body: dict[str, Any] = {"added": list(added), "removed": list(removed)}
-        if info:
-            ours = {"version": 1, "operation": "append", "commit_id": tid, "timestamp": at.isoformat()}
-            body["dbio_commit"] = {**ours, **info}
-        self.data(*(path for path in added if path not in self.objects), at=at)
-        self.put_json(f"_committed_{tid}", body, at=at)
-
-    def delete(self, *paths: str) -> None:
-        for path in paths:
-            del self.objects[path]
-
-    def when(self, operation: str, path: str, action: Callable[[], None], *, nth: int = 1) -> None:
-        """Somebody does `action` right before the reader's nth call of the operation on the path."""
-        calls = 0
-
-        def before(called: str, on: str) -> None:
-            nonlocal calls
-            if (called, on) == (operation, path):
-                calls += 1
-                if calls == nth:
-                    action()
-
-        self.before = before
-
-    def table(self) -> Table:
-        return Table.over(self, ManualClock(NOW))
-
-    def snapshot(self, **how: Any) -> Snapshot:
-        return self.table().snapshot(**how)
-
-    def seen(self, **how: Any) -> set[str]:
-        return {file.path for file in self.snapshot(**how).files}
 
 
 # --- table scope: two listings that agree (I6) --------------------------------------------------------------------
@@ -99,26 +39,10 @@ class World(MemoryStore):
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
 def test_a_commit_between_two_listings_is_seen_whole_or_not_at_all(nth: int) -> None:
-    world = World(descriptor=True)
+    world = World()
     world.commit("1", [data("1")])
     world.when("list_log", "", lambda: world.commit("2", [data("2"), data("2", 1)], [data("1")]), nth=nth)
     assert world.seen() == ({data("2"), data("2", 1)} if nth < 3 else {data("1")})
-
-
-class Paged(MemoryStore):
-    """Lists the log an object a page, as S3 does a thousand; others act after a page of a listing."""
-
-    def __init__(self, of: MemoryStore, act: dict[tuple[int, int], Callable[[], None]]) -> None:
-        super().__init__()
-        self.objects, self.act, self.listings = of.objects, act, 0
-
-    def list_log(self) -> list[Entry]:
-        self.listings += 1
-        found: list[Entry] = []
-        while page := [entry for entry in super().list_log() if not found or entry.path > found[-1].path][:1]:
-            found += page
-            self.act.pop((self.listings, len(found)), lambda: None)()
-        return found
 
 
 def test_two_listings_that_agree_are_not_believed_where_vacuum_purged_by_a_new_checkpoint_meanwhile() -> None:  # I6
@@ -146,13 +70,15 @@ def test_two_listings_that_agree_are_not_believed_where_vacuum_purged_by_a_new_c
             vacuum_table(table, VacuumOptions(checkpoint_after=0))
             clock.advance(timedelta(minutes=31))
 
-    seen = live(Table.over(Paged(store, {(1, 2): commit, (2, 1): vacuum_twice}), clock))
+    seen = live(Table.over(PagedLog(store, {(1, 2): commit, (2, 1): vacuum_twice}), clock))
     assert names.committed(first.tid) not in store.objects
     assert seen == live(table)
 
 
 def test_a_listing_that_shows_a_later_commit_without_an_earlier_one_is_not_believed() -> None:
     class Overtaken(World):
+        listings = 0
+
         """Its first listing passes the place of `_committed_1` before that is created, and of `_committed_2` after."""
 
         def list_log(self) -> list[Entry]:
@@ -166,7 +92,7 @@ def test_a_listing_that_shows_a_later_commit_without_an_earlier_one_is_not_belie
 
 
 def test_a_reader_needs_two_listings_of_the_log_and_lists_no_data_file() -> None:
-    world = World(descriptor=True)
+    world = World()
     world.commit("1", [data("1")], files={"size": [5], "rows": [1]})
     calls: list[tuple[str, str]] = []
     world.before = lambda operation, path: calls.append((operation, path))
@@ -175,7 +101,7 @@ def test_a_reader_needs_two_listings_of_the_log_and_lists_no_data_file() -> None
 
 
 def test_a_table_that_never_holds_still_is_given_up_with_an_error() -> None:
-    world = World(descriptor=True)
+    world = World()
     number = 0
 
     def always(operation: str, path: str) -> None:
@@ -204,11 +130,11 @@ def test_a_marker_that_is_listed_but_never_there_is_given_up_with_an_error() -> 
             return [*super().list_log(), Entry("_committed_1", 9, OLD)]
 
     with pytest.raises(StoreError, match="changed under each"):
-        Haunted(descriptor=True).snapshot()
+        Haunted().snapshot()
 
 
 def test_a_table_that_is_deleted_under_the_read_is_not_found() -> None:
-    world = World(descriptor=True)
+    world = World()
     world.commit("1", [data("1")])
     world.when("get", "_dbio_table", world.objects.clear)
     with pytest.raises(TableNotFoundError):
@@ -222,7 +148,7 @@ def test_a_table_that_is_created_while_an_empty_place_is_read_shows_nothing_unco
     def create() -> None:
         world.put_json("_dbio_table", {**DESCRIPTOR, "partition_columns": ["day"]}, at=NOW)
         world.put("_started_1", modified=NOW)
-        world.data(f"day=1/{data('1')}", at=NOW)
+        world.files(f"day=1/{data('1')}", at=NOW)
 
     world.when("list_files", "", create)
     snapshot = world.snapshot()
@@ -236,6 +162,7 @@ class Torn(World):
     """The objects are those of the second listing; the first one shows others."""
 
     first: Sequence[Entry] = ()
+    listings = 0
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
         self.listings += 1
@@ -248,7 +175,7 @@ class Torn(World):
 
 def test_what_commits_between_two_listings_of_a_directory_stays_hidden() -> None:
     world = Torn(descriptor=False)
-    world.data(data("1"), data("2"), at=NOW)
+    world.files(data("1"), data("2"), at=NOW)
     world.commit("1", [data("1")], at=NOW)
     world.remember()  # with the file of 2, and none of its markers
     world.put("_started_2", modified=NOW)
@@ -260,7 +187,7 @@ def test_what_commits_between_two_listings_of_a_directory_stays_hidden() -> None
 def test_a_pending_transaction_whose_start_marker_was_missed_stays_hidden() -> None:
     world = Torn(descriptor=False)
     world.put("_started_2", modified=NOW)
-    world.data(data("1"), data("2"), at=NOW)
+    world.files(data("1"), data("2"), at=NOW)
     world.remember(without=["_started_2"])
     assert world.seen() == {data("1")}
 
@@ -274,7 +201,7 @@ def test_an_added_file_that_a_listing_missed_is_found_by_the_next() -> None:
 
 def test_a_file_that_vacuum_deletes_between_two_listings_is_not_seen() -> None:
     world = Torn(descriptor=False)
-    world.data(data("1"), data("2"), at=NOW)
+    world.files(data("1"), data("2"), at=NOW)
     world.commit("3", [data("3")], at=NOW)
     world.remember()
     world.delete(data("1"))
@@ -283,7 +210,7 @@ def test_a_file_that_vacuum_deletes_between_two_listings_is_not_seen() -> None:
 
 def test_markers_that_vacuum_purges_between_two_listings_still_decide() -> None:
     world = Torn(descriptor=False)
-    world.data(data("1"), data("1", 7), data("2"), at=NOW)  # 1: a winner and a failed attempt; 2: purged long ago
+    world.files(data("1"), data("1", 7), data("2"), at=NOW)  # 1: a winner and a failed attempt; 2: purged long ago
     world.commit("1", [data("1")], at=NOW)
     world.remember()
     world.delete(data("1", 7))
@@ -292,7 +219,7 @@ def test_markers_that_vacuum_purges_between_two_listings_still_decide() -> None:
 
 def test_a_directory_that_goes_between_two_listings_shows_nothing() -> None:
     world = Torn(descriptor=False)
-    world.data(f"day=1/{data('1')}", "day=2/untracked.parquet", at=NOW)
+    world.files(f"day=1/{data('1')}", "day=2/untracked.parquet", at=NOW)
     world.remember()
     world.delete(f"day=1/{data('1')}")
     assert world.seen() == {"day=2/untracked.parquet"}
@@ -300,7 +227,7 @@ def test_a_directory_that_goes_between_two_listings_shows_nothing() -> None:
 
 def test_only_young_directories_are_listed_again() -> None:
     world = Torn(descriptor=False)
-    world.data(f"day=1/{data('1')}", at=OLD - timedelta(hours=1))
+    world.files(f"day=1/{data('1')}", at=OLD - timedelta(hours=1))
     world.remember()
     assert world.seen() == {f"day=1/{data('1')}"}
     assert world.listings == 1
@@ -308,7 +235,7 @@ def test_only_young_directories_are_listed_again() -> None:
 
 def test_a_reader_whose_clock_is_a_day_ahead_sees_no_uncommitted_file() -> None:
     world = Torn(descriptor=False)
-    world.data(data("1"), at=NOW - timedelta(days=1))  # which is now, by the store's clock
+    world.files(data("1"), at=NOW - timedelta(days=1))  # which is now, by the store's clock
     world.remember()  # it was overtaken: the start marker is there, and not in this listing
     world.put("_started_1", modified=NOW - timedelta(days=1))
     assert world.seen() == set()
@@ -316,7 +243,7 @@ def test_a_reader_whose_clock_is_a_day_ahead_sees_no_uncommitted_file() -> None:
 
 def test_what_lies_behind_a_slash_in_a_bucket_is_hidden_also_directly_below_the_root() -> None:
     world = World(descriptor=False)
-    world.data(data("1"), "/x.parquet", "a//x.parquet")
+    world.files(data("1"), "/x.parquet", "a//x.parquet")
     world.put_json("/_committed_1", {"added": [], "removed": []})
     assert world.seen() == {data("1")}
 
@@ -354,7 +281,7 @@ def test_an_unknown_tid_and_a_time_without_zone_are_refused(descriptor: bool, as
 
 def test_as_of_leaves_alone_what_no_transaction_wrote_and_what_is_still_pending() -> None:
     world = three_commits(descriptor=False)
-    world.data("untracked.parquet", data("purged"), data("4"))
+    world.files("untracked.parquet", data("purged"), data("4"))
     world.put("_started_4", modified=OLD)
     assert world.seen(as_of="1") == {data("1"), "untracked.parquet", data("purged")}
 
@@ -362,7 +289,7 @@ def test_as_of_leaves_alone_what_no_transaction_wrote_and_what_is_still_pending(
 def test_as_of_counts_a_transaction_over_several_directories_from_its_last_marker_on() -> None:
     world = World(descriptor=False)
     for hour, place in enumerate(["day=1", "day=2"]):
-        world.data(f"{place}/{data('1')}")
+        world.files(f"{place}/{data('1')}")
         world.put_json(f"{place}/_committed_1", {"added": [data("1")], "removed": []}, at=OLD + timedelta(hours=hour))
     assert world.seen(as_of=OLD) == set()
     assert len(world.seen(as_of=OLD + timedelta(hours=1))) == len(world.seen(as_of="1")) == 2
@@ -395,7 +322,7 @@ def test_a_snapshot_knows_its_transactions_and_its_urls() -> None:
 
 
 def test_the_tables_schema_and_application_versions_are_those_of_the_snapshot() -> None:
-    world = World(descriptor=True)
+    world = World()
     narrow, wide = {"type": "struct", "fields": [1]}, {"type": "struct", "fields": [1, 2]}
     world.commit("1", at=OLD, schema=narrow, schema_turn=1, app={"id": "job", "version": 7})
     world.commit("3", at=OLD + timedelta(hours=1), schema=wide, schema_turn=2, app={"id": "job", "version": 9})
@@ -407,7 +334,7 @@ def test_the_tables_schema_and_application_versions_are_those_of_the_snapshot() 
 
 
 def test_sizes_that_no_marker_tells_are_looked_up_and_a_missing_file_is_still_named() -> None:
-    world = World(descriptor=True)
+    world = World()
     world.commit("1", [data("1")], files={"size": [77], "rows": [None]})
     world.commit("2", [data("2"), data("2", 1)])
     world.delete(data("2", 1))
@@ -417,7 +344,7 @@ def test_sizes_that_no_marker_tells_are_looked_up_and_a_missing_file_is_still_na
 
 def test_a_directory_snapshot_has_sizes_and_partitions_of_the_listing() -> None:
     world = World(descriptor=False)
-    world.data(f"day=1/{data('1')}", "day=__HIVE_DEFAULT_PARTITION__/a%2Fb.parquet")
+    world.files(f"day=1/{data('1')}", "day=__HIVE_DEFAULT_PARTITION__/a%2Fb.parquet")
     snapshot = world.snapshot()
     assert snapshot.scope is Scope.DIRECTORY
     assert snapshot.partition_columns == ("day",)
@@ -434,7 +361,7 @@ def test_a_half_committed_transaction_whose_other_half_was_aborted_can_still_be_
     world = World(descriptor=False)
     for place in ("day=1", "day=2"):
         world.put(f"{place}/_started_1", modified=OLD)
-        world.data(f"{place}/{data('1')}")
+        world.files(f"{place}/{data('1')}")
     world.put_json("day=2/_committed_1", {"added": [data("1")], "removed": []})
     world.table().abort("1")
     assert world.seen() == {f"day=2/{data('1')}"}
@@ -483,7 +410,7 @@ def test_a_marker_with_a_hostile_path_is_refused_and_can_be_ignored(descriptor: 
 
 @pytest.mark.parametrize("path", ["_x", ".x", "_temporary/a", "day=1/_x", "day=1/.x/a"])
 def test_a_commit_that_adds_what_readers_skip_is_refused_in_a_table_and_can_be_ignored(path: str) -> None:
-    world = World(descriptor=True)
+    world = World()
     world.commit("1", [data("1")])
     world.put_json("_committed_2", {"added": [path], "removed": []})
     with pytest.raises(CorruptMarkerError, match="_committed_2"):
@@ -502,7 +429,7 @@ def test_a_marker_of_another_directory_is_refused_and_can_be_ignored() -> None:
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"added": [1], "removed": []}'])
 def test_a_body_that_is_no_marker_is_refused_by_name(body: bytes) -> None:
-    world = World(descriptor=True)
+    world = World()
     world.put("_committed_1", body, modified=OLD)
     with pytest.raises(CorruptMarkerError, match="memory://table/_committed_1"):
         world.snapshot()
@@ -517,7 +444,7 @@ def test_a_body_that_is_no_marker_is_refused_by_name(body: bytes) -> None:
     ],
 )
 def test_ignoring_corrupt_markers_ignores_no_later_version(path: str, body: bytes) -> None:
-    world = World(descriptor=True)
+    world = World()
     world.put(path, body)
     with pytest.raises(UnsupportedTableError, match=path):
         world.snapshot(ignore_corrupt_markers=True)
@@ -525,7 +452,7 @@ def test_ignoring_corrupt_markers_ignores_no_later_version(path: str, body: byte
 
 def test_ignoring_corrupt_markers_ignores_no_corrupt_checkpoint() -> None:
     """What it covers is told nowhere else."""
-    world = World(descriptor=True)
+    world = World()
     world.commit("1", [data("1")])
     world.put(CHECKPOINT, b"{}")
     with pytest.raises(CorruptMarkerError, match=CHECKPOINT):
@@ -542,7 +469,7 @@ def test_a_directory_without_descriptor_has_no_checkpoints_to_read() -> None:
 @pytest.mark.parametrize("found", [[], ["_SUCCESS"], ["_temporary/0/a.parquet", ".x"], [f"_serial_{1:020d}"]])
 def test_a_path_without_data_and_markers_is_no_table(found: list[str]) -> None:
     world = World(descriptor=False)
-    world.data(*found)
+    world.files(*found)
     with pytest.raises(TableNotFoundError, match="memory://table"):
         world.snapshot()
 
@@ -556,7 +483,7 @@ def test_a_local_path_that_is_not_there_or_no_directory_is_no_table(tmp_path: Pa
 
 def test_a_directory_that_holds_a_table_further_down_is_refused() -> None:
     world = World(descriptor=False)
-    world.data("a.parquet")
+    world.files("a.parquet")
     world.put_json("lake/events/_dbio_table", DESCRIPTOR)
     with pytest.raises(InvalidInputError, match="memory://table/lake/events"):
         world.snapshot()
@@ -588,7 +515,7 @@ def test_every_refusal_is_an_error_of_ours() -> None:
     """No traceback of a library, whatever a stranger leaves at the root."""
     for name in ("_dbio_table", "_committed_1", f"_serial_{1:020d}", CHECKPOINT, "_committed_vacuum1"):
         for body in (b"", b"\x00", b"[]", b"{}", b'{"version": "x"}'):
-            world = World(descriptor=True)
+            world = World()
             world.put(name, body, modified=OLD)
             with suppress(DbioError):
                 world.snapshot()
@@ -608,7 +535,7 @@ def test_a_writer_that_begins_while_another_creates_the_table_is_in_the_table_sc
 def test_a_marker_that_grew_after_it_was_listed_is_corrupt_and_takes_no_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    world = World(descriptor=True)
+    world = World()
     world.commit("1", [data("1")])
     world.commit("2", [data("2")])
     world.when("get", "_committed_2", lambda: world.put("_committed_2", bytes(MAX_BYTES + 1), modified=OLD))
@@ -620,14 +547,14 @@ def test_a_marker_that_grew_after_it_was_listed_is_corrupt_and_takes_no_memory(
 
 
 def test_more_markers_than_memory_are_refused_before_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(descriptor=True)
+    world = World()
     for tid in "123":
         world.commit(tid, [data(tid)])
     total = sum(len(body) for path, (body, _) in world.objects.items() if "_committed_" in path)
     table = Table.over(world, ManualClock(NOW))
-    monkeypatch.setattr(snapshot_module, "MAX_TOTAL_BYTES", total)
+    monkeypatch.setattr(listing_module, "MAX_TOTAL_BYTES", total)
     assert len(table.snapshot().files) == 3
-    monkeypatch.setattr(snapshot_module, "MAX_TOTAL_BYTES", total - 1)
+    monkeypatch.setattr(listing_module, "MAX_TOTAL_BYTES", total - 1)
     with calls_to(world) as calls:
         for ignore in (False, True):
             with pytest.raises(CorruptMarkerError, match=f"3 commit markers of memory://table have {total} bytes"):
@@ -643,7 +570,7 @@ PATTERNS = ["*.parquet", "day=?/a.parquet", "[a].parquet", "{../victim/x,y}", "a
 @pytest.mark.parametrize("path", PATTERNS)
 def test_a_marker_that_adds_a_pattern_is_corrupt_in_the_table_scope(path: str) -> None:
     """Hadoop would read another table by it, DuckDB a file of an aborted transaction."""
-    world = World(descriptor=True)
+    world = World()
     world.commit("1", [data("1")])
     world.commit("2", [path])
     table = Table.over(world, ManualClock(NOW))
@@ -654,7 +581,7 @@ def test_a_marker_that_adds_a_pattern_is_corrupt_in_the_table_scope(path: str) -
 
 
 def test_a_checkpoint_that_adds_a_pattern_is_corrupt() -> None:
-    world = World(descriptor=True)
+    world = World()
     lines = [
         {
             "version": 1,
@@ -675,7 +602,7 @@ def test_a_checkpoint_that_adds_a_pattern_is_corrupt() -> None:
 @pytest.mark.parametrize("path", ["data[1].parquet", "k=*/a.parquet", "k={a/b.parquet"])
 def test_an_untracked_file_that_is_a_pattern_is_read_and_not_named_to_other_tools(path: str) -> None:
     world = World(descriptor=False)
-    world.data(path, "plain.parquet" if "/" not in path else "k=1/plain.parquet")
+    world.files(path, "plain.parquet" if "/" not in path else "k=1/plain.parquet")
     table = Table.over(world, ManualClock(NOW))
     snapshot = table.snapshot()
     assert path in {file.path for file in snapshot.files}
@@ -691,7 +618,7 @@ def test_an_untracked_file_that_is_a_pattern_is_read_and_not_named_to_other_tool
 
 def test_a_removed_pattern_is_fine() -> None:
     """An adoption removes what was hidden, whatever its name."""
-    world = World(descriptor=True)
+    world = World()
     world.commit("1", [data("1")], ["a[1].parquet"])
     assert live(Table.over(world, ManualClock(NOW))) == {data("1")}
 
@@ -701,7 +628,7 @@ def test_a_removed_pattern_is_fine() -> None:
 def test_no_file_of_ours_is_a_pattern(suffix: str, descriptor: bool) -> None:
     world = World(descriptor=descriptor)
     if not descriptor:
-        world.data("plain.parquet")
+        world.files("plain.parquet")
     transaction = Table.over(world, ManualClock(NOW)).begin()
     with pytest.raises(InvalidInputError, match="pattern"):
         transaction.new_file(suffix)

@@ -24,11 +24,9 @@ from dbio_commit.protocol.directory import (
 )
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.protocol.markers import App, CommitInfo, CommitMarker, abort_marker
+from dbio_commit.protocol.markers import App, CommitMarker, abort_marker
 from dbio_commit.protocol.state import app_versions, current_schema, live_files
-
-NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-OLD = NOW - timedelta(days=1)
+from tests.builders import NOW, OLD, data, marker
 
 
 def listed(*paths: str, size: int = 1, modified: datetime = OLD) -> list[Entry]:
@@ -37,15 +35,6 @@ def listed(*paths: str, size: int = 1, modified: datetime = OLD) -> list[Entry]:
 
 def directory(*found: str, modified: datetime = OLD) -> Directory:
     return parse_directories(listed(*found, modified=modified))[""]
-
-
-def data(tid: str, number: int = 0) -> str:
-    return f"part-{number:05d}-tid-{tid}-job-0-{number}-c000.parquet"
-
-
-def marker(added: Sequence[str] = (), removed: Sequence[str] = (), **info: Any) -> CommitMarker:
-    ours = CommitInfo(**{"operation": "append", "commit_id": "c", "timestamp": NOW, **info}) if info else None
-    return CommitMarker(added=list(added), removed=list(removed), dbio_commit=ours)
 
 
 def seen(found: Directory, markers: Mapping[str, CommitMarker]) -> set[str]:
@@ -249,7 +238,7 @@ def test_a_vacuum_marker_of_dbio_is_no_commit() -> None:
 
 
 def naive_visible(found: Collection[str], commits: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> set[str]:
-    """PROTOCOL.md section 2, sentence by sentence; `commits` are those with a marker that can be read."""
+    """PROTOCOL.md 11.2, sentence by sentence; `commits` are those with a marker that can be read."""
     visible = set()
     for name in found:
         if name.startswith(("_", ".")):

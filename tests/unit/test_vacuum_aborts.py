@@ -11,8 +11,9 @@ from dbio_commit import CorruptMarkerError, DbioError, StoreError, Table, Transa
 from dbio_commit.decision import abort_many
 from dbio_commit.protocol import names
 from dbio_commit.testing import MemoryStore
+from tests.faults import calls_to, fail_with, heal, once
 from tests.garbage import DAY, Scene, empty, leave
-from tests.writers import calls_to, fail_with, heal, once, stage, write
+from tests.writers import stage, write
 from vacuum import Control, Reason, VacuumOptions, vacuum_table, work
 from vacuum import run as run_module
 
@@ -43,7 +44,7 @@ def test_the_log_is_listed_as_often_for_many_old_transactions_as_for_one() -> No
     assert few == many
 
 
-def test_all_abort_markers_are_put_before_the_one_look_that_tells_whether_they_count() -> None:  # 6.3
+def test_all_abort_markers_are_put_before_the_one_look_that_tells_whether_they_count() -> None:  # PROTOCOL.md 10.2
     scene, tids = with_old_starts(20)
     with calls_to(scene.store) as calls:
         assert abort_many(scene.store, scene.clock, tids) == dict.fromkeys(tids)

@@ -11,22 +11,12 @@ from itertools import count
 import pytest
 
 from dbio_commit import InvalidInputError, StoreError, Table, Transaction, TransactionAbortedError
+from dbio_commit.begin import look
 from dbio_commit.errors import AccessDeniedError
 from dbio_commit.testing import MemoryStore
-from dbio_commit.transaction import look
-from tests.garbage import (
-    ALL,
-    HOUR,
-    LIVE,
-    YOUNG,
-    Scene,
-    act_before_call,
-    count_calls,
-    empty,
-    everything,
-)
-from tests.unit.test_crash_points import Killed, Killer
-from tests.writers import contents, fail_with, heal, live, stage, write, write_days
+from tests.faults import Killed, Killer, act_before_call, count_calls, fail_with, heal
+from tests.garbage import ALL, HOUR, LIVE, YOUNG, Scene, empty, everything
+from tests.writers import contents, live, stage, write, write_days
 from vacuum import Reason, VacuumOptions, VacuumReport, vacuum_table
 
 MOST_CALLS = 200

@@ -1,6 +1,6 @@
 """Vacuum of a directory that DBIO wrote: each rule with its boundary, and random directories against a model.
 
-PROTOCOL.md 8.2 and 10.2; the model is `dbio_model`. Killed and disturbed vacuums: `test_vacuum_dbio_crash_points`.
+PROTOCOL.md 11.2 and 11.4; the model is `dbio_model`. Killed and disturbed vacuums: `test_vacuum_dbio_crash_points`.
 """
 
 import json
@@ -21,23 +21,11 @@ from dbio_commit.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.store.local import LocalStore
 from dbio_commit.store.location import parse_location
-from tests.unit.dbio_model import (
-    ABORT,
-    EVER,
-    OrderlyStore,
-    World,
-    at,
-    commit,
-    deleted,
-    file_of,
-    left_in_the_end,
-    plan,
-    queue,
-)
-from tests.writers import calls_to
+from tests.faults import KeyStore, OneByOne, OrderlyStore, calls_to
+from tests.unit.dbio_model import ABORT, EVER, World, at, commit, deleted, file_of, left_in_the_end, plan, queue
 from vacuum import Control, Reason, VacuumOptions, VacuumReport, vacuum, vacuum_table
 
 SECOND = timedelta(seconds=1)
@@ -673,12 +661,6 @@ def test_what_lies_behind_a_linked_directory_is_left_alone(disk: Disk, tmp_path:
 # --- many directories, and reports -------------------------------------------------------------------------------
 
 
-class KeyStore(OrderlyStore):
-    """As on an object store: directories are prefixes of keys."""
-
-    has_directories = False
-
-
 @pytest.mark.parametrize("store", [OrderlyStore, KeyStore])
 def test_many_directories_are_all_vacuumed(store: type[OrderlyStore]) -> None:
     world = World(store)
@@ -706,10 +688,6 @@ def test_the_report_says_size_and_age(world: World) -> None:
     assert [(it.path, it.size, it.age, it.reason) for it in report.kept] == [(young, 4, HOUR, Reason.PENDING)]
     assert report.oldest_garbage == HOUR
     assert (report.aborted, report.checkpoint, report.stopped) == ([], None, False)
-
-
-class OneByOne(OrderlyStore):
-    delete_batch = 1
 
 
 def test_a_vacuum_that_is_stopped_leaves_the_rest_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """A vacuum of a directory that DBIO wrote is killed, fails, or is joined by others at each of its calls, one by one.
 
-PROTOCOL.md 8.2 and 10.2. Listings come in pages, and what happens between two pages counts as between two calls.
+PROTOCOL.md 11.2 and 11.4. Listings come in pages, and what happens between two pages counts as between two calls.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,12 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbio_commit.errors import DbioError, StoreError
-from dbio_commit.protocol.entry import Entry
 from dbio_commit.store.base import Unfinished
-from tests.garbage import act_before_call, count_calls
-from tests.unit.dbio_model import ABORT, EVER, OrderlyStore, World, at, commit, file_of, left_in_the_end, queue, visible
-from tests.unit.test_crash_points import Killed, Killer
-from tests.writers import calls_to, fail_with, heal
+from tests.faults import Killed, Killer, PagedStore, act_before_call, calls_to, count_calls, fail_with, heal
+from tests.unit.dbio_model import ABORT, EVER, World, at, commit, file_of, left_in_the_end, queue, visible
 from vacuum import Reason, VacuumOptions, VacuumReport, vacuum_table
 
 SECOND = timedelta(seconds=1)
@@ -38,22 +35,6 @@ LIVE = {
     f"day=2/{file_of(F)}",
     f"day=2/{file_of('gone')}",
 }
-
-
-class PagedStore(OrderlyStore):
-    """Lists a few objects at a time, as object stores do: what happens in between may be seen by half."""
-
-    page = 3
-
-    def _entries(self, prefix: str) -> list[Entry]:
-        found: list[Entry] = []
-        while True:
-            last = found[-1].path if found else ""
-            page = [entry for entry in super()._entries(prefix) if entry.path > last][: self.page]
-            found += page
-            if len(page) < self.page:
-                return found
-            self.before("page", prefix)
 
 
 # --- the scenes --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What a vacuum of a table of ours deletes, rule by rule, with both sides of every horizon. Pure: PROTOCOL.md 10.1."""
+"""What a vacuum of a table of ours deletes, rule by rule, with both sides of every horizon. Pure: PROTOCOL.md 10."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,14 +11,16 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import removed_files
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import CommitInfo, CommitMarker, abort_marker
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import live_files
-from dbio_commit.snapshot import Scope, Snapshot
+from dbio_commit.snapshot import Snapshot
 from vacuum import Deletion, Reason, VacuumOptions, VacuumReport
 from vacuum.plan import (
+    Candidate,
     Contents,
-    Garbage,
     Horizons,
     Judge,
     checkpoint_is_due,
@@ -26,7 +28,6 @@ from vacuum.plan import (
     emptied,
     gone_files,
     purge,
-    removed_files,
     timed_out,
 )
 
@@ -87,7 +88,7 @@ def judge(*commits: Decided, log: Log | None = None, columns: Sequence[str] = ()
     return Judge.of(snapshot(*commits, log=log, columns=columns), HORIZONS, untracked=untracked)
 
 
-def only(garbage: Sequence[Garbage]) -> Garbage:
+def only(garbage: Sequence[Candidate]) -> Candidate:
     (it,) = garbage
     return it
 
@@ -148,7 +149,7 @@ def test_a_removed_file_is_due_once_its_removal_is_older_than_the_retention(at: 
             [entry(data(), OLD, size=7)]
         )
     )
-    assert found == Garbage(data(), 7, at, Reason.REMOVED, is_old, TID)
+    assert found == Candidate(data(), 7, at, Reason.REMOVED, is_old, TID)
 
 
 def test_a_file_that_was_removed_twice_was_removed_the_first_time() -> None:
@@ -168,15 +169,15 @@ def test_what_a_failed_task_attempt_or_an_aborted_transaction_left_is_due_at_onc
     it = judge(committed(TID, [data()], at=at), aborted(OTHER, at=at))
     attempt, leftover = data(number=1), data(OTHER)
     assert it.garbage([entry(attempt, at), entry(leftover, at)]) == [
-        Garbage(attempt, 1, at, Reason.FAILED_ATTEMPT, True, TID),
-        Garbage(leftover, 1, at, Reason.ABORTED, True, OTHER),
+        Candidate(attempt, 1, at, Reason.FAILED_ATTEMPT, True, TID),
+        Candidate(leftover, 1, at, Reason.ABORTED, True, OTHER),
     ]
 
 
 @age
 def test_what_a_pending_transaction_writes_is_never_due(at: datetime, is_old: bool) -> None:  # I5: it is aborted first
     it = judge(log=log_of(started(TID, at)))
-    assert it.garbage([entry(data(), OLD)]) == [Garbage(data(), 1, at, Reason.PENDING, False, TID)]
+    assert it.garbage([entry(data(), OLD)]) == [Candidate(data(), 1, at, Reason.PENDING, False, TID)]
 
 
 def test_a_dry_run_takes_for_aborted_what_would_be_aborted() -> None:
@@ -189,7 +190,7 @@ def test_a_dry_run_takes_for_aborted_what_would_be_aborted() -> None:
 def test_a_file_of_an_unknown_transaction_is_due_once_it_is_older_than_the_retention(
     at: datetime, is_old: bool
 ) -> None:
-    assert judge().garbage([entry(data(), at)]) == [Garbage(data(), 1, at, Reason.UNKNOWN, is_old, TID)]
+    assert judge().garbage([entry(data(), at)]) == [Candidate(data(), 1, at, Reason.UNKNOWN, is_old, TID)]
 
 
 def test_a_file_whose_transaction_a_later_snapshot_knows_is_not_unknown_any_more() -> None:
@@ -208,7 +209,7 @@ def test_an_untracked_file_is_due_once_it_is_old_and_somebody_asks_for_it(
     at: datetime, is_old: bool, is_asked: bool
 ) -> None:
     found = only(judge(untracked=is_asked).garbage([entry("export.csv", at)]))
-    assert found == Garbage("export.csv", 1, at, Reason.UNTRACKED, is_old and is_asked, None)
+    assert found == Candidate("export.csv", 1, at, Reason.UNTRACKED, is_old and is_asked, None)
 
 
 COLUMNS = ("day", "hour")
@@ -335,7 +336,7 @@ def test_the_checkpoint_to_purge_by_is_the_highest_that_is_older_than_the_metada
 
 
 def purged(
-    log: Log, *commits: Decided, covered: Sequence[str] | None = None, number: int = 1, left: Sequence[Garbage] = ()
+    log: Log, *commits: Decided, covered: Sequence[str] | None = None, number: int = 1, left: Sequence[Candidate] = ()
 ) -> list[set[str]]:
     checkpoint = Checkpoint(number, commits=tuple(it for it in commits if covered is None or it.tid in covered))
     return [{it.path for it in step} for step in purge(log, checkpoint, commits, HORIZONS, left=left)]
@@ -375,8 +376,8 @@ def test_markers_carry_their_tid_so_that_a_commit_marker_can_wait_for_its_start_
     assert [(it.tid, it.reason) for it in decisions] == [(TID, Reason.COMMIT_MARKER), (OTHER, Reason.ABORT_MARKER)]
 
 
-def garbage(path: str, reason: Reason, tid: str | None) -> Garbage:
-    return Garbage(path, 1, OLD, reason, False, tid)
+def garbage(path: str, reason: Reason, tid: str | None) -> Candidate:
+    return Candidate(path, 1, OLD, reason, False, tid)
 
 
 @pytest.mark.parametrize(
@@ -390,7 +391,7 @@ def garbage(path: str, reason: Reason, tid: str | None) -> Garbage:
         (garbage(data(TID, "day=1"), Reason.FOREIGN, TID), set()),
     ],
 )
-def test_a_commit_marker_stays_while_what_it_makes_garbage_is_there(left: Garbage, needed: set[str]) -> None:
+def test_a_commit_marker_stays_while_what_it_makes_garbage_is_there(left: Candidate, needed: set[str]) -> None:
     log = log_of(started(TID), marker(TID), started(OTHER), marker(OTHER))
     commits = [committed(TID, [data(TID)]), committed(OTHER, [], [data(TID), "named without a tid.parquet"])]
     starts, decisions, _ = purged(log, *commits, left=[left])

@@ -23,7 +23,7 @@ from structlog.testing import capture_logs
 
 from dbio_commit import AccessDeniedError, StoreError
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.snapshot import Scope
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.store.local import LocalStore
 from dbio_commit.testing import ManualClock
 from vacuum import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport

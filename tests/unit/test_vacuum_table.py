@@ -5,14 +5,9 @@ What is garbage, rule by rule: `test_vacuum_plan`. Kills, faults, readers beside
 
 import gzip
 import json
-import os
 import random
-from collections.abc import Callable
-from datetime import datetime, timedelta
-from functools import partial
+from datetime import timedelta
 from itertools import count
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,67 +18,35 @@ from dbio_commit import (
     RetentionError,
     StoreError,
     Table,
-    TableExistsError,
     TableNotFoundError,
     TransactionAbortedError,
-    TransactionStateError,
 )
 from dbio_commit.protocol import names
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.snapshot import Scope
 from dbio_commit.testing import ManualClock, MemoryStore
+from tests.faults import FlatStore, calls_to, fail_with, heal, once
 from tests.garbage import (
     ALL,
+    AT_ONCE,
     DAY,
+    DEFAULTS,
     HOUR,
-    LATE,
     LIVE,
-    STRANGER,
-    YOUNG,
-    Scene,
-    abort_with_leftovers,
-    act_before_call,
-    begin_writing,
-    count_calls,
+    begin_writing_to,
     empty,
-    empty_partition,
+    empty_table,
     everything,
     file_of,
+    kept,
     leave,
+    overwritten,
+    paths,
+    run,
     unfinished,
 )
-from tests.writers import calls_to, contents, data_files, fail_with, heal, live, once, stage, write, write_days
-from vacuum import Control, Reason, VacuumOptions, VacuumReport, vacuum, vacuum_table
-
-DEFAULTS = VacuumOptions()
-AT_ONCE = VacuumOptions(checkpoint_after=0)
-"""Writes a checkpoint whenever there is anything new."""
-
-
-class FlatStore(MemoryStore):
-    """As S3: directories are prefixes of keys."""
-
-    has_directories = False
-
-
-def run(scene: Scene, options: VacuumOptions = DEFAULTS, *, dry_run: bool = False) -> VacuumReport:
-    return vacuum_table(scene.table, options, dry_run=dry_run)
-
-
-def paths(report: VacuumReport, *reasons: Reason) -> set[str]:
-    return {it.path for it in report.deleted if not reasons or it.reason in reasons}
-
-
-def kept(report: VacuumReport, *reasons: Reason) -> set[str]:
-    return {it.path for it in report.kept if not reasons or it.reason in reasons}
-
-
-def overwritten() -> Scene:
-    """A table of one live file, and one that was removed just now."""
-    scene = empty()
-    write(scene.table, bodies=[b"old"])
-    write(scene.table, "overwrite", bodies=[b"new"])
-    return scene
+from tests.writers import contents, data_files, live, stage, write, write_days
+from vacuum import Control, Reason, VacuumOptions, vacuum_table
 
 
 @pytest.mark.parametrize("name", ["README.txt", "secret.key", "part-0.parquet.bak"])
@@ -189,16 +152,6 @@ def test_the_oldest_garbage_is_what_will_be_deleted_one_day() -> None:
     scene.clock.advance(HOUR)
     assert run(scene).oldest_garbage == DAY + HOUR
     assert run(empty_table()).oldest_garbage is None
-
-
-def begin_writing_to(scene: Scene) -> str:
-    return stage(scene.table, scene.table.begin())
-
-
-def empty_table() -> Scene:
-    scene = empty()
-    scene.table.begin().commit()
-    return scene
 
 
 # --- retention: I4 ------------------------------------------------------------------------------------------------
@@ -320,155 +273,6 @@ def test_abort_markers_stay_for_30_days_so_that_no_late_writer_misses_them() -> 
     assert marker in scene.names
     scene.clock.advance(timedelta(seconds=1))
     assert paths(run(scene, AT_ONCE), Reason.ABORT_MARKER) == {marker}
-
-
-# --- others act between any two calls of a vacuum -----------------------------------------------------------------
-
-Act = Callable[[Scene], object]
-
-
-def commit_late(scene: Scene) -> None:
-    """The writer that is pending for too long: all of it, or an error and nothing (I5)."""
-    before = contents(scene.table)
-    try:
-        scene.late_writer().commit()
-    except TransactionAbortedError:
-        assert contents(scene.table) == before
-    else:
-        assert contents(scene.table) == sorted([*before, LATE])
-
-
-def commit_young(scene: Scene) -> None:
-    before = contents(scene.table)
-    scene.young_writer().commit()
-    assert contents(scene.table) == sorted([*before, YOUNG])
-
-
-def write_on(scene: Scene) -> None:
-    """Some who begin now, some of whom are done."""
-    write_days(scene.table, a=b"a3", new=b"new")
-    write_days(scene.table, "replace_partitions", c=b"c2")
-    abort_with_leftovers(scene, {"day": "a"})
-    begin_writing(scene.table, b"not yet", "other")
-
-
-def stall(scene: Scene) -> None:
-    """The vacuum hangs for days, in which others work on and vacuum, until all that it knows is purged."""
-    commit_late(scene)
-    for _ in range(2):
-        write_on(scene)
-        scene.clock.advance(2 * DAY)
-        assert run(scene, VacuumOptions(checkpoint_after=0)).ok
-    assert run(scene, VacuumOptions(retention_hours=0, force=True, checkpoint_after=0)).ok
-
-
-ACTS: dict[str, Act] = {
-    "append": lambda scene: write_days(scene.table, new=b"new"),
-    "overwrite": lambda scene: write_days(scene.table, "overwrite", a=b"new"),
-    "write on": write_on,
-    "commit late": commit_late,
-    "commit young": commit_young,
-    "abort": lambda scene: scene.table.abort(scene.young_writer().tid),
-    "vacuum": lambda scene: run(scene, ALL),
-    "checkpoint": lambda scene: scene.table.checkpoint(),
-    "stall": stall,
-}
-
-
-@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS.keys())
-def test_whoever_acts_between_two_calls_of_a_vacuum_loses_nothing(act: Act) -> None:  # I4, I5, I6, I9
-    scene = everything()
-    calls = count_calls(scene.store, partial(run, scene, ALL))
-    assert calls > 50
-    for number in range(calls):
-        scene = everything()
-        seen: list[list[bytes]] = []
-
-        def act_and_look(scene: Scene = scene, seen: list[list[bytes]] = seen) -> None:
-            act(scene)
-            seen.append(contents(scene.table))
-
-        act_before_call(scene.store, number, act_and_look)
-        assert run(scene, ALL).ok
-        heal(scene.store)
-        assert [contents(scene.table)] == seen
-        assert scene.table.check().ok
-        scene.clock.advance(3 * DAY)
-        assert run(scene, ALL).ok
-        assert [contents(scene.table)] == seen
-        assert scene.table.check().ok
-
-
-def test_a_vacuum_whose_clock_is_days_ahead_deletes_no_file_that_is_live_or_will_be() -> None:  # I4, I5
-    def ahead(scene: Scene) -> Table:
-        clock = ManualClock(scene.clock.now() + 10 * DAY)
-        return Table.over(scene.store, clock)
-
-    scene = everything(busy=False)
-    calls = count_calls(scene.store, partial(vacuum_table, ahead(scene), ALL))
-    for number in range(calls):
-        scene = everything(busy=False)
-        new: list[Callable[[], object]] = []
-
-        def act(scene: Scene = scene, new: list[Callable[[], object]] = new) -> None:
-            write_days(scene.table, new=b"new")
-            new.append(begin_writing(scene.table, YOUNG, "y").transaction(scene.table).commit)
-
-        act_before_call(scene.store, number, act)
-        vacuum_table(ahead(scene), ALL)
-        heal(scene.store)
-        assert contents(scene.table) == sorted([*LIVE, b"new"])
-        try:
-            new[0]()
-        except TransactionAbortedError:
-            assert contents(scene.table) == sorted([*LIVE, b"new"])
-        else:
-            assert contents(scene.table) == sorted([*LIVE, b"new", YOUNG])
-        assert scene.table.check().ok
-
-
-def test_databricks_readers_of_an_unpartitioned_table_see_the_same_at_every_moment() -> None:
-    """They know the markers, and neither descriptor nor checkpoints."""
-    scene = empty()
-    write(scene.table, bodies=[b"1", b"2"])
-    failed = write(scene.table, bodies=[b"3"])
-    leave(scene, file_of(failed.tid))
-    write(scene.table, "overwrite", bodies=[b"4"])
-    scene.table.checkpoint()
-    scene.clock.advance(40 * DAY)
-    abort_with_leftovers(scene, {})
-    begin_writing_to(scene)
-    write(scene.table, "overwrite", bodies=[b"5"])
-    scene.table.checkpoint()
-    scene.clock.advance(3 * DAY)
-    write(scene.table, "overwrite", bodies=[b"6"])
-    begin_writing_to(scene)
-    scene.clock.advance(DAY)
-    looks: list[list[bytes]] = []
-
-    def look(operation: str, path: str) -> None:
-        theirs = Scene(Table.over(MemoryStore(scene.clock), scene.clock))
-        theirs.store.objects = {
-            path: it
-            for path, it in list(scene.store.objects.items())
-            if path != names.DESCRIPTOR and not path.startswith(("_checkpoint_", "_serial_"))
-        }
-        assert theirs.table.snapshot().scope is Scope.DIRECTORY
-        looks.append(contents(theirs.table))
-
-    scene.store.before = scene.store.after = look
-    for pattern in ("_started_*", "part-*", "_committed_*", ""):
-        heal(scene.store)
-        failures = fail_with(StoreError("no"), "delete", pattern, times=None)
-
-        def step(operation: str, path: str, failures: Callable[[str, str], None] = failures) -> None:
-            look(operation, path)
-            failures(operation, path)
-
-        scene.store.before, scene.store.after = step, look
-        run(scene, AT_ONCE)
-    assert len(looks) > 100
-    assert all(seen == [b"6"] for seen in looks)
 
 
 # --- what a vacuum refuses ----------------------------------------------------------------------------------------
@@ -669,290 +473,6 @@ def test_a_right_to_list_uploads_that_is_missing_is_reported_and_stops_nothing()
     assert paths(report, Reason.DIRECTORY)
 
 
-# --- checkpoints and purge ----------------------------------------------------------------------------------------
-
-
-def test_a_checkpoint_is_written_once_so_many_commits_have_come_since_the_last() -> None:
-    scene = empty()
-    options = VacuumOptions(checkpoint_after=5)
-    written = []
-    for _ in range(13):
-        write(scene.table)
-        written.append(run(scene, options).checkpoint)
-    assert [number for number, name in enumerate(written, 1) if name] == [5, 10]
-    assert written[9] == names.checkpoint(2)
-    assert not run(empty_table(), VacuumOptions()).checkpoint
-
-
-def test_what_a_checkpoint_covers_is_purged_once_the_checkpoint_is_half_an_hour_old() -> None:
-    scene = empty()
-    tids = [write(scene.table).tid for _ in range(3)]
-    run(scene, AT_ONCE)
-    later = write(scene.table).tid
-    scene.clock.advance(timedelta(minutes=30))
-    assert not run(scene).deleted
-    scene.clock.advance(timedelta(seconds=1))
-    report = run(scene)
-    assert paths(report, Reason.START_MARKER) == {names.started(tid) for tid in tids}
-    assert paths(report, Reason.COMMIT_MARKER) == {names.committed(tid) for tid in tids}
-    assert scene.names - data_files(scene.store) == {
-        names.DESCRIPTOR,
-        names.checkpoint(1),
-        names.started(later),
-        names.committed(later),
-    }
-    assert len(contents(scene.table)) == 4
-
-
-def test_a_checkpoint_that_another_vacuum_purges_before_it_is_read_leaves_nothing_to_do() -> None:
-    scene = overwritten()
-    scene.table.checkpoint()
-    scene.clock.advance(HOUR)
-    write(scene.table)
-    scene.table.checkpoint()
-
-    def later() -> None:
-        scene.clock.advance(HOUR)
-        assert names.checkpoint(1) in paths(run(scene), Reason.CHECKPOINT)
-
-    scene.store.before = once("get", names.checkpoint(1), later)
-    report = run(scene)
-    assert names.checkpoint(1) not in scene.names
-    assert (report.failed, report.deleted) == ([], [])
-    assert contents(scene.table) == [b"new", b"rows"]
-
-
-def test_start_markers_go_before_commit_markers_and_data_before_both() -> None:
-    scene = everything()
-    deleted: list[str] = []
-    scene.store.before = lambda operation, path: deleted.append(path) if operation == "delete" else None
-    run(scene, ALL)
-    kinds = [kind for path in deleted if (kind := kind_of(path)) not in (None, "_clock_")]
-    empty_marker = kinds.index("_committed_")
-    del kinds[empty_marker]  # the one without content, before its transaction is aborted
-    assert kinds == sorted(kinds, key=["data", "_started_", "_committed_", "_checkpoint_", "_serial_"].index)
-    assert set(kinds) == {"data", "_started_", "_committed_", "_checkpoint_", "_serial_"}
-
-
-def kind_of(path: str) -> str:
-    marker = names.parse_log_name(path)
-    return str(marker.kind) if marker else "data"
-
-
-def test_a_version_of_an_application_is_committed_once_also_when_its_commit_is_forgotten() -> None:  # I8
-    scene = empty()
-    write(scene.table, app=("nightly", 7))
-    for _ in range(3):
-        write(scene.table, "overwrite", bodies=[b"kept"])
-        scene.clock.advance(40 * DAY)
-        run(scene, AT_ONCE)
-    assert ("nightly", 7) not in [commit.app for commit in scene.table.history()]
-    for version in (6, 7):
-        assert write(scene.table, bodies=[b"twice"], app=("nightly", version)).skipped
-    assert contents(scene.table) == [b"kept"]
-    assert not write(scene.table, bodies=[b"next"], app=("nightly", 8)).skipped
-
-
-def test_the_schema_stays_when_the_commit_that_set_it_is_forgotten() -> None:
-    scene = empty()
-    columns = {"type": "struct", "fields": [{"name": "id"}]}
-    write(scene.table, schema=columns)
-    for _ in range(3):
-        write(scene.table, "overwrite")
-        scene.clock.advance(40 * DAY)
-        run(scene, AT_ONCE)
-        write(scene.table)
-        assert scene.table.snapshot().schema == columns
-        assert scene.table.begin().terms.schema.json == columns
-
-
-def test_the_schema_of_an_empty_table_stays_when_no_commit_is_remembered() -> None:
-    scene = empty()
-    columns = {"type": "struct", "fields": [{"name": "id"}]}
-    write(scene.table, bodies=[], schema=columns)
-    for _ in range(4):
-        scene.table.begin().abort()
-        run(scene, AT_ONCE)
-        scene.clock.advance(20 * DAY)
-        run(scene, AT_ONCE)
-        assert scene.table.snapshot().schema == columns
-        assert scene.table.begin().terms.schema.json == columns
-    assert not scene.table.history()
-
-
-def test_a_table_whose_commit_markers_are_all_purged_is_one_that_exists() -> None:
-    scene = overwritten()
-    run(scene, AT_ONCE)
-    scene.clock.advance(3 * DAY)
-    run(scene)
-    assert not [name for name in scene.names if name.startswith(("_started_", "_committed_"))]
-    with pytest.raises(TableExistsError):
-        scene.table.begin(must_create=True)
-    for tid in scene.table.snapshot().tids:
-        with pytest.raises(TransactionStateError, match="decided long ago"):
-            scene.table.abort(tid)
-    assert contents(scene.table) == [b"new"]
-
-
-def test_the_log_of_a_table_stays_small_over_500_commits() -> None:
-    scene = empty()
-    most = 0
-    for day in range(50):
-        for hour in range(10):
-            write(scene.table, "overwrite" if hour % 5 == 4 else "append", bodies=[f"{day} {hour}".encode()])
-            scene.clock.advance(DAY / 10)
-        if day % 3 == 0:
-            scene.table.begin()  # whose writer dies
-        assert run(scene).ok
-        most = max(most, len([name for name in scene.names if name.startswith("_")]))
-    assert most < 120
-    assert len(data_files(scene.store)) < 60
-    assert contents(scene.table) == [b"49 9"]
-    history = scene.table.history()
-    since = scene.clock.now() - 30 * DAY
-    assert sum(commit.timestamp >= since for commit in history) == 300
-    assert len(history) < 400
-
-
-def test_the_history_of_what_is_gone_is_kept_for_as_long_as_asked_for() -> None:
-    for days, is_known in ((30, False), (60, True)):
-        scene = overwritten()
-        first = scene.table.history()[-1].tid
-        scene.clock.advance(HOUR)
-        write(scene.table, "overwrite")
-        scene.clock.advance(50 * DAY)
-        for _ in range(3):
-            run(scene, VacuumOptions(checkpoint_after=0, history_days=days))
-            write(scene.table, "overwrite")
-            scene.clock.advance(HOUR)
-        assert (first in [commit.tid for commit in scene.table.history()]) is is_known
-
-
-# --- time travel --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_over_months_the_past_is_told_right_or_refused_and_never_refused_within_the_retention(seed: int) -> None:  # I4
-    scene = empty()
-    chance = random.Random(seed)
-    options = VacuumOptions(retention_hours=chance.choice([1, 24, 48, 200]), checkpoint_after=chance.choice([0, 1, 5]))
-    states: list[tuple[datetime, str, set[str]]] = []
-    told = refused = 0
-    for number in range(80):
-        commit = act_at_random(scene, chance, number)
-        states.append((scene.clock.now(), commit, live(scene.table)))
-        scene.clock.advance(chance.choice([timedelta(seconds=1), HOUR, HOUR, DAY, 7 * DAY]))
-        if chance.random() < 0.4:
-            assert run(scene, options).ok
-        for at, tid, files in chance.sample(states, k=min(len(states), 3)) + states[-1:]:
-            for as_of in (at, tid):
-                try:
-                    found = {file.path for file in scene.table.snapshot(as_of=as_of).files}
-                except InvalidInputError:
-                    refused += 1
-                    assert at < scene.clock.now() - timedelta(hours=options.retention_hours)
-                else:
-                    told += 1
-                    assert found == files
-                    assert found <= scene.names
-    assert told > 50
-    assert refused > 50
-    assert scene.table.check().ok
-
-
-def act_at_random(scene: Scene, chance: random.Random, number: int) -> str:
-    table, body = scene.table, str(number).encode()
-    match chance.randrange(8):
-        case 0:
-            return write_days(table, "overwrite", a=body).tid
-        case 1 | 2:
-            return write_days(table, "replace_partitions", **one_day(chance, body)).tid
-        case 3:
-            abort_with_leftovers(scene, {"day": "a"}) if number else None
-        case 4:
-            begin_writing(table, body, "p")
-        case 5 if number:
-            empty_partition(table, chance.choice("abc"))
-            return table.history()[0].tid
-    return write_days(table, d=body, **one_day(chance, body)).tid
-
-
-def one_day(chance: random.Random, body: bytes) -> Any:
-    return {chance.choice("abc"): body}
-
-
-def test_the_past_stays_refused_when_what_removed_its_files_is_forgotten() -> None:
-    scene = empty()
-    first = write(scene.table, bodies=[b"old"]).tid
-    at = scene.clock.now()
-    scene.clock.advance(HOUR)
-    remover = write(scene.table, "overwrite", bodies=[]).tid
-    write(scene.table, bodies=[b"live"])
-    for _ in range(15):
-        scene.clock.advance(5 * DAY)
-        run(scene, AT_ONCE)
-        for as_of in (at, first):
-            with pytest.raises(InvalidInputError):
-                scene.table.snapshot(as_of=as_of)
-        write(scene.table, bodies=[b"more"])
-    assert first not in scene.table.snapshot().tids
-    assert len(scene.table.snapshot(as_of=scene.clock.now() - 70 * DAY).files) == 2
-    assert remover in scene.table.snapshot().tids  # of one instant with what is live
-
-
-def test_a_state_within_the_instant_of_a_removal_stays_refused_when_the_removal_is_forgotten() -> None:
-    """As on S3, whose times are whole seconds."""
-    orders: set[bool] = set()
-    for seed in range(8):
-        clock = ManualClock(seed=seed)
-        scene = Scene(Table.over(MemoryStore(clock), clock))
-        write_days(scene.table, a=b"old")
-        clock.advance(HOUR)
-        append = write_days(scene.table, b=b"live").tid
-        empty_partition(scene.table, "a")
-        is_first = scene.table.history()[0].tid != append
-        orders.add(is_first)
-        for _ in range(10):
-            clock.advance(5 * DAY)
-            run(scene, AT_ONCE)
-            write_days(scene.table, c=b"more")
-        if is_first:
-            with pytest.raises(InvalidInputError):
-                scene.table.snapshot(as_of=append)
-        else:
-            assert len(scene.table.snapshot(as_of=append).files) == 1
-    assert orders == {True, False}
-
-
-def test_commits_of_one_instant_stay_in_their_order() -> None:
-    """As on S3, whose times are whole seconds: no vacuum makes a commit come before the one that it depends on."""
-    for seed in range(8):
-        clock = ManualClock(seed=seed)
-        scene = Scene(Table.over(MemoryStore(clock), clock))
-        write(scene.table)
-        clock.advance(HOUR)
-        overwrite = scene.table.begin("overwrite")
-        stage(scene.table, overwrite, b"new")
-        append = write(scene.table)
-        overwrite.commit()
-        before = [commit.tid for commit in scene.table.history()]
-        clock.advance(3 * DAY)
-        run(scene, AT_ONCE)
-        assert [commit.tid for commit in scene.table.history()] == before
-        with pytest.raises(InvalidInputError, match="vacuumed"):
-            scene.table.snapshot(as_of=append.tid)
-        assert live(scene.table) == {file.path for file in scene.table.snapshot(as_of=overwrite.tid).files}
-
-
-def test_a_state_whose_files_are_gone_is_refused_also_before_a_checkpoint_tells_so() -> None:
-    scene = overwritten()
-    first = scene.table.history()[-1].tid
-    scene.clock.advance(3 * DAY)
-    assert not run(scene).checkpoint
-    with pytest.raises(InvalidInputError, match="vacuumed"):
-        scene.table.snapshot(as_of=first)
-
-
 # --- many directories ---------------------------------------------------------------------------------------------
 
 
@@ -985,96 +505,6 @@ def test_garbage_is_found_in_many_directories_and_live_files_are_not(kind: type[
     assert data_files(scene.store) - strange == live(scene.table)
     emptied = {"day=0", "day=0/hour=0", "day=0/hour=0/minute=1", "day=0/hour=0/minute=2"}
     assert paths(real, Reason.DIRECTORY) == (emptied if kind.has_directories else set())
-
-
-# --- real directories ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def local(tmp_path: Path) -> Table:
-    """Ten days old: a live file, and others that were removed, from partitions within partitions too."""
-    table = Table(tmp_path / "table")
-    transaction = table.begin(partition_by=["day", "hour"])
-    for day, hour in ("11", "12", "21"):
-        stage(table, transaction, partition={"day": day, "hour": hour})
-    transaction.commit()
-    replacing = table.begin("replace_partitions")
-    replacing.replace_partition({"day": "1"})
-    replacing.commit()
-    for directory in ("day=3/hour=1", "on purpose", "_temporary/0"):
-        Path(table.url, directory).mkdir(parents=True)
-    age(table, 10 * DAY)
-    return table
-
-
-def age(table: Table, by: timedelta) -> None:
-    for path in Path(table.url).rglob("*"):
-        then = path.stat().st_mtime - by.total_seconds()
-        os.utime(path, (then, then), follow_symlinks=False)
-
-
-def directories(table: Table) -> set[str]:
-    return {str(path.relative_to(table.url)) for path in Path(table.url).rglob("*") if path.is_dir()}
-
-
-def described(report: VacuumReport) -> list[tuple[str, int, Reason]]:
-    return [(it.path, it.size, it.reason) for it in report.deleted]
-
-
-def test_emptied_directories_are_removed_from_a_disk(local: Table) -> None:
-    before = directories(local)
-    dry = vacuum(local.url, dry_run=True)
-    assert directories(local) == before
-    real = vacuum(local.url)
-    assert described(dry) == described(real)
-    emptied = {"day=1", "day=1/hour=1", "day=1/hour=2", "day=3", "day=3/hour=1"}
-    assert paths(real, Reason.DIRECTORY) == emptied
-    assert directories(local) == before - emptied
-    assert not vacuum(local.url).deleted
-
-
-def test_no_directory_is_removed_from_a_disk_while_somebody_may_be_about_to_write_there(local: Table) -> None:
-    before = directories(local)
-    transaction = local.begin()
-    transaction.inspector = None  # no Parquet
-    path = Path(transaction.new_file(partition={"day": "4", "hour": "1"}))
-    dry, real = vacuum(local.url, dry_run=True), vacuum(local.url)
-    assert described(dry) == described(real)
-    assert paths(real, Reason.REMOVED)
-    assert directories(local) == before | {"day=4", "day=4/hour=1"}
-    path.write_bytes(b"rows")  # as any tool does, which makes no directory
-    transaction.commit()
-    assert vacuum(local.url).ok
-    assert local.check().ok
-    assert directories(local) == before - {"day=1", "day=1/hour=1", "day=1/hour=2", "day=3", "day=3/hour=1"} | {
-        "day=4",
-        "day=4/hour=1",
-    }
-
-
-def test_a_directory_with_a_file_that_readers_skip_stays_on_a_disk(local: Table) -> None:
-    for hidden in ("day=1/hour=1/_note", "day=1/hour=2/.hidden", "day=3/hour=1/_temporary/x"):
-        Path(local.url, hidden).parent.mkdir(exist_ok=True)
-        Path(local.url, hidden).touch()
-    dry, real = vacuum(local.url, dry_run=True), vacuum(local.url)
-    assert described(dry) == described(real)
-    assert not paths(real, Reason.DIRECTORY)
-    assert Path(local.url, "day=3/hour=1/_temporary/x").exists()
-
-
-def test_nothing_behind_a_symbolic_link_is_deleted_from_a_disk(local: Table, tmp_path: Path) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / file_of(STRANGER)).write_bytes(b"mine")
-    os.utime(outside / file_of(STRANGER), (0, 0))
-    Path(local.url, "day=2/hour=9").symlink_to(outside)
-    Path(local.url, "day=2/hour=1", file_of(STRANGER)).symlink_to(outside / file_of(STRANGER))
-    for untracked in (False, True):
-        report = vacuum(local.url, untracked=untracked)
-        assert report.ok
-    assert (outside / file_of(STRANGER)).exists()
-    assert Path(local.url, "day=2/hour=9").is_symlink()
-    assert local.check().ok
 
 
 # --- others -------------------------------------------------------------------------------------------------------

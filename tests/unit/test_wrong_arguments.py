@@ -8,14 +8,8 @@ import pandas as pd
 import pytest
 
 from dbio_commit import InvalidInputError, Table
-from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.testing import MemoryStore
 from tests.writers import stage, write, write_days
-
-
-@pytest.fixture
-def table() -> Table:
-    clock = ManualClock()
-    return Table.over(MemoryStore(clock), clock)
 
 
 @pytest.mark.parametrize(

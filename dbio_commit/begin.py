@@ -1,0 +1,142 @@
+"""How a transaction begins: look at what is there, create the table where there is nothing, claim a tid."""
+
+import logging
+from collections.abc import Sequence
+
+from dbio_commit.clock import Clock
+from dbio_commit.data.footers import Inspector
+from dbio_commit.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.listing import until_quiet
+from dbio_commit.probe import probe
+from dbio_commit.protocol import names
+from dbio_commit.protocol.draft import Terms
+from dbio_commit.protocol.garbage import is_foreign
+from dbio_commit.protocol.markers import App, Descriptor, Operation, decode_descriptor, encode
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.roots import KINDS, Nothing, Target, find_root
+from dbio_commit.roots.directory import left_alone
+from dbio_commit.store import Store
+from dbio_commit.tids import new_uuid
+from dbio_commit.transaction import Transaction
+
+_log = logging.getLogger(__name__)
+
+
+def look(store: Store, clock: Clock, *, must_be_empty: bool = False) -> Target:
+    """What is at the root now; writes nothing. Raises TableExistsError where `must_be_empty` and there are commits."""
+    return until_quiet(store, lambda: _look(store, clock, must_be_empty=must_be_empty))
+
+
+def _look(store: Store, clock: Clock, *, must_be_empty: bool) -> Target:
+    looked = clock.moment()
+    root = find_root(store, clock)
+    if not isinstance(root, Nothing):
+        return root.target(must_be_empty=must_be_empty, looked=looked)
+    if foreign := [entry.path for entry in root.entries if is_foreign(entry.path)]:
+        _log.warning("%s: %s", store.url, left_alone(foreign))
+    if root.log.checkpoints:
+        raise InvalidInputError(
+            f"{store.url} holds nothing but the checkpoint of an adoption that did not come to its end; it would "
+            f"count in a new table: remove {names.checkpoint(root.log.last_checkpoint)}, then write again"
+        )
+    return Target(scope=None, looked=looked)
+
+
+def begin(
+    store: Store,
+    clock: Clock,
+    *,
+    operation: Operation = "append",
+    partition_by: Sequence[str] = (),
+    app: tuple[str, int] | None = None,
+    must_be_empty: bool = False,
+    target: Target | None = None,
+    inspector: Inspector | None = None,
+) -> Transaction:
+    """Creates the table where there is none, and claims a tid.
+
+    `must_be_empty` asks for a table without commits so far; `target` is what `look` found, if it was asked before.
+    Raises SchemaMismatchError for other partition columns than the table's, TableExistsError, UnsupportedStoreError
+    where the store has no put-if-absent.
+    """
+    application = check_app(app)
+    target = target or look(store, clock, must_be_empty=must_be_empty)
+    columns = choose_partition_columns(target, partition_by, where=store.url)
+    creates = target.scope is None
+    if creates:
+        target = _create(store, clock, columns)
+        if target.partition_columns != columns:  # somebody else was faster; our tasks may be planned already
+            raise SchemaMismatchError(
+                f"{store.url} was created by somebody else just now, partitioned by "
+                f"{list(target.partition_columns or ())}, not by {list(columns)}; nothing was written: try again"
+            )
+    if application and not target.is_table:
+        raise InvalidInputError(
+            f"{store.url} has no {names.DESCRIPTOR}: its markers cannot tell which versions of an application are "
+            "committed; write to a table of its own"
+        )
+    scope = target.scope or Scope.TABLE
+    terms = Terms(
+        tid=KINDS[scope](store, clock).claim(target, columns),
+        operation=operation,
+        scope=scope,
+        partition_columns=columns,
+        app=application,
+        must_be_empty=must_be_empty,
+        commit_id=new_uuid(clock),
+        job=new_uuid(clock),
+        began=clock.moment(),
+        schema=target.schema,
+        creates=creates,
+    )
+    return Transaction(store, clock, terms, inspector=inspector)
+
+
+def choose_partition_columns(target: Target, partition_by: Sequence[str], *, where: str) -> tuple[str, ...]:
+    """The table's own partition columns, or those asked for where it has none yet. Case makes no difference.
+
+    Raises SchemaMismatchError where both are given and differ, InvalidInputError for impossible columns.
+    """
+    asked = names.check_partition_columns(partition_by)
+    own = target.partition_columns
+    if own is None:
+        return asked
+    if asked and [column.lower() for column in asked] != [column.lower() for column in own]:
+        remove = ", or remove the table with `dbio drop`" if target.is_table else ""
+        raise SchemaMismatchError(
+            f"{where} is partitioned by {list(own)}, not by {list(asked)}; "
+            f"leave partition_by out, or write to another path{remove}"
+        )
+    return own
+
+
+def check_app(app: tuple[str, int] | None) -> App | None:
+    if app is None:
+        return None
+    try:
+        if isinstance(app, str):
+            raise ValueError("a text alone")
+        id, version = app
+        return App(id=id, version=version)
+    except (ValueError, TypeError):
+        raise InvalidInputError(
+            f"app={app!r:.200} is not (application id, version): give a text and a whole number from 0, which counts "
+            "up, such as app=('nightly', 20261120)"
+        ) from None
+
+
+def _create(store: Store, clock: Clock, partition_by: tuple[str, ...]) -> Target:
+    """The new table, or what somebody else has created since we looked."""
+    if create_descriptor(store, clock, partition_by):
+        return Target(scope=Scope.TABLE, partition_columns=partition_by)
+    found = decode_descriptor(store.get(names.DESCRIPTOR), where=store.url_of(names.DESCRIPTOR))
+    return Target(scope=Scope.TABLE, partition_columns=tuple(found.partition_columns))
+
+
+def create_descriptor(store: Store, clock: Clock, partition_by: Sequence[str]) -> bool:
+    """Makes the root a table; False where it was one already."""
+    body = encode(Descriptor(id=new_uuid(clock), created=clock.now(), partition_columns=list(partition_by)))
+    if not store.put_if_absent(names.DESCRIPTOR, body):
+        return False
+    probe(store, names.DESCRIPTOR, body)
+    return True

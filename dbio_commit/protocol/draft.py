@@ -1,0 +1,102 @@
+"""What a transaction is about (`Terms`), and what it would commit (`Draft`)."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import App, CommitInfo, CommitMarker, FileInfo, Operation, pack_files
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import TableSchema
+
+if TYPE_CHECKING:
+    from dbio_commit.clock import Moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a transaction is about; settled when it begins, so it may be pickled and resumed in another process."""
+
+    tid: str
+    operation: Operation
+    scope: Scope
+    partition_columns: tuple[str, ...]
+    app: App | None
+    must_be_empty: bool
+    """Whether it may only commit to a table that has no commits yet."""
+    commit_id: str
+    job: str
+    """Random, in the name of each data file, as DBIO has it."""
+    began: "Moment"
+    schema: TableSchema
+    """The table's columns when it began."""
+    creates: bool = False
+    """Whether it created the table."""
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it writes to a table of ours, whose commits tell its columns."""
+        return self.scope is Scope.TABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What a transaction would commit. Paths are relative to the root."""
+
+    terms: Terms
+    files: Sequence[FileInfo]
+    """That become live."""
+    schema: Mapping[str, Any] | None = None
+    """The table's columns after it, as Spark's JSON; None leaves them as they are."""
+    rewritten: Collection[str] = ()
+    """Of a rewrite: the live files that go."""
+    replaced: Sequence[names.Partition] = ()
+    """Of a partition replacement: the partitions that it replaces; none stands for those of `files`."""
+    began_s: float = 0.0
+    """When its commit began, by the monotonic clock."""
+
+    @property
+    def changes_schema(self) -> bool:
+        return self.schema is not None and self.schema != self.terms.schema.json
+
+    def metrics(self, now_s: float) -> dict[str, int]:
+        rows = [file.rows for file in self.files]
+        metrics = {
+            "numFiles": len(self.files),
+            "numOutputBytes": sum(file.size for file in self.files),
+            "numParts": len({names.split(file.path)[0] for file in self.files} - {""}),
+            "jobCommitTime": self.commit_ms(now_s),
+        }
+        known = [count for count in rows if count is not None]
+        return {**metrics, "numOutputRows": sum(known)} if len(known) == len(rows) else metrics
+
+    def commit_ms(self, now_s: float) -> int:
+        return round((now_s - self.began_s) * 1000)
+
+    def marker(
+        self,
+        files: Sequence[FileInfo],
+        removed: Sequence[str],
+        metrics: dict[str, int],
+        *,
+        now: datetime,
+        turn: int | None = None,
+        schema: TableSchema | None = None,
+    ) -> CommitMarker:
+        """The commit marker that adds and removes these; `schema` as of which turn the table has which columns."""
+        return CommitMarker(
+            added=[file.path for file in files],
+            removed=list(removed),
+            dbio_commit=CommitInfo(
+                operation=self.terms.operation,
+                commit_id=self.terms.commit_id,
+                timestamp=now,
+                turn=turn,
+                app=self.terms.app,
+                metrics=metrics,
+                table_schema=dict(schema.json) if schema and schema.json is not None else None,
+                schema_turn=schema.turn if schema else None,
+                files=pack_files(files),
+            ),
+        )

@@ -1,0 +1,16 @@
+"""Where the markers that decide are."""
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    pass
+
+
+class Scope(StrEnum):
+    """Where the markers that decide are (PROTOCOL.md 2.1)."""
+
+    TABLE = "table"
+    """At the root, for the whole table: it carries a descriptor."""
+    DIRECTORY = "directory"
+    """In each directory, for that directory, as DBIO has it."""

@@ -1,0 +1,130 @@
+"""The seam of scope: what a table of ours and a directory of the directory scope can both do, each in its way."""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dbio_commit.clock import Clock, Moment
+from dbio_commit.errors import TableExistsError, TransactionAbortedError
+from dbio_commit.protocol.checkpoint import Checkpoint
+from dbio_commit.protocol.commits import AsOf, Commit
+from dbio_commit.protocol.draft import Draft, Terms
+from dbio_commit.protocol.log import Log
+from dbio_commit.protocol.markers import CommitMarker, FileInfo
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import NO_SCHEMA, TableSchema
+from dbio_commit.snapshot import Snapshot
+from dbio_commit.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What a transaction is about to write to."""
+
+    scope: Scope | None
+    """None where nothing is there yet."""
+    partition_columns: tuple[str, ...] | None = None
+    """None where nothing says what they are."""
+    schema: TableSchema = NO_SCHEMA
+    looked: Moment | None = None
+    """It was so then, or later."""
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it is, or becomes, a table of ours, whose commits tell its columns."""
+        return self.scope is not Scope.DIRECTORY
+
+
+MAX_LIFE_S = 7 * 24 * 3600.0
+"""No transaction commits after this: abort markers are kept longer, so that a late writer always finds its own."""
+
+_log = logging.getLogger(__name__)
+
+
+class Root(ABC):
+    """Where the markers that decide are. `open_root` says which; a transaction keeps to the kind it began with."""
+
+    scope: ClassVar[Scope]
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.store, self.clock = store, clock
+
+    # --- read -----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def snapshot(self, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
+        """The state now, or then. Raises ObjectNotFoundError where vacuum overtook it: open the root again."""
+
+    @abstractmethod
+    def target(self, *, must_be_empty: bool, looked: Moment) -> Target:
+        """What a transaction would write to. Raises TableExistsError where `must_be_empty` and there are commits."""
+
+    @abstractmethod
+    def logs(self) -> tuple[Mapping[str, Log], Checkpoint]:
+        """The logs that decide, by the directory that they decide about, and what a checkpoint covers of them."""
+
+    @abstractmethod
+    def abort_pending(self, tid: str) -> None:
+        """Aborts a transaction of anybody.
+
+        Raises InvalidInputError where nothing is known of the tid, TransactionStateError where it is committed.
+        """
+
+    # --- write: these list nothing that was not asked for, and need no look before them -----------------------------
+
+    @abstractmethod
+    def claim(self, target: Target, columns: tuple[str, ...]) -> str:
+        """A tid that nobody else has. Raises CommitConflictError where the target is not what it was any more."""
+
+    @abstractmethod
+    def mark(self, tid: str, directory: str) -> None:
+        """Comes before the first data file in each directory; done already is fine."""
+
+    @abstractmethod
+    def check_place(self, file: FileInfo, terms: Terms) -> None:
+        """Raises InvalidInputError for a new file where readers would expect none."""
+
+    @abstractmethod
+    def raise_if_aborted(self, terms: Terms, directory: str) -> None:
+        """Raises TransactionAbortedError where somebody has aborted it, and so deleted its files there."""
+
+    @abstractmethod
+    def commit(self, draft: Draft) -> Commit:
+        """Decides the transaction. The result may be `skipped`, or what another copy of it has committed.
+
+        Raises CommitConflictError, TransactionAbortedError, CommitStateUnknownError, StoreError.
+        """
+
+    @abstractmethod
+    def abort(self, terms: Terms, paths: Iterable[str]) -> None:
+        """Decides against the transaction, then deletes its files, as far as that works.
+
+        Raises TransactionStateError where it is committed.
+        """
+
+    # --- both -----------------------------------------------------------------------------------------------------
+
+    def age_s(self, terms: Terms) -> float:
+        return self.clock.seconds_since(terms.began)
+
+    def check_life(self, terms: Terms) -> None:
+        if (age_s := self.age_s(terms)) > MAX_LIFE_S:
+            raise TransactionAbortedError(
+                f"transaction {terms.tid} of {self.store.url} began {age_s / 86400:.1f} days ago, and none may commit "
+                f"after {MAX_LIFE_S / 86400:.0f} days, because vacuum may have deleted its files; begin again"
+            )
+
+    def delete(self, tid: str, paths: Iterable[str]) -> None:
+        failures = self.store.delete_many(list(paths))
+        if failures:
+            _log.warning("%s: %d files of %s stay for vacuum", self.store.url, len(failures), tid)
+
+    def result(self, tid: str, marker: CommitMarker, *, skipped: bool = False, foreign: Sequence[str] = ()) -> Commit:
+        return Commit(tid=tid, timestamp=self.clock.now(), marker=marker, skipped=skipped, foreign=foreign)
+
+    def table_exists(self) -> TableExistsError:
+        return TableExistsError(
+            f"there is a table at {self.store.url} already; use mode append or overwrite, or another path"
+        )

@@ -1,0 +1,311 @@
+"""The table scope: one descriptor and one log at the root decide about the whole table (PROTOCOL.md 8 and 9)."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from dbio_commit.clock import Clock, Moment
+from dbio_commit.decision import abort_transaction, commit_once, find_decision, has_start, read_own
+from dbio_commit.errors import (
+    CommitConflictError,
+    CorruptMarkerError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StoreError,
+    TableNotFoundError,
+    TransactionAbortedError,
+    TransactionStateError,
+)
+from dbio_commit.listing import agreed_log, read_checkpoint, read_descriptor, read_valid, refuse_dropped, until_quiet
+from dbio_commit.probe import probe
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbio_commit.protocol.commits import AsOf, Commit, Decided, committed_by
+from dbio_commit.protocol.draft import Draft, Terms
+from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.markers import App, CommitMarker, FileInfo, encode_commit
+from dbio_commit.protocol.operations import RULES
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, TableSchema, live_files
+from dbio_commit.roots.root import MAX_LIFE_S, Root, Target
+from dbio_commit.roots.schema import find_schema
+from dbio_commit.snapshot import Snapshot, Source
+from dbio_commit.store import Store
+from dbio_commit.tids import new_tid
+from dbio_commit.turns import take_turn
+
+YOUNG_S = 60.0
+"""Vacuum purges the markers of none that is younger: it would be another copy that has committed."""
+
+LOOK_S = 50.0
+"""How long a transaction trusts what it saw of the table before it claimed its tid."""
+
+_TIDS_TO_TRY = 10
+
+_logger = logging.getLogger(__name__)
+
+
+class TableRoot(Root):
+    """A table of ours. Reading goes by the log as it was listed when the root was opened, or lists it."""
+
+    scope = Scope.TABLE
+
+    def __init__(self, store: Store, clock: Clock, log: Log | None = None) -> None:
+        super().__init__(store, clock)
+        self._listed = log
+
+    # --- read -----------------------------------------------------------------------------------------------------
+
+    def snapshot(self, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
+        store = self.store
+        log, checkpoint = agreed_log(store, self._log(), self.clock)
+        columns = tuple(read_descriptor(store, log).partition_columns)
+        new = log.uncovered(checkpoint.covered)
+        markers = read_valid(store, new.values(), scope=self.scope, ignore_corrupt=ignore_corrupt)
+        told = [
+            Decided(entry.modified, tid, markers[entry.path]) for tid, entry in new.items() if entry.path in markers
+        ]
+        decided = [*checkpoint.commits, *told]
+        commits = committed_by(decided, as_of, known_since=checkpoint.known_since)
+        files = live_files(commits)
+        check_partitions(store, files, columns)
+        if as_of is not None:
+            _check_past(store, files, decided, as_of)
+        return Snapshot(
+            url=store.url,
+            scope=self.scope,
+            files=_with_sizes(store, files),
+            partition_columns=columns,
+            commits=tuple(commits),
+            checkpoint=NO_CHECKPOINT if as_of else checkpoint,
+            log=log,
+            source=Source(store),
+        )
+
+    def target(self, *, must_be_empty: bool, looked: Moment) -> Target:
+        log = self._log()
+        if must_be_empty and (log.committed or log.checkpoints) and self._snapshot_now().tids:
+            raise self.table_exists()
+        columns = tuple(read_descriptor(self.store, log).partition_columns)
+        schema = find_schema(self.store, log, self._snapshot_now)
+        return Target(scope=self.scope, partition_columns=columns, schema=schema, looked=looked)
+
+    def logs(self) -> tuple[Mapping[str, Log], Checkpoint]:
+        log = self._log()
+        read_descriptor(self.store, log)  # refuses what a later version wrote
+        return {"": log}, read_checkpoint(self.store, log)
+
+    def abort_pending(self, tid: str) -> None:
+        log = self._log()
+        if tid in read_checkpoint(self.store, log).covered and tid not in log.committed:
+            raise TransactionStateError(
+                f"transaction {tid} of {self.store.url} was decided long ago; it cannot be aborted"
+            )
+        if tid not in log.started and tid not in log.committed:
+            raise InvalidInputError(
+                f"{self.store.url} has no marker of a transaction {tid!r}; `dbio check` lists what is pending"
+            )
+        abort_transaction(self.store, self.clock, tid)
+
+    def agreed(self) -> tuple[Log, Checkpoint, tuple[str, ...]]:
+        """The log as a snapshot would read it, its newest checkpoint, and the partition columns."""
+        log, checkpoint = agreed_log(self.store, self._log(), self.clock)
+        return log, checkpoint, tuple(read_descriptor(self.store, log).partition_columns)
+
+    def _log(self) -> Log:
+        return self._listed or parse_log(self.store.list_log())
+
+    def _snapshot_now(self) -> Snapshot:
+        def read() -> Snapshot:
+            log = parse_log(self.store.list_log())
+            refuse_dropped(self.store, log)
+            if log.descriptor is None:
+                raise TableNotFoundError(
+                    f"{self.store.url_of(names.DESCRIPTOR)} has gone; somebody deleted the table: begin again"
+                )
+            return TableRoot(self.store, self.clock, log).snapshot()
+
+        return until_quiet(self.store, read)
+
+    # --- write ----------------------------------------------------------------------------------------------------
+
+    def claim(self, target: Target, columns: tuple[str, ...]) -> str:
+        tid = _claim_tid(self.store, self.clock)
+        if not (target.looked and self.clock.is_within(target.looked, LOOK_S)):
+            self._refuse_changed(tid, columns)
+        return tid
+
+    def _refuse_changed(self, tid: str, columns: tuple[str, ...]) -> None:
+        """Where the table that we looked at was dropped before our start marker came."""
+        log = parse_log(self.store.list_log())
+        there = log.dropped is None and log.descriptor is not None
+        if there and tuple(read_descriptor(self.store, log).partition_columns) == columns:
+            return
+        self.store.delete_many([names.started(tid)])
+        raise CommitConflictError(
+            f"{self.store.url} was dropped since this write looked at it; nothing was written: begin again"
+        )
+
+    def mark(self, tid: str, directory: str) -> None:
+        """Its start marker is at the root, since it was claimed."""
+
+    def check_place(self, file: FileInfo, terms: Terms) -> None:
+        if tuple(file.partition) != terms.partition_columns:
+            raise InvalidInputError(
+                f"{file.path!r} lies in no partition of {self.store.url}, which is partitioned by "
+                f"{list(terms.partition_columns)}; readers would refuse the whole table"
+            )
+
+    def raise_if_aborted(self, terms: Terms, directory: str) -> None:
+        with suppress(ObjectNotFoundError):
+            read_own(self.store, names.committed(terms.tid), commit_id=terms.commit_id)
+
+    def commit(self, draft: Draft) -> Commit:
+        """Was it decided already? Else its turn, if it needs one; then the commit marker decides."""
+        terms = draft.terms
+        if found := self._find_earlier(terms):
+            return self.result(terms.tid, found)
+        rules = RULES[terms.operation]
+        turn, removed, schema = None, list[str](), terms.schema
+        if rules.needs_state or terms.app or terms.must_be_empty or draft.changes_schema:
+            taken = self._take_turn(terms)
+            if isinstance(taken, CommitMarker):
+                return self.result(terms.tid, taken)
+            turn, table = taken
+            if terms.app and is_committed(table, terms.app):
+                return self.result(
+                    terms.tid, self._marker(replace(draft, files=()), [], turn, schema), skipped=True
+                )  # I8
+            if terms.must_be_empty and table.tids:
+                raise self.table_exists()
+            removed = rules.removes(draft, table)
+            schema = self._schema_after(draft, table.schema, turn, sets=rules.sets_schema)
+        marker = self._marker(draft, removed, turn, schema)
+        body = encode_commit(marker)
+        self.check_life(terms)
+        found = commit_once(
+            self.store, terms.tid, body, commit_id=terms.commit_id, is_young=lambda: self._is_young(terms)
+        )
+        return self.result(terms.tid, found or marker)
+
+    def _marker(self, draft: Draft, removed: list[str], turn: int | None, schema: TableSchema) -> CommitMarker:
+        metrics = draft.metrics(self.clock.monotonic())
+        return draft.marker(draft.files, removed, metrics, now=self.clock.now(), turn=turn, schema=schema)
+
+    def _is_young(self, terms: Terms) -> bool:
+        """Whether vacuum cannot have purged any of its markers."""
+        return self.clock.is_within(terms.began, YOUNG_S)
+
+    def _find_earlier(self, terms: Terms) -> CommitMarker | None:
+        """What another copy of it has committed, where this one comes too late; None while it may commit."""
+        is_over = self.age_s(terms) > MAX_LIFE_S
+        if self._is_young(terms) and not is_over:
+            return None
+        try:
+            return find_decision(self.store, terms.tid, commit_id=terms.commit_id, is_known=is_over)
+        except TransactionAbortedError:
+            self.check_life(terms)
+            raise
+
+    def _take_turn(self, terms: Terms) -> tuple[int, Snapshot] | CommitMarker:
+        """Our turn, and the table as it stands in it; or what the transaction was decided to meanwhile.
+
+        That was an earlier call of commit that was interrupted, or another copy of the transaction.
+        """
+        while True:
+            turn = take_turn(self.store, self.clock, terms.tid)
+            if turn is not None:
+                table = self._snapshot_now()
+                if not any(it.tid == terms.tid and not it.marker.is_abort for it in table.commits):
+                    if table.log.last_turn <= turn:
+                        return turn, table
+                    continue  # a listing that vacuum overtook showed no turn where there were many: ours is long past
+            if found := find_decision(self.store, terms.tid, commit_id=terms.commit_id, is_known=True):
+                return found
+
+    def _schema_after(self, draft: Draft, current: Mapping[str, Any] | None, turn: int, *, sets: bool) -> TableSchema:
+        """The table's schema after this commit: operations that set their own do, others change what they have seen."""
+        if draft.schema is not None and sets:
+            return TableSchema(draft.schema, turn)
+        if draft.schema is None or not draft.changes_schema:
+            return TableSchema(current, turn)
+        if current not in (None, draft.terms.schema.json, draft.schema):
+            raise CommitConflictError(
+                f"the schema of {self.store.url} was changed by another commit since transaction {draft.terms.tid} "
+                "began; nothing was committed: read the table again and write anew"
+            )
+        return TableSchema(draft.schema, turn)
+
+    def abort(self, terms: Terms, paths: Iterable[str]) -> None:
+        self._decide_against(terms)
+        self.delete(terms.tid, paths)
+
+    def _decide_against(self, terms: Terms) -> None:
+        """Leaves no marker where there is nothing to decide any more: the table may be gone (`drop`), or another."""
+        if self._is_young(terms) or has_start(self.store, terms.tid):
+            abort_transaction(self.store, self.clock, terms.tid)
+            return
+        with suppress(TransactionAbortedError):
+            find_decision(self.store, terms.tid, commit_id=terms.commit_id, is_known=True)
+            raise TransactionStateError(f"transaction {terms.tid} of {self.store.url} was committed long ago")
+
+
+def is_committed(snapshot: Snapshot, app: App) -> bool:
+    """Whether the application has committed this version, or a later one: then nothing may be written (I8).
+
+    A WARNING says by which commit: a version that somebody made up would stop a job for good, and in silence.
+    """
+    latest = snapshot.app_versions.get(app.id, -1)
+    if latest < app.version:
+        return False
+    has_it = App(id=app.id, version=latest)
+    infos = ((commit.tid, commit.marker.dbio_commit) for commit in snapshot.commits)
+    tids = [tid for tid, info in infos if info and info.app == has_it]
+    by = f"by transaction {tids[-1]}" if tids else "by a transaction of which a checkpoint knows no more than that"
+    _logger.warning("%s: version %d of application %r is skipped: version %d is committed, %s; where no job of yours "
+                    "has come that far, see `dbio check`", snapshot.url, app.version, app.id, latest, by)  # fmt: skip
+    return True
+
+
+def _claim_tid(store: Store, clock: Clock) -> str:
+    """A tid that nobody else has; the store proves here, once a process, that it can tell a winner."""
+    for _ in range(_TIDS_TO_TRY):
+        tid = new_tid(clock)
+        if store.put_if_absent(names.started(tid), b""):
+            probe(store, names.started(tid), b"")
+            return tid
+    raise StoreError(f"{store.url} refused {_TIDS_TO_TRY} new tids as taken; check the machine's clock and try again")
+
+
+def _check_past(store: Store, files: Iterable[DataFile], commits: Iterable[Decided], as_of: AsOf) -> None:
+    """What was removed since then may be vacuumed; a checkpoint says so, but need not have come yet."""
+    removed = {path for commit in commits for path in commit.marker.removed}
+    doubtful = [file.path for file in files if file.path in removed]
+    gone = [path for path, entry in zip(doubtful, store.stat_many(doubtful), strict=True) if entry is None]
+    if gone:
+        raise InvalidInputError(
+            f"{store.url} as of {as_of} cannot be read: {len(gone)} files that were live then were removed, and "
+            f"vacuumed since, first {gone[0]}; ask for a later time"
+        )
+
+
+def check_partitions(store: Store, files: Iterable[DataFile], columns: tuple[str, ...]) -> None:
+    """Raises CorruptMarkerError: a DBIO writer may commit at our root without knowing of our partition columns."""
+    for file in files:
+        if tuple(file.partition) != columns:
+            raise CorruptMarkerError(
+                f"{store.url_of(names.committed(str(file.tid)))} adds {file.path!r} to a table that is partitioned by "
+                f"{list(columns)}, but the file lies in no such partition; inspect it with `dbio show`, and remove the "
+                "marker if that commit was a mistake"
+            )
+
+
+def _with_sizes(store: Store, files: tuple[DataFile, ...]) -> tuple[DataFile, ...]:
+    """The files with the sizes that their writers left out (another DBIO writer's, in a table of ours)."""
+    unknown = [file.path for file in files if file.size == UNKNOWN_SIZE]
+    if not unknown:
+        return files
+    sizes = {entry.path: entry.size for entry in store.stat_many(unknown) if entry}
+    return tuple(file._replace(size=sizes[file.path]) if file.path in sizes else file for file in files)

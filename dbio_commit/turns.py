@@ -1,0 +1,75 @@
+"""Turns: transactions whose commits depend on one another are decided one after the other (I7)."""
+
+import logging
+from contextlib import suppress
+
+from dbio_commit.clock import Clock
+from dbio_commit.decision import PUT_ATTEMPTS, abort_transaction, has_start
+from dbio_commit.errors import AccessDeniedError, StoreError, TransactionStateError
+from dbio_commit.listing import read_last_turn, read_turn
+from dbio_commit.protocol import names
+from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.markers import Turn, encode
+from dbio_commit.store import Store
+
+LEASE_S = 60.0
+"""How long a waiter watches an undecided transaction hold the turn before it aborts it."""
+
+LOOK_S = LEASE_S / 30
+"""One look counts for so much of that at the most: a waiter that slept has watched nothing, and where a look takes
+long, so does what the holder has to do."""
+
+_log = logging.getLogger(__name__)
+
+
+def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
+    """Waits for all turns before ours to be decided, and takes the next one; returns its number (I7).
+
+    The turn ends when our transaction is decided. A holder that stays undecided for the lease is aborted. None where
+    our transaction is decided already.
+    """
+    watched, watched_s, looked_s, pause_s = -1, 0.0, 0.0, 0.02
+    failures = 0
+    while True:
+        log = parse_log(store.list_log())
+        if tid in log.committed:
+            return None
+        last = read_last_turn(store, log)
+        if last:
+            holder = read_turn(store, log)
+            if holder == tid:
+                return last  # taken by a request whose answer was lost
+            if holder is not None and _is_undecided(store, log, holder):
+                now_s = clock.monotonic()
+                if last != watched:
+                    watched, watched_s, looked_s, pause_s = last, 0.0, now_s, 0.02
+                else:
+                    watched_s, looked_s = watched_s + min(now_s - looked_s, LOOK_S), now_s
+                    if watched_s >= LEASE_S:
+                        _end_lease(store, clock, holder)
+                        continue
+                clock.sleep(pause_s)
+                pause_s = min(pause_s * 1.5, 1.0)
+                continue
+        try:
+            if store.put_if_absent(names.turn(last + 1), encode(Turn(tid=tid))):
+                return last + 1
+        except AccessDeniedError:
+            raise
+        except StoreError:
+            failures += 1
+            if failures >= PUT_ATTEMPTS:
+                raise
+
+
+def _is_undecided(store: Store, log: Log, tid: str) -> bool:
+    """A listing that was overtaken may show a turn, and not the start marker that came before it."""
+    if tid in log.committed:
+        return False
+    return tid in log.started or has_start(store, tid)
+
+
+def _end_lease(store: Store, clock: Clock, holder: str) -> None:
+    with suppress(TransactionStateError):  # it committed at the last moment: just as good
+        abort_transaction(store, clock, holder)
+        _log.warning("%s: aborted %s, which held the turn undecided for %.0f s", store.url, holder, LEASE_S)

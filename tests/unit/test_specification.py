@@ -1,0 +1,233 @@
+"""The specification and who cites it: sections and invariants are there, and the picture of a table is a table.
+
+Its bodies, links and anchors are checked in `test_docs`, with those of all documents.
+"""
+
+import gzip
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import decode_checkpoint
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.names import LogName
+from dbio_commit.table import Table
+from dbio_commit.testing import ManualClock, MemoryStore
+from vacuum import Reason, VacuumOptions, vacuum_table
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = ROOT / "docs/PROTOCOL.md"
+TEXT = DOCUMENT.read_text()
+
+# --- citations ----------------------------------------------------------------------------------------------------
+
+_NUMBER = r"\d{1,2}(?:\.\d{1,2})?\b"
+_ASIDE = r" \([^()]*\)|,? steps? \d"
+_NUMBERS = rf"({_NUMBER}(?:(?:{_ASIDE})*(?:, and |, | and | or | to ){_NUMBER})*)"
+_CITED = re.compile(
+    rf"\bPROTOCOL(?:\.md)?(?:#[\w-]+)?[)\]`'\",:]* (?:sections? )?{_NUMBERS}"
+    rf"|\b[Ss]ections? {_NUMBERS}"
+    rf"|(?<![\w.]){_NUMBERS} of \S*PROTOCOL"
+    rf"|-> None: +# {_NUMBERS}"
+)
+_OWN = re.compile(rf"\(({_NUMBER})(?:, step \d)?\)")
+"""How the document refers to its own sections, beside "section 2.1"."""
+
+
+def sections_cited(text: str) -> set[str]:
+    """The numbers of all sections that a text cites; no other document has numbered ones."""
+    lists = (next(filter(None, match.groups())) for match in _CITED.finditer(unwrapped(text)))
+    return {number for found in lists for number in re.findall(_NUMBER, re.sub(_ASIDE, "", found))}
+
+
+def unwrapped(text: str) -> str:
+    """A citation may go on in the next line, of a comment too."""
+    return re.sub(r"\s*\n\s*(?:#+ )?", " ", text)
+
+
+def sections() -> list[str]:
+    return re.findall(r"^#{2,3} (\d+(?:\.\d+)?)\.? ", TEXT, re.MULTILINE)
+
+
+def sources() -> Iterator[Path]:
+    """All that may cite the document, but for this module, whose examples are wrong on purpose."""
+    yield from ROOT.glob("*.md")
+    for folder in ("dbio_commit", "vacuum", "tests", "bench", "docker", "docs"):
+        for suffix in ("py", "md", "toml", "yaml"):
+            yield from (path for path in (ROOT / folder).rglob(f"*.{suffix}") if path != Path(__file__))
+
+
+@pytest.mark.parametrize(
+    ("text", "cited"),
+    [
+        ("Rules: PROTOCOL.md 3.1 (I3, I7), 3.2 step 4, 3.3.", {"3.1", "3.2", "3.3"}),
+        ("# PROTOCOL.md 8.2 and\n    # 10.2; the model", {"8.2", "10.2"}),
+        ("Follows PROTOCOL.md 3.4 there, and section 2 elsewhere.", {"3.4", "2"}),
+        ("[PROTOCOL.md](../PROTOCOL.md), 6.3), and so on", {"6.3"}),
+        ("[PROTOCOL.md](PROTOCOL.md#5-invariants) section 4", {"4"}),
+        ("the rules of PROTOCOL.md, section 10, call garbage", {"10"}),
+        ("(`docs/PROTOCOL.md` sections 2 to 4)", {"2", "4"}),
+        ("PROTOCOL 99.1", {"99.1"}),
+        ("by 3.5 of PROTOCOL.md", {"3.5"}),
+        ("Numbers I1 to I9: section 5.", {"5"}),
+        ("def test_it() -> None:  # 6.3", {"6.3"}),
+        ("PROTOCOL.md says so 2 times; I5 of PROTOCOL.md", set()),
+    ],
+)
+def test_a_citation_is_found_in_every_form(text: str, cited: set[str]) -> None:
+    assert sections_cited(text) == cited
+
+
+def test_the_sections_are_numbered_without_gaps() -> None:
+    found = [tuple(map(int, number.split("."))) for number in sections()]
+    assert found == sorted(set(found))
+    for number in found:
+        assert number[-1] == 1 or (*number[:-1], number[-1] - 1) in found, f"there is nothing before {number}"
+        assert number[:-1] in ((), *found)
+
+
+def test_every_section_that_is_cited_is_there() -> None:
+    wrong = {
+        f"{path.relative_to(ROOT)} cites section {number} of PROTOCOL.md"
+        for path in sources()
+        for number in sections_cited(path.read_text()) - {*sections()}
+    }
+    assert not wrong
+    assert set(_OWN.findall(TEXT)) <= {*sections()}
+
+
+def test_every_anchor_of_the_document_that_is_cited_is_there() -> None:
+    headings = re.findall(r"^#+ (.*)$", TEXT, re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    for path in sources():
+        assert set(re.findall(r"PROTOCOL\.md#([\w-]+)", path.read_text())) <= anchors, path
+
+
+def test_every_invariant_that_is_cited_is_specified() -> None:
+    specified = re.findall(r"^- \*\*(I\d+)\*\* ", TEXT, re.MULTILINE)
+    assert specified == [f"I{number}" for number in range(1, 10)]
+    for path in sources():
+        assert set(re.findall(r"\bI\d+\b", path.read_text())) <= {*specified}, path
+
+
+# --- the picture of a table's directory -----------------------------------------------------------------------------
+
+NOW = datetime(2026, 11, 20, 10, 50, tzinfo=UTC)
+LAST_NIGHT = datetime(2026, 11, 20, 3, tzinfo=UTC)
+
+
+def block(kind: str) -> str:
+    (found,) = re.findall(rf"^```{kind}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+CHECKPOINT = gzip.compress(block("json checkpoint").encode())
+
+
+@dataclass
+class Picture:
+    """The listing of section 3: the objects at the root, and what it says about each data file ("live")."""
+
+    log: list[str] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+
+    def said(self, *words: str) -> set[str]:
+        return {path for path, word in self.files.items() if word in words}
+
+
+def picture() -> Picture:
+    shown, directory, path = Picture(), "", ""
+    for line in block("text listing").splitlines():
+        if line.endswith("/"):
+            directory = line.removesuffix("/")
+        elif line.startswith(" " * 8):
+            shown.files[path] = line.split(":")[0].strip()
+        elif line.startswith(" " * 4):
+            path = names.join(directory, line.strip())
+        else:
+            shown.log.append(line.split()[0])
+    return shown
+
+
+def table(shown: Picture) -> Table:
+    """The table of the picture, with the bodies that the document shows; C is a plain append of its files."""
+    c, d, e = sorted(parse_log(Entry(name, 1, NOW) for name in shown.log).committed)
+    b = decode_checkpoint(CHECKPOINT, number=1, where="the document").commits[-1].tid
+    bodies = {
+        names.DESCRIPTOR: block("json descriptor").encode(),
+        names.checkpoint(1): CHECKPOINT,
+        names.turn(2): json.dumps({"tid": b}).encode(),
+        names.turn(3): block("json turn").encode(),
+        names.committed(c): json.dumps({"added": [path for path in shown.files if c in path], "removed": []}).encode(),
+        names.committed(d): block("json commit").encode(),
+        names.committed(e): block("json abort").encode(),
+    }
+    assert bodies.keys() <= {*shown.log}
+    clock = ManualClock(NOW)
+    store = MemoryStore(clock)
+    for path in [*shown.log, *shown.files]:
+        body = bodies.get(path, b"")
+        tid = re.search(r"\d{19}", body.decode() if "_serial_" in path else path)
+        began = names.parse_tid_time(tid[0]) if tid and "_checkpoint_" not in path else LAST_NIGHT
+        store.put(path, body, modified=began)
+    return Table.over(store, clock)
+
+
+def tids(paths: Iterable[str]) -> set[str]:
+    return {names.parse_data_file(names.split(path)[1]) or "" for path in paths}
+
+
+def test_every_name_in_the_picture_is_one_of_the_grammar() -> None:
+    shown = picture()
+    assert shown.log[0] == names.DESCRIPTOR
+    assert all(isinstance(names.parse_log_name(name), LogName) for name in shown.log[1:])
+    for path in shown.files:
+        directory, name = names.split(path)
+        assert names.format_partition(names.parse_partition(directory)) == directory
+        assert names.parse_tid_time(names.parse_data_file(name) or "")
+        assert names.is_data_file(path)
+
+
+def test_a_reader_of_the_picture_sees_the_files_that_it_calls_live() -> None:
+    shown = picture()
+    snapshot = table(shown).snapshot()
+    assert {file.path for file in snapshot.files} == shown.said("live")
+    assert len(snapshot.files) == 5
+    assert snapshot.app_versions == {"nightly": 20261120}
+    assert snapshot.table_schema.turn == 3
+    assert [commit.tid for commit in snapshot.history()] == sorted(tids(shown.said("live")), reverse=True)
+
+
+def test_a_vacuum_of_the_picture_deletes_what_it_says() -> None:
+    shown = picture()
+    report = vacuum_table(table(shown), VacuumOptions(), dry_run=True)
+    assert {(it.path, it.reason) for it in report.deleted} == {
+        *((path, Reason.FAILED_ATTEMPT) for path in shown.said("unnamed")),
+        *((path, Reason.ABORTED) for path in shown.said("aborted")),
+    }
+    assert {it.path for it in report.kept} == shown.said("removed", "pending")
+    assert not report.aborted
+    assert not report.warnings
+
+
+def test_the_picture_has_a_transaction_in_each_state() -> None:
+    shown = picture()
+    log = parse_log(table(shown).store.list_log())
+    told = decode_checkpoint(CHECKPOINT, number=log.last_checkpoint, where="the document")
+    assert tids(shown.said("pending")) == {*log.pending}
+    assert tids(shown.said("live")) == told.covered | {*sorted(log.committed)[:2]}
+    assert tids(shown.said("aborted")) == {*sorted(log.committed)[2:]}
+    assert [tuple(commit.forgotten) for commit in told.commits] == [(1, 0), (0, 1)]
+
+
+def test_the_last_turn_of_the_picture_is_that_of_the_commit_which_took_it() -> None:
+    commit, turn = json.loads(block("json commit")), json.loads(block("json turn"))
+    assert names.turn(commit["dbio_commit"]["turn"]) == max(name for name in picture().log if "_serial_" in name)
+    assert tids(commit["added"]) == {turn["tid"]}
