@@ -39,8 +39,8 @@ def find_decision(store: Store, tid: str, *, commit_id: str, is_known: bool, put
     """What the transaction of a table committed, however long ago; None while its commit marker decides, once it comes.
 
     `is_known`: it was seen to be decided, or is too old to commit, so that its commit marker is read also while its
-    start marker is there. `put`: we have put that commit marker just now, and where it decides nothing, it goes again.
-    So does one that was there and says something else than what counts; vacuum may have kept one that says the same.
+    start marker is there. `put`: we have put that commit marker just now; where it decides nothing, it is
+    removed. So is one that was there and says something else than what counts; vacuum may have kept one that says so.
 
     Raises TransactionAbortedError where it was aborted, CorruptMarkerError where another writer has its tid,
     CommitStateUnknownError where a marker that decides nothing cannot be removed.

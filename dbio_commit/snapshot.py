@@ -49,7 +49,7 @@ class Snapshot:
     scope: Scope
     files: tuple[DataFile, ...]
     partition_columns: tuple[str, ...]
-    commits: tuple[Decided, ...] = field(repr=False)
+    decided: tuple[Decided, ...] = field(repr=False)
     """Every decided transaction that counted, oldest first, aborted ones included."""
     checkpoint: Checkpoint = field(default=NO_CHECKPOINT, repr=False)
     """The newest, of what it was read from; none in the directory scope, nor of a state in the past."""
@@ -67,7 +67,7 @@ class Snapshot:
     @property
     def tids(self) -> tuple[str, ...]:
         """The committed transactions, in the order of their commits."""
-        return tuple(commit.tid for commit in self.commits if not commit.marker.is_abort)
+        return tuple(commit.tid for commit in self.decided if not commit.marker.is_abort)
 
     def urls(self) -> list[str]:
         """The live files as other tools take them: plain paths on a local disk, else URLs as fsspec writes them.
@@ -126,7 +126,7 @@ class Snapshot:
 
     def history(self) -> list[Commit]:
         """The commits, newest first, without the aborted transactions."""
-        committed = (commit for commit in reversed(self.commits) if not commit.marker.is_abort)
+        committed = (commit for commit in reversed(self.decided) if not commit.marker.is_abort)
         return [
             Commit(tid=tid, timestamp=modified, marker=marker, forgotten=forgotten)
             for modified, tid, marker, forgotten, _ in committed
@@ -140,13 +140,13 @@ class Snapshot:
     @property
     def table_schema(self) -> TableSchema:
         """The same, with the turn as of which it is known."""
-        told = current_schema(commit.marker for commit in self.commits)
+        told = current_schema(commit.marker for commit in self.decided)
         return max(told, self.checkpoint.schema, key=lambda schema: schema.turn)
 
     @property
     def app_versions(self) -> Mapping[str, int]:
         """The highest version that each application has committed."""
-        return app_versions((commit.marker for commit in self.commits), before=self.checkpoint.apps)
+        return app_versions((commit.marker for commit in self.decided), before=self.checkpoint.apps)
 
 
 def _require(package: str, *, what: str) -> Any:

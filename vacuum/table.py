@@ -152,7 +152,7 @@ class TableVacuum:
             told = tuple(commit for commit in older.commits if commit.tid in checkpoint.covered)
             checkpoint = replace(older, commits=told)
         undecided: set[str | None] = set()
-        for step in plan.purge(log, checkpoint, snapshot.commits, self._hands.horizons, left=left):
+        for step in plan.purge(log, checkpoint, snapshot.decided, self._hands.horizons, left=left):
             wanted = [marker for marker in step if marker.tid is None or marker.tid not in undecided]
             gone = self._hands.delete(wanted)
             undecided |= {marker.tid for marker in wanted if marker.path not in gone}

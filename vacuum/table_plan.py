@@ -49,7 +49,7 @@ class Judge:
     ) -> "Judge":
         """`assume_aborted`: what a dry run would have aborted. `is_same`: of a disk, which may spell names anew."""
         known = Known.of(
-            snapshot.commits,
+            snapshot.decided,
             live={file.path for file in snapshot.files},
             started=snapshot.log.started,
             assume_aborted=assume_aborted,
@@ -115,7 +115,7 @@ def checkpoint_is_due(snapshot: Snapshot, options: VacuumOptions, *, assume_abor
 
 def gone_files(snapshot: Snapshot, left: Collection[str]) -> set[str]:
     """The removed files that are deleted; `left` are the non-live files that a listing after the snapshot found."""
-    return {path for commit in snapshot.commits for path in commit.marker.removed if path not in left}
+    return {path for commit in snapshot.decided for path in commit.marker.removed if path not in left}
 
 
 def checkpoint_to_purge_by(log: Log, horizons: Horizons) -> int:

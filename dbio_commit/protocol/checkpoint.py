@@ -1,7 +1,7 @@
 """Checkpoints: all that a table has decided so far, in one object, so that readers need not read a marker for each.
 
 Their body, encoded and decoded, and what may be left out of it. Pure. Who reads them is `snapshot`, who writes them
-`maintenance`. Format and rules: PROTOCOL.md 7.4 and 9.7.
+`upkeep.checkpoints`. Format and rules: PROTOCOL.md 7.4 and 9.7.
 """
 
 import json

@@ -83,7 +83,7 @@ class DirectoryRoot(Root):
             scope=self.scope,
             files=tuple(files),
             partition_columns=names.common_partition_columns(written) or (),
-            commits=tuple(commits),
+            decided=tuple(commits),
             foreign=tuple(sorted({*other, *(entry.path for it in directories.values() for entry in it.foreign)})),
             source=Source(store),
         )

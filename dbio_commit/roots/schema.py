@@ -40,7 +40,7 @@ def find_schema(store: Store, log: Log, read_snapshot: Callable[[], Snapshot]) -
         return found
     snapshot = read_snapshot()
     schema = snapshot.table_schema
-    if schema.turn < last_turn and read_turn(store, log) in {commit.tid for commit in snapshot.commits}:
+    if schema.turn < last_turn and read_turn(store, log) in {commit.tid for commit in snapshot.decided}:
         return schema._replace(turn=last_turn)  # that turn ended without a change
     return schema
 

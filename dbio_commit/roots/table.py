@@ -78,7 +78,7 @@ class TableRoot(Root):
             scope=self.scope,
             files=_with_sizes(store, files),
             partition_columns=columns,
-            commits=tuple(commits),
+            decided=tuple(commits),
             checkpoint=NO_CHECKPOINT if as_of else checkpoint,
             log=log,
             source=Source(store),
@@ -218,7 +218,7 @@ class TableRoot(Root):
             turn = take_turn(self.store, self.clock, terms.tid)
             if turn is not None:
                 table = self._snapshot_now()
-                if not any(it.tid == terms.tid and not it.marker.is_abort for it in table.commits):
+                if not any(it.tid == terms.tid and not it.marker.is_abort for it in table.decided):
                     if table.log.last_turn <= turn:
                         return turn, table
                     continue  # a listing that vacuum overtook showed no turn where there were many: ours is long past
@@ -261,7 +261,7 @@ def is_committed(snapshot: Snapshot, app: App) -> bool:
     if latest < app.version:
         return False
     has_it = App(id=app.id, version=latest)
-    infos = ((commit.tid, commit.marker.dbio_commit) for commit in snapshot.commits)
+    infos = ((commit.tid, commit.marker.dbio_commit) for commit in snapshot.decided)
     tids = [tid for tid, info in infos if info and info.app == has_it]
     by = f"by transaction {tids[-1]}" if tids else "by a transaction of which a checkpoint knows no more than that"
     _logger.warning("%s: version %d of application %r is skipped: version %d is committed, %s; where no job of yours "

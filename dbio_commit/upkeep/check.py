@@ -18,7 +18,7 @@ from dbio_commit.protocol.garbage import Known, Reason, find_strangers, is_forei
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers import CommitMarker
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
+from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, live_files
 from dbio_commit.roots import DirectoryRoot, TableRoot, open_root
 from dbio_commit.roots.table import check_partitions
 from dbio_commit.store import Store
@@ -141,7 +141,7 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     commits = [*checkpoint.commits, *told]
     own = {commit.tid: commit.marker for commit in commits}
     found = _Found([log], foreign={entry.path for entry in entries if is_foreign(entry.path)})
-    found.expected = _expected("", own.values())
+    found.expected = {file.path: file.size for file in live_files(commits)}
     found.live = set(found.expected)
     found.corrupt = corrupt | _misplaced(store, own, live=found.live, columns=columns)
     known = Known.of(commits, live=found.live, started=log.started, partition_columns=columns)

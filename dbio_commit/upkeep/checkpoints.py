@@ -30,11 +30,11 @@ def write_checkpoint(
     Raises InvalidInputError where it would not fit into one object.
     """
     before = snapshot.checkpoint
-    if not snapshot.commits or (len(snapshot.commits) == len(before.commits) and not gone):
+    if not snapshot.decided or (len(snapshot.decided) == len(before.commits) and not gone):
         return None
     now = clock.now()
     commits, known_since = condense(
-        snapshot.commits,
+        snapshot.decided,
         gone=gone,
         noted=snapshot.log.started.keys() | snapshot.log.committed.keys(),
         keep_since=now - history,

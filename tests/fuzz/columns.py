@@ -51,7 +51,7 @@ def footer(file: bytes, partitions: Sequence[str] = ("day=1", "day=__HIVE_DEFAUL
     for path, *_ in files:
         store.put(path, file, modified=datetime(2026, 11, 20, tzinfo=UTC))
     snapshot = Snapshot(
-        url=store.url, scope=Scope.DIRECTORY, files=tuple(files), partition_columns=("day",), commits=()
+        url=store.url, scope=Scope.DIRECTORY, files=tuple(files), partition_columns=("day",), decided=()
     )
     try:
         found = infer_schema(store, snapshot)

@@ -134,7 +134,7 @@ def test_a_failed_task_commits_nothing_and_its_transaction_is_aborted(spark: Spa
         save(spark.sql("SELECT id, IF(id = 3, raise_error('no further'), 'x') AS day FROM range(0, 4, 1, 2)"), path)
     assert ids(load(spark, path)) == [0, 1]
     assert not dbio.Table(path).check().pending
-    assert dbio.Table(path).snapshot().commits[-1].marker.is_abort
+    assert dbio.Table(path).snapshot().decided[-1].marker.is_abort
     assert len(data_files(path) - before) <= 1  # the other task's, where it had not come back yet
 
 

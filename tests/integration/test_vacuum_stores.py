@@ -181,7 +181,7 @@ def test_a_table_is_left_with_its_live_files_and_the_log_that_must_stay(root: Ro
 
     purged = set(reasons(sweep(table, 3.1)))  # once the checkpoint is older than the metadata horizon
 
-    aborted = {names.committed(commit.tid) for commit in table.snapshot().commits if commit.marker.is_abort}
+    aborted = {names.committed(commit.tid) for commit in table.snapshot().decided if commit.marker.is_abort}
     assert len(aborted) == 2
     stay |= {names.checkpoint(1), names.turn(log.last_turn)}
     assert set(made.objects()) == stay | aborted
@@ -494,7 +494,7 @@ def test_one_object_that_may_not_be_deleted_does_not_stop_the_rest(s3_root: Root
         assert set(made.garbage) & set(made.objects()) == {stuck}
         sweep(made.table, 3.1)
         assert stuck not in live(made.table)  # what says that it was removed is still there
-        remover = next(c.tid for c in made.table.snapshot().commits if stuck in c.marker.removed)
+        remover = next(c.tid for c in made.table.snapshot().decided if stuck in c.marker.removed)
         assert names.committed(remover) in made.objects()
     finally:
         client.delete_bucket_policy(Bucket="tables")

@@ -471,7 +471,7 @@ def _travel(world: World, actor: Actor, table: Table, model: Model, snapshot: Sn
     as_of: Any = past
     if snapshot.tids and not world.risks.whole_seconds and world.random.random() < 0.5:
         as_of = world.random.choice(snapshot.tids)
-        past = next(commit.modified for commit in snapshot.commits if commit.tid == as_of)
+        past = next(commit.modified for commit in snapshot.decided if commit.tid == as_of)
     try:
         found = table.snapshot(as_of)
     except InvalidInputError:

@@ -316,7 +316,7 @@ class Model:
 
     def _wrong_history(self, snapshot: Snapshot, state: State) -> Iterator[str]:
         """Each commit at its time, in the order of time, and of turns within it; long forgotten ones may be missing."""
-        told = [(it.modified, it.tid) for it in snapshot.commits if not it.marker.is_abort and it.tid in self.decided]
+        told = [(it.modified, it.tid) for it in snapshot.decided if not it.marker.is_abort and it.tid in self.decided]
         if {(self.decided[tid].modified, tid) for _, tid in told} != {*told}:
             yield f"I6: a history with other times: {told}"
         missing = state.tids - {tid for _, tid in told}

@@ -412,14 +412,14 @@ def _seen(mutated: Callable[[Snapshot], Snapshot]) -> Iterator[None]:
 @mutation("mixed", "I6")
 def show_the_history_in_the_wrong_order() -> Iterator[None]:
     """Readers see the newest commit first."""
-    with _seen(lambda found: replace(found, commits=found.commits[::-1])):
+    with _seen(lambda found: replace(found, decided=found.decided[::-1])):
         yield
 
 
 @mutation("mixed", "I6")
 def show_no_history() -> Iterator[None]:
     """Readers see the live files, and nothing else."""
-    with _seen(lambda found: replace(found, commits=(), checkpoint=NO_CHECKPOINT)):
+    with _seen(lambda found: replace(found, decided=(), checkpoint=NO_CHECKPOINT)):
         yield
 
 
@@ -653,7 +653,7 @@ def cover_what_was_not_read() -> Iterator[None]:
         pending = set(found.log.pending) - found.checkpoint.covered
         nothing = CommitMarker(added=[], removed=[])
         more = [Decided(found.log.started[tid].modified, tid, nothing) for tid in sorted(pending)]
-        return replace(found, commits=(*found.commits, *more))
+        return replace(found, decided=(*found.decided, *more))
 
     with _checkpoints_of(mutated):
         yield

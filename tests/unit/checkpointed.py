@@ -129,7 +129,7 @@ def tid_of(table: Table, operation: str) -> str:
     """Of the only transaction of the kind; looked up unwatched."""
     with unwatched(memory(table)):
         snapshot = table.snapshot()
-        told: dict[str, str] = {c.tid: c.marker.dbio_commit.operation for c in snapshot.commits if c.marker.dbio_commit}
+        told: dict[str, str] = {c.tid: c.marker.dbio_commit.operation for c in snapshot.decided if c.marker.dbio_commit}
         told |= {tid: "pending" for tid in snapshot.log.started if tid not in told}
     [tid] = [tid for tid, told_operation in told.items() if told_operation == operation]
     return tid

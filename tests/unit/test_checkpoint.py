@@ -103,13 +103,13 @@ def assert_same_past(plain: World, kept: World, times: Sequence[datetime]) -> No
     """What is told of the past is so; and all of it since the last removal of what is gone is told."""
     known = kept.table().snapshot()
     known_since = known.checkpoint.known_since
-    asked: list[tuple[datetime | str, datetime]] = [(it.tid, it.modified) for it in plain.table().snapshot().commits]
+    asked: list[tuple[datetime | str, datetime]] = [(it.tid, it.modified) for it in plain.table().snapshot().decided]
     asked += [(moment, moment) for time in times for moment in (time, time - timedelta(microseconds=1))]
     for as_of, time in asked:
         try:
             assert kept.seen(as_of=as_of) == plain.seen(as_of=as_of)
         except InvalidInputError:
-            is_forgotten = isinstance(as_of, str) and as_of not in {commit.tid for commit in known.commits}
+            is_forgotten = isinstance(as_of, str) and as_of not in {commit.tid for commit in known.decided}
             is_blurred = isinstance(as_of, str) and time == known_since and times.count(time) > 1
             assert is_forgotten or is_blurred or (known_since and time < known_since)
     originals = {commit.tid: commit for commit in plain.table().history()}

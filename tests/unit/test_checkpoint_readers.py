@@ -19,7 +19,7 @@ OPENED = datetime(2026, 11, 20, tzinfo=UTC)
 READS: dict[str, Callable[[Table], object]] = {
     "snapshot": lambda table: (
         (it := table.snapshot()).files, it.partition_columns, it.table_schema, it.app_versions, it.tids,
-        [commit._replace(place=None) for commit in it.commits],
+        [commit._replace(place=None) for commit in it.decided],
     ),
     "history": lambda table: [(commit, commit.added_files) for commit in table.history()],
     "check": lambda table: table.check(),

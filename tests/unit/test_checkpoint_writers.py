@@ -109,10 +109,10 @@ def test_a_version_of_an_application_commits_once_however_long_ago_that_was() ->
         later(table)
         memory(table).delete_many([path for path in data_files(memory(table)) if path not in live(table)])
         snapshot = table.snapshot()
-        gone = [path for commit in snapshot.commits for path in commit.marker.removed]
+        gone = [path for commit in snapshot.decided for path in commit.marker.removed]
         write_checkpoint(table.store, table.clock, snapshot, gone=gone, history=timedelta())
         purge(memory(table))
-        write(table, "overwrite", app=("other", len(snapshot.commits) + 2))
+        write(table, "overwrite", app=("other", len(snapshot.decided) + 2))
     assert "job" not in {commit.app[0] for commit in table.history() if commit.app}
     for version in (4, 5):
         assert write(table, app=("job", version)).skipped

@@ -89,7 +89,7 @@ def test_each_of_a_batch_gets_its_own_answer() -> None:
     }
     assert names.committed(gone) not in scene.store.objects  # DBIO's readers would believe it
     snapshot = scene.table.snapshot(ignore_corrupt_markers=True)
-    assert {commit.tid for commit in snapshot.commits if commit.marker.is_abort} == {aborted.tid, pending, cut_off}
+    assert {commit.tid for commit in snapshot.decided if commit.marker.is_abort} == {aborted.tid, pending, cut_off}
     assert {gone, committed} <= set(snapshot.tids)
 
 

@@ -68,7 +68,7 @@ def snapshot(
         scope=Scope.TABLE,
         files=live_files(commits),
         partition_columns=tuple(columns),
-        commits=commits,
+        decided=commits,
         checkpoint=checkpoint,
         log=log or Log(),
     )

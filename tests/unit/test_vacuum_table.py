@@ -245,7 +245,7 @@ def test_what_a_dead_writers_task_writes_after_the_abort_goes_with_the_next_vacu
         scene.clock.advance(days * DAY)
         run(scene, AT_ONCE)
     assert names.committed(transaction.tid) not in scene.names
-    assert transaction.tid not in {commit.tid for commit in scene.table.snapshot().commits}
+    assert transaction.tid not in {commit.tid for commit in scene.table.snapshot().decided}
 
 
 def test_a_commit_marker_of_zero_length_is_none_and_its_transaction_is_aborted() -> None:  # I3, I5
