@@ -7,7 +7,7 @@ from unittest.mock import patch
 from dbio_commit.clock import Clock
 from dbio_commit.table import Table
 from vacuum import VacuumOptions, VacuumReport, vacuum_table
-from vacuum import run as vacuum_run
+from vacuum.hands import Hands
 
 
 class Ahead(Clock):
@@ -22,7 +22,7 @@ class Ahead(Clock):
 
 def vacuum_later(table: Table, options: VacuumOptions, *, by: timedelta, dry_run: bool = False) -> VacuumReport:
     """What is there now is so old then."""
-    with patch.object(vacuum_run._Run, "_ask_for_the_time", lambda self: self._clock.now()):
+    with patch.object(Hands, "_ask_for_the_time", lambda self: self.clock.now()):
         return vacuum_table(Table.over(table.store, Ahead(by)), options, dry_run=dry_run)
 
 

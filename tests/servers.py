@@ -82,17 +82,21 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class S3Server(Server):
-    def create_bucket(self, name: str) -> None:
+    def client(self, **options: Any) -> Any:
+        """Of boto3."""
         import boto3
 
-        client = boto3.client(
+        return boto3.client(
             "s3",
             endpoint_url=self.endpoint_url,
             aws_access_key_id=self.env["AWS_ACCESS_KEY_ID"],
             aws_secret_access_key=self.env["AWS_SECRET_ACCESS_KEY"],
             region_name=self.env["AWS_DEFAULT_REGION"],
+            **options,
         )
-        client.create_bucket(Bucket=name)
+
+    def create_bucket(self, name: str) -> None:
+        self.client().create_bucket(Bucket=name)
 
 
 @dataclass(frozen=True, slots=True)

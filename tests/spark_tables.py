@@ -1,13 +1,38 @@
-"""What the tests of Spark share: small DataFrames, and what lies in a table's directory."""
+"""What the tests of Spark share: settings of a session, small DataFrames, and what lies in a table's directory."""
 
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.beside import free_ports
+
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
+
+
+def over_connect() -> SparkSession:
+    """A session whose server is in this process, on a free port: a client of such a server expects it at 15002."""
+    from pyspark.sql.connect.client import DefaultChannelBuilder
+
+    (port,) = free_ports(1)
+    DefaultChannelBuilder.default_port = staticmethod(lambda: port)  # type: ignore[method-assign]
+    return SparkSession.builder.config("spark.connect.grpc.binding.port", str(port)).remote("local[2]").getOrCreate()
+
+
+@contextmanager
+def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """With these settings in the session, for a while."""
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in settings:
+            spark.conf.unset(name)
 
 
 def numbers(spark: SparkSession, start: int, end: int, *, tasks: int = 2) -> DataFrame:

@@ -12,7 +12,6 @@ from typing import Any, Literal, NamedTuple
 
 from dbio_commit.store import Store, open_store, parse_location
 from dbio_commit.testing import MemoryStore
-from tests.servers import S3Server
 
 PROCESSES, THREADS = 4, 6
 CONTENDERS = PROCESSES * THREADS
@@ -63,18 +62,6 @@ def racing_processes() -> Iterator[Race]:
     barrier = context.Barrier(CONTENDERS)
     with ProcessPoolExecutor(PROCESSES, context, initializer=_join, initargs=(barrier,)) as pool:
         yield Race(pool, barrier)
-
-
-def s3_client(server: S3Server) -> Any:
-    import boto3
-
-    return boto3.client(
-        "s3",
-        endpoint_url=server.endpoint_url,
-        aws_access_key_id=server.env["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=server.env["AWS_SECRET_ACCESS_KEY"],
-        region_name=server.env["AWS_DEFAULT_REGION"],
-    )
 
 
 def contend(store: Store, barrier: Barrier, *, contenders: int, rounds: int, size: int) -> list[list[Outcome]]:

@@ -12,7 +12,7 @@ from dbio_commit.errors import AccessDeniedError, StoreError
 from dbio_commit.store import Store
 from dbio_commit.store.base import BATCHES
 from tests.contract.amazon import Amazon, amazon
-from tests.contract.places import Place, s3_client
+from tests.contract.places import Place
 from tests.contract.test_failures import FEW_RETRIES, impatient
 from tests.servers import AzureServer, Fault, S3Server, Server
 
@@ -206,7 +206,7 @@ def test_what_could_not_be_deleted_is_returned_and_the_rest_is_gone(s3: Place, s
 @contextmanager
 def bucket_policy(server: S3Server, policy: dict[str, Any]) -> Iterator[None]:
     """The bucket `tables` under this policy."""
-    client = s3_client(server)
+    client = server.client()
     client.put_bucket_policy(Bucket="tables", Policy=json.dumps({"Statement": [policy]}))
     try:
         yield

@@ -9,7 +9,7 @@ from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
 from dbio_commit.testing import MemoryStore
-from tests.contract.places import Place, s3_client
+from tests.contract.places import Place
 from tests.contract.test_objects import NAMES
 from tests.servers import S3Server
 
@@ -100,7 +100,7 @@ def test_directories_without_a_name_are_passed_over(store: Store) -> None:
 
 
 def test_empty_objects_that_stand_for_directories_are_passed_over(s3: Place, s3_server: S3Server) -> None:
-    client = s3_client(s3_server)
+    client = s3_server.client()
     for key in ["", "day=1/", "day=1/hour=2/"]:
         client.put_object(Bucket="tables", Key=f"{s3.url.removeprefix('s3://tables/')}/{key}")
     assert names(s3.open().list_directory()) == ([], ["day=1"])

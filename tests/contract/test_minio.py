@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from dbio_commit.errors import AccessDeniedError
-from tests.contract.places import Place, s3_client
+from tests.contract.places import Place
 from tests.servers import S3Server
 
 is_minio = os.environ.get("DBIO_TEST_S3_SERVER") == "minio"
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.server, pytest.mark.skipif(not is_minio, reason="make 
 
 @pytest.fixture
 def client(s3_server: S3Server) -> Any:
-    return s3_client(s3_server)
+    return s3_server.client()
 
 
 def key(place: Place, name: str) -> dict[str, str]:

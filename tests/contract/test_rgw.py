@@ -7,7 +7,7 @@ import fsspec
 import pytest
 
 from dbio_commit.errors import AccessDeniedError
-from tests.contract.places import Place, s3_client
+from tests.contract.places import Place
 from tests.servers import S3Server
 
 is_rgw = os.environ.get("DBIO_TEST_S3_SERVER") == "rgw"
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.server, pytest.mark.skipif(not is_rgw, reason="make te
 
 @pytest.fixture
 def client(s3_server: S3Server) -> Any:
-    return s3_client(s3_server)
+    return s3_server.client()
 
 
 def test_it_is_rgw_that_answers(client: Any) -> None:

@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import boto3
 import fsspec
 import pytest
 from azure.core.exceptions import HttpResponseError
@@ -47,14 +46,7 @@ def fs(root: Root) -> Any:
 @pytest.fixture
 def client(s3_root: Root, s3_server: S3Server) -> Any:
     """Without retries, so that a fault is seen."""
-    return boto3.client(
-        "s3",
-        endpoint_url=s3_server.endpoint_url,
-        aws_access_key_id="test-key",
-        aws_secret_access_key="test-secret",
-        region_name="us-east-1",
-        config=Config(retries={"total_max_attempts": 1}),
-    )
+    return s3_server.client(config=Config(retries={"total_max_attempts": 1}))
 
 
 def test_requests_are_logged_with_their_decoded_path_and_query(root: Root, server: Server, fs: Any) -> None:

@@ -8,7 +8,7 @@ from dbio_commit.errors import AccessDeniedError, StoreError
 from dbio_commit.store import Store, Unfinished
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.contract.amazon import amazon
-from tests.contract.places import Place, s3_client
+from tests.contract.places import Place
 from tests.contract.test_failures import FEW_RETRIES
 from tests.servers import Fault, S3Server
 
@@ -16,7 +16,7 @@ from tests.servers import Fault, S3Server
 @pytest.fixture
 def uploads(s3: Place, s3_server: S3Server) -> dict[str, str]:
     """Key below the prefix "table" -> id, of uploads in and beside the table."""
-    client, root = s3_client(s3_server), s3.url.removeprefix("s3://tables/")
+    client, root = s3_server.client(), s3.url.removeprefix("s3://tables/")
     keys = ["table/part-0", "table/day=a b%2F+é/part-1", "table2/part-2", "table-1/x", "table", "other/table/x"]
     return {key: client.create_multipart_upload(Bucket="tables", Key=f"{root}/{key}")["UploadId"] for key in keys}
 
@@ -38,7 +38,7 @@ def test_uploads_below_the_root_are_listed_and_no_others(table: Store, uploads: 
 
 
 def test_finished_and_aborted_uploads_are_not_listed(table: Store, s3: Place, s3_server: S3Server) -> None:
-    client, prefix = s3_client(s3_server), f"{s3.url.removeprefix('s3://tables/')}/table/"
+    client, prefix = s3_server.client(), f"{s3.url.removeprefix('s3://tables/')}/table/"
     done, given_up = (
         {**upload, "UploadId": client.create_multipart_upload(**upload)["UploadId"]}
         for upload in ({"Bucket": "tables", "Key": prefix + name} for name in ["done", "given up"])
@@ -71,7 +71,7 @@ def test_aborted_uploads_are_gone_and_their_neighbours_are_not(
 
 def test_two_uploads_of_one_object_are_two(table: Store, s3: Place, s3_server: S3Server) -> None:
     key = f"{s3.url.removeprefix('s3://tables/')}/table/part-0"
-    ids = {s3_client(s3_server).create_multipart_upload(Bucket="tables", Key=key)["UploadId"] for _ in range(2)}
+    ids = {s3_server.client().create_multipart_upload(Bucket="tables", Key=key)["UploadId"] for _ in range(2)}
     first, second = table.list_unfinished()
     assert {first.id, second.id} == ids
     assert table.abort_unfinished([first]) == {}
@@ -79,7 +79,7 @@ def test_two_uploads_of_one_object_are_two(table: Store, s3: Place, s3_server: S
 
 
 def test_uploads_are_listed_page_by_page(s3: Place, s3_server: S3Server, uploads: dict[str, str]) -> None:
-    client, root = s3_client(s3_server), s3.url.removeprefix("s3://tables/")
+    client, root = s3_server.client(), s3.url.removeprefix("s3://tables/")
     ids = [
         client.create_multipart_upload(Bucket="tables", Key=f"{root}/table/{name}")["UploadId"]
         for name in ["same", "same", "same", "z", "z"]
@@ -91,7 +91,7 @@ def test_uploads_are_listed_page_by_page(s3: Place, s3_server: S3Server, uploads
 
 
 def test_a_service_that_repeats_a_page_is_an_error(s3: Place, s3_server: S3Server) -> None:
-    client, root = s3_client(s3_server), s3.url.removeprefix("s3://tables/")
+    client, root = s3_server.client(), s3.url.removeprefix("s3://tables/")
     for name in "abc":
         client.create_multipart_upload(Bucket="tables", Key=f"{root}/table/{name}")
     with amazon(s3_server) as (app, endpoint):

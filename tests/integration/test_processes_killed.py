@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit import Commit, Table, decision
+from dbio_commit import Commit, Table, turns
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import Operation
 from dbio_commit.store import Store, base
@@ -50,7 +50,7 @@ def root(request: pytest.FixtureRequest) -> Root:
 @pytest.fixture
 def short_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes next waits no minute for a turn whose holder is dead."""
-    monkeypatch.setattr(decision, "LEASE_S", 0.0)
+    monkeypatch.setattr(turns, "LEASE_S", 0.0)
 
 
 def check_vacuum(table: Table, rows: list[bytes]) -> None:

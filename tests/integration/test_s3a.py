@@ -10,7 +10,6 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
 from tests.servers import S3Server
-from tests.spark_tables import ids, numbers
+from tests.spark_tables import configured, ids, numbers
 
 IVY = Path(sys.prefix) / "ivy"
 
@@ -68,22 +67,11 @@ def bucket(s3_server: S3Server) -> str:
     return name
 
 
-@contextmanager
-def settings(spark: SparkSession, values: dict[str, str]) -> Iterator[None]:
-    for name, value in values.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in values:
-            spark.conf.unset(name)
-
-
 @pytest.fixture
 def keys(spark: SparkSession, s3_server: S3Server) -> Iterator[None]:
     """In the session."""
     options = s3_server.storage_options
-    with settings(spark, {"fs.s3a.access.key": options["key"], "fs.s3a.secret.key": options["secret"]}):
+    with configured(spark, {"fs.s3a.access.key": options["key"], "fs.s3a.secret.key": options["secret"]}):
         yield
 
 
@@ -195,7 +183,7 @@ def test_credentials_of_a_bucket_go_before_those_of_the_session(
         f"fs.s3a.bucket.{bucket}.secret.key": options["secret"],
         f"fs.s3a.bucket.{bucket}.endpoint": options["endpoint_url"],
     }
-    with settings(spark, own):
+    with configured(spark, own):
         check_that_it_is_read_natively(spark, bucket)
 
 
@@ -206,7 +194,7 @@ def test_credentials_come_from_a_credential_store(
     for name, option in (("access", "key"), ("secret", "secret")):
         value = s3_server.storage_options[option]
         run_hadoop_credential(spark, "create", f"fs.s3a.{name}.key", "-value", value, "-provider", provider)
-    with settings(spark, {"hadoop.security.credential.provider.path": provider}):
+    with configured(spark, {"hadoop.security.credential.provider.path": provider}):
         check_that_it_is_read_natively(spark, bucket)
 
 
@@ -226,7 +214,7 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 import dbio_commit as dbio
 from tests.integration.test_s3a import is_native, with_s3a
-from tests.spark_tables import ids, numbers
+from tests.spark_tables import configured, ids, numbers
 spark, url = with_s3a().config("spark.hadoop.fs.s3a.endpoint", sys.argv[2]).getOrCreate(), sys.argv[3]
 dbio.write(numbers(spark, 0, 4), url)
 frame = dbio.read(spark, url)
@@ -249,7 +237,7 @@ def test_keys_that_are_given_to_a_call_alone_are_used_by_workers_and_said_so(
     url, options = f"s3://{bucket}/table", s3_server.storage_options
     wrong = {"fs.s3a.access.key": "AKIAWRONG", "fs.s3a.secret.key": "wrong"}
     off = {"fs.s3a.aws.credentials.provider": "org.apache.hadoop.fs.s3a.SimpleAWSCredentialsProvider"}
-    with settings(spark, {**wrong, **off, "fs.s3a.endpoint": "http://127.0.0.1:1"}):
+    with configured(spark, {**wrong, **off, "fs.s3a.endpoint": "http://127.0.0.1:1"}):
         dbio.write(numbers(spark, 0, 4), url, storage_options=options)
         with pytest.warns(UserWarning, match=f"Spark cannot read s3a://{bucket} itself"):
             frame = dbio.read(spark, url, storage_options=options)

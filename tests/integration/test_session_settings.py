@@ -26,7 +26,7 @@ from dbio_commit.spark.task import map_in_arrow
 from dbio_commit.store.base import UPLOAD_BYTES, FsspecStore
 from tests.conftest import Root
 from tests.servers import Request, S3Server
-from tests.spark_tables import SPARK_ERRORS, ids, numbers
+from tests.spark_tables import SPARK_ERRORS, configured, ids, numbers
 
 
 @pytest.fixture
@@ -238,13 +238,11 @@ def sent(thing: Any) -> Any:
 
 @contextmanager
 def session_with(spark: SparkSession, settings: dict[str, str]) -> Iterator[None]:
-    for name, value in settings.items():
-        spark.conf.set(name, value)
+    """Which the data source is given up again, too."""
     try:
-        yield
+        with configured(spark, settings):
+            yield
     finally:
-        for name in settings:
-            spark.conf.unset(name)
         dbio.enable(spark)
 
 

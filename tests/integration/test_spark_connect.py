@@ -15,11 +15,11 @@ JOB = """
 
     sys.path.insert(0, sys.argv[1])
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
 
     import dbio_commit as dbio
+    from tests.spark_tables import over_connect
 
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    spark = over_connect()
     assert not hasattr(spark, "_jsparkSession")
     root, s3_url, s3_options = sys.argv[2], sys.argv[3], json.loads(sys.argv[4])
     found = {}

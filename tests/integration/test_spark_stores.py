@@ -9,8 +9,7 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 import dbio_commit as dbio
 from tests.conftest import Root
 from tests.servers import AzureServer, Fault, S3Server, Server
-from tests.spark_tables import SPARK_ERRORS, ids, numbers
+from tests.spark_tables import SPARK_ERRORS, configured, ids, numbers
 
 pytestmark = pytest.mark.filterwarnings("ignore:Spark cannot read:UserWarning")
 
@@ -31,18 +30,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Spark cannot read:UserWarning")
 def root(request: pytest.FixtureRequest) -> Root:
     found: Root = request.getfixturevalue(f"{request.param}_root")
     return found
-
-
-@contextmanager
-def settings(spark: SparkSession, **values: str) -> Iterator[None]:
-    """Hadoop settings of the session, for a while."""
-    for name, value in values.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in values:
-            spark.conf.unset(name)
 
 
 def methods(server: Server) -> Counter[str]:
@@ -125,7 +112,7 @@ sys.path.insert(0, sys.argv[1])
 from pyspark.sql import SparkSession
 import dbio_commit as dbio
 from tests.servers import S3Server
-from tests.spark_tables import ids, numbers
+from tests.spark_tables import configured, ids, numbers
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 server, s3_url, azure_url = S3Server(sys.argv[2], {}, {}), *sys.argv[3:]
 server.reset()
@@ -186,7 +173,7 @@ def test_credentials_come_from_the_sessions_settings_for_s3(
         "fs.s3a.bucket.tables.access.key": options["key"],
         "fs.s3a.path.style.access": "true",
     }
-    with settings(spark, **own):
+    with configured(spark, own):
         dbio.enable(spark)
         dbio.write(numbers(spark, 0, 2), s3_root.url)
         numbers(spark, 2, 4).write.format("dbio").mode("append").save(s3_root.url.replace("s3:", "s3a:"))
@@ -207,7 +194,7 @@ def test_options_of_the_call_go_before_the_sessions_settings(
         "fs.s3a.endpoint": "http://127.0.0.1:1",
         f"fs.azure.account.key.{host}": "eA==",
     }
-    with settings(spark, **wrong):
+    with configured(spark, wrong):
         for url, options in (s3_root, named):
             dbio.write(numbers(spark, 0, 2), url, storage_options=options)
             assert ids(dbio.read(spark, url, storage_options=options)) == [0, 1]

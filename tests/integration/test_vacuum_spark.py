@@ -175,10 +175,10 @@ def test_what_executors_could_not_delete_is_reported(spark: SparkSession, s3_roo
 JOB = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from pyspark.sql import SparkSession
 from dbio_commit import Table
 from tests.integration.test_vacuum_spark import sweep, watched
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
+from tests.spark_tables import over_connect
+spark = over_connect()
 assert not hasattr(spark, "_jsparkSession")
 with watched() as calls:
     found = [sweep(Table(url, options), spark) for url, options in json.loads(sys.argv[2])]

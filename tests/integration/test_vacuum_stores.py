@@ -15,7 +15,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 
 from dbio_commit import StoreError, Table
@@ -315,22 +314,12 @@ def test_a_path_without_a_table_is_one_message(root: Root, server: Server | None
 # --- uploads that nobody finished ---------------------------------------------------------------------------------
 
 
-def client_of(server: S3Server) -> Any:
-    return boto3.client(
-        "s3",
-        endpoint_url=server.endpoint_url,
-        aws_access_key_id=server.env["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=server.env["AWS_SECRET_ACCESS_KEY"],
-        region_name=server.env["AWS_DEFAULT_REGION"],
-    )
-
-
 @pytest.mark.parametrize("make", [make_table, make_directory])
 def test_old_multipart_uploads_under_the_root_are_aborted_and_reported(
     s3_root: Root, s3_server: S3Server, make: Any
 ) -> None:
     made: Made = make(s3_root)
-    client, prefix = client_of(s3_server), s3_root.url.removeprefix("s3://tables/")
+    client, prefix = s3_server.client(), s3_root.url.removeprefix("s3://tables/")
     uploads = [f"{names.format_partition({'name': value})}/part-0.parquet" for value in VALUES]
     for key in (*(f"{prefix}/{path}" for path in uploads), f"{prefix}-other/part-0.parquet"):
         upload = client.create_multipart_upload(Bucket="tables", Key=key)["UploadId"]
@@ -495,7 +484,7 @@ def test_one_object_that_may_not_be_deleted_does_not_stop_the_rest(s3_root: Root
     made = make_table(s3_root)
     stuck = max(path for path, reason in made.garbage.items() if reason is Reason.REMOVED)
     key = s3_root.url.removeprefix("s3://") + "/" + stuck
-    client = client_of(s3_server)
+    client = s3_server.client()
     deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:DeleteObject", "Resource": f"arn:aws:s3:::{key}"}
     client.put_bucket_policy(Bucket="tables", Policy=json.dumps({"Statement": [deny]}))
     try:

@@ -16,11 +16,11 @@ from unittest.mock import patch
 
 import typer
 
-from dbio_commit import decision
+from dbio_commit import turns
 from dbio_commit.probe import _PROBED
 from dbio_commit.protocol.markers import Operation
 from dbio_commit.turns import LEASE_S
-from vacuum import run
+from vacuum.hands import Hands
 
 from . import actors
 from .actors import Act, Job, Stage
@@ -383,8 +383,8 @@ def explore(past: Past) -> Explored:
 def _few_states() -> Iterator[None]:
     """What changes nothing but the number of states: a look at the turn counts in full, vacuum knows the time."""
     with (
-        patch.object(decision, "LOOK_S", LEASE_S),
-        patch.object(run._Run, "_ask_for_the_time", lambda self: self._clock.now()),
+        patch.object(turns, "LOOK_S", LEASE_S),
+        patch.object(Hands, "_ask_for_the_time", lambda self: self.clock.now()),
     ):
         yield
 

@@ -40,8 +40,12 @@ from dbio_commit.table import Table
 from dbio_commit.tids import new_tid
 from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep import checkpoints
-from vacuum import dbio, plan, run
-from vacuum.plan import Candidate, Horizons, Judge
+from vacuum import directory_plan, table_plan
+from vacuum import table as vacuum_table
+from vacuum.hands import Hands
+from vacuum.plan import Candidate, Horizons
+from vacuum.table import TableVacuum
+from vacuum.table_plan import Judge
 
 from .run import simulate
 from .world import SerialStore, Violation
@@ -78,7 +82,7 @@ def mutation(scenario: str, *breaks: str) -> Callable[[Callable[[], Iterator[Non
     return register
 
 
-def find(mutation: Mutation, *, within: int = 200) -> tuple[int, Violation]:
+def find(mutation: Mutation, *, within: int = 400) -> tuple[int, Violation]:
     """The first seed that finds it, and what it finds."""
     with mutation.switch():
         for seed in range(within):
@@ -196,7 +200,7 @@ def look_for_no_start_marker() -> Iterator[None]:
 @mutation("late", "I3", "I5")
 def purge_abort_markers_early() -> Iterator[None]:
     """Abort markers are purged as any other; transactions live for 7 days."""
-    with patch.object(plan, "ABORTS_KEPT", timedelta(0)):
+    with patch.object(table_plan, "ABORTS_KEPT", timedelta(0)):
         yield
 
 
@@ -391,9 +395,9 @@ def pass_over_a_purged_marker() -> Iterator[None]:
         yield
 
 
-@mutation("crowd", "I6")
+@mutation("crowd", "I4", "I6")
 def believe_that_there_is_no_descriptor() -> Iterator[None]:
-    """A reader that saw no descriptor does not look again after it has listed the files."""
+    """Who saw no descriptor, to read or to write, does not look again after listing the files."""
     with patch.object(roots, "_look_again", lambda store, log, *, even_dropped: log):
         yield
 
@@ -482,7 +486,7 @@ def _late_taken_for_aborted() -> Iterator[None]:
     of = Judge.of
 
     def mutated(found: Snapshot, horizons: Horizons, *, assume_aborted: Any = (), **others: Any) -> Judge:
-        late = plan.timed_out(found, horizons)
+        late = table_plan.timed_out(found, horizons)
         return of(found, horizons, assume_aborted=[*assume_aborted, *late], **others)
 
     with patch.object(Judge, "of", mutated):
@@ -492,7 +496,7 @@ def _late_taken_for_aborted() -> Iterator[None]:
 @mutation("late", "I5")
 def delete_before_the_abort() -> Iterator[None]:
     """Vacuum deletes the files of a pending transaction, and then aborts it."""
-    abort, delete = run._Run._abort, run._Run._delete
+    abort, delete = TableVacuum._abort, Hands.delete
 
     def later(self: Any, tids: Sequence[str]) -> None:
         self.later = tids
@@ -502,21 +506,21 @@ def delete_before_the_abort() -> Iterator[None]:
         abort(self, self.__dict__.pop("later", ()))
         return gone
 
-    with _late_taken_for_aborted(), patch.object(run._Run, "_abort", later), patch.object(run._Run, "_delete", mutated):
+    with _late_taken_for_aborted(), patch.object(TableVacuum, "_abort", later), patch.object(Hands, "delete", mutated):
         yield
 
 
 @mutation("late", "I5", "vacuum left")
 def delete_without_an_abort() -> Iterator[None]:
     """Vacuum deletes the files of a pending transaction that is old enough, and decides nothing."""
-    with _late_taken_for_aborted(), patch.object(run._Run, "_abort", lambda self, tids: None):
+    with _late_taken_for_aborted(), patch.object(TableVacuum, "_abort", lambda self, tids: None):
         yield
 
 
 @mutation("young", "I4", "I5")
 def look_at_the_table_before_the_aborts() -> Iterator[None]:
     """Vacuum takes no second snapshot: what it was about to abort counts as aborted."""
-    abort, read = run._Run._abort, roots.read_snapshot
+    abort, read = TableVacuum._abort, roots.read_snapshot
     first: dict[Clock, Snapshot] = {}
     aborted: set[Clock] = set()
 
@@ -533,8 +537,8 @@ def look_at_the_table_before_the_aborts() -> Iterator[None]:
 
     with (
         _late_taken_for_aborted(),
-        patch.object(run._Run, "_abort", mutated_abort),
-        patch.object(run, "read_snapshot", mutated_read),
+        patch.object(TableVacuum, "_abort", mutated_abort),
+        patch.object(vacuum_table, "read_snapshot", mutated_read),
     ):
         yield
 
@@ -556,8 +560,8 @@ def go_by_the_age_of_files() -> Iterator[None]:
 def believe_that_an_unknown_file_is_old() -> Iterator[None]:
     """Files of unknown transactions are not looked at again; and vacuum's clock, which may be ahead, is believed."""
     with (
-        patch.object(run._Run, "_now", lambda self: self._clock.now()),
-        patch.object(run._Run, "_without_newborn", lambda self, due: list(due)),
+        patch.object(Hands, "now", lambda self: self._clock.now()),
+        patch.object(TableVacuum, "_without_newborn", lambda self, due: list(due)),
     ):
         yield
 
@@ -567,8 +571,8 @@ def read_the_clock_after_the_listing() -> Iterator[None]:
     """Horizons count from the moment of each look, and files of unknown transactions are not looked at again."""
     moving = property(lambda self: _MovingHorizons(self._clock, self._options), lambda self, fixed: None)
     with (
-        patch.object(run._Run, "_horizons", moving, create=True),
-        patch.object(run._Run, "_without_newborn", lambda self, due: list(due)),
+        patch.object(Hands, "horizons", moving, create=True),
+        patch.object(TableVacuum, "_without_newborn", lambda self, due: list(due)),
     ):
         yield
 
@@ -587,12 +591,12 @@ class _MovingHorizons:
 
 @contextmanager
 def _purge(mutated: Callable[[Any, Log, Any], list[list[Candidate]]]) -> Iterator[None]:
-    purge = plan.purge
+    purge = table_plan.purge
 
     def replacement(log: Log, checkpoint: Checkpoint, *arguments: Any, **options: Any) -> list[list[Candidate]]:
         return mutated(lambda it: purge(log, it, *arguments, **options), log, checkpoint)
 
-    with patch.object(plan, "purge", replacement):
+    with patch.object(table_plan, "purge", replacement):
         yield
 
 
@@ -611,7 +615,7 @@ def purge_start_markers_last() -> Iterator[None]:
 @mutation("readers", "DBIO")
 def purge_markers_before_data() -> Iterator[None]:
     """Commit markers are purged while the files are left that they remove."""
-    with patch.object(plan, "_needed_markers", lambda commits, left: set()):
+    with patch.object(table_plan, "_needed_markers", lambda commits, left: set()):
         yield
 
 
@@ -634,7 +638,10 @@ def _checkpoints_of(mutated: Callable[[Store, Snapshot], Snapshot]) -> Iterator[
     def replacement(store: Store, clock: Clock, found: Snapshot, **options: Any) -> str | None:
         return write(store, clock, mutated(store, found), **options)
 
-    with patch.object(run, "write_checkpoint", replacement), patch.object(checkpoints, "write_checkpoint", replacement):
+    with (
+        patch.object(vacuum_table, "write_checkpoint", replacement),
+        patch.object(checkpoints, "write_checkpoint", replacement),
+    ):
         yield
 
 
@@ -706,5 +713,5 @@ def believe_a_torn_listing() -> Iterator[None]:
 @mutation("directories", "I9")
 def purge_markers_that_hide_files() -> Iterator[None]:
     """In the directory scope, markers go whether or not the files are left that they hide."""
-    with patch.object(dbio, "_may_go", lambda *arguments: True):
+    with patch.object(directory_plan, "_may_go", lambda *arguments: True):
         yield

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from dbio_commit import Table
 from dbio_commit.testing import ManualClock
@@ -25,6 +25,16 @@ MARKER = re.compile(r"_(started_|committed_(vacuum)?+)[a-z0-9]+")
 MONTH = timedelta(days=30)
 EVER = timedelta(days=32)
 """Longer than anything is kept."""
+
+
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+NOW = timedelta(0)
+OLD = timedelta(days=10)
+
+A, B, C = "7000000000000000001", "7000000000000000002", "7000000000000000003"
 
 
 # --- one directory ------------------------------------------------------------------------------------------------
@@ -233,9 +243,6 @@ _TIME = datetime(2026, 11, 1, tzinfo=UTC).isoformat()
 _ABORT = {"version": 1, "operation": "abort", "commit_id": "c", "timestamp": _TIME}
 ABORT = json.dumps({"added": [], "removed": [], "dbio_commit": _ABORT}).encode()
 
-_T = TypeVar("_T")
-_A = TypeVar("_A")
-
 
 class World:
     """A directory in memory, a clock, and vacuums of which each is checked against what readers see."""
@@ -275,6 +282,25 @@ class World:
             if self.store.objects == before:
                 return before
         raise AssertionError("vacuum never comes to an end")
+
+
+def committed(world: World, tid: str = A, directory: str = "", *, age: timedelta = OLD) -> str:
+    """A committed append, of which the start marker has gone; returns its file."""
+    path = at(directory, file_of(tid))
+    world.put(path, age=age)
+    world.put(at(directory, f"_committed_{tid}"), commit([file_of(tid)]), age=age)
+    return path
+
+
+def pending(world: World, tid: str = B, directory: str = "", *, age: timedelta = OLD) -> str:
+    path = at(directory, file_of(tid))
+    world.put(path, age=age)
+    world.put(at(directory, f"_started_{tid}"), b"", age=age)
+    return path
+
+
+def queues(paths: Iterable[str]) -> set[str]:
+    return {path for path in paths if path.rpartition("/")[2].startswith("_committed_vacuum")}
 
 
 def deleted(report: VacuumReport) -> set[str]:

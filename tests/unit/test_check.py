@@ -180,21 +180,25 @@ def test_garbage_of_a_table_is_told_by_kind() -> None:
     world.mark("2", [], [data("1", 1)])
     world.data(data("1", 2))
     world.mark("3", operation="abort")
-    world.data(f"day=1/{data('3')}")
+    world.data(data("3"))
     world.start("4", at=NOW - timedelta(minutes=1))
     world.data(data("4"), 50)
-    world.data(f"day=2/{data('5')}")
+    world.data(data("5"))
     world.data("day=2/copied.parquet")
+    world.data(f"day=2/{data('3')}")  # a copy, since the table has no partitions
+    world.data("day=3/_started_6", 0)
+    world.data(f"day=3/{data('6')}")
     for hidden in ("_SUCCESS", "_temporary/0/x", f"day=1/.{data('5')}", f"day=1/_started_{'1'}"):
         world.data(hidden)
     report = world.check()
     assert paths(report) == {
         Reason.REMOVED: [data("1", 1)],
         Reason.FAILED_ATTEMPT: [data("1", 2)],
-        Reason.ABORTED: [f"day=1/{data('3')}"],
+        Reason.ABORTED: [data("3")],
         Reason.PENDING: [data("4")],
-        Reason.UNKNOWN: [f"day=2/{data('5')}"],
-        Reason.UNTRACKED: ["day=2/copied.parquet"],
+        Reason.UNKNOWN: [data("5")],
+        Reason.UNTRACKED: ["day=2/copied.parquet", f"day=2/{data('3')}"],
+        Reason.FOREIGN: [f"day=3/{data('6')}"],
     }
     assert sum(entry.size for entry in report.garbage[Reason.PENDING]) == 50
     assert (report.live_files, report.live_size) == (2, 10)

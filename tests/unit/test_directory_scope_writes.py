@@ -28,6 +28,8 @@ from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
 from dbio_commit.transaction import Transaction
 from tests.faults import calls_to, fail_with, heal, once
+from tests.unit.dbio_model import at, file_of
+from tests.unit.dbio_model import visible as dbio_sees
 from tests.writers import contents, data_files, live, stage
 
 LOST = StoreError("the answer was lost")
@@ -36,14 +38,6 @@ DAYS = ("day=1", "day=2", "day=3")
 
 
 # --- DBIO --------------------------------------------------------------------------------------------------------
-
-
-def at(directory: str, name: str) -> str:
-    return f"{directory}/{name}" if directory else name
-
-
-def dbio_file(tid: str, attempt: int = 0) -> str:
-    return f"part-00000-tid-{tid}-5f8a2c1e-0000-4000-8000-000000000000-{attempt}-1-c000.snappy.parquet"
 
 
 class DbioWriter:
@@ -55,11 +49,11 @@ class DbioWriter:
     def write(self) -> None:
         for directory in self.directories:
             self.store.put(at(directory, f"_started_{self.tid}"))
-            self.store.put(at(directory, dbio_file(self.tid)), f"{directory} {self.tid}".encode())
+            self.store.put(at(directory, file_of(self.tid)), f"{directory} {self.tid}".encode())
 
     def commit(self) -> None:
         for directory in self.directories:
-            body = {"added": [dbio_file(self.tid)], "removed": []}
+            body = {"added": [file_of(self.tid)], "removed": []}
             self.store.put(at(directory, f"_committed_{self.tid}"), json.dumps(body).encode())
 
 
@@ -68,31 +62,7 @@ def dbio_wrote(store: MemoryStore, directories: tuple[str, ...] = DAYS) -> set[s
     writer = DbioWriter(store, directories=directories)
     writer.write()
     writer.commit()
-    return {at(directory, dbio_file(OLD)) for directory in directories}
-
-
-def dbio_sees(objects: Mapping[str, object]) -> set[str]:
-    """The visible files, by the rules of PROTOCOL.md 11.2, one directory at a time."""
-    bodies = {path: content[0] for path, content in objects.items() if isinstance(content, tuple)}
-    visible = set()
-    for directory in {path.rpartition("/")[0] for path in bodies}:
-        names = {path.rpartition("/")[2]: body for path, body in bodies.items() if path.rpartition("/")[0] == directory}
-        commits = {
-            name.removeprefix("_committed_"): json.loads(body)
-            for name, body in names.items()
-            if name.startswith("_committed_") and body
-        }
-        removed = {name for commit in commits.values() for name in commit["removed"]}
-        for name in names:
-            tid = re.fullmatch(r"[^_].*-tid-([a-z0-9]+)-.*", name)
-            hidden = name.startswith("_") or name in removed
-            if tid and tid[1] in commits:
-                hidden = hidden or name not in commits[tid[1]]["added"]
-            elif tid:
-                hidden = hidden or f"_started_{tid[1]}" in names
-            if not hidden:
-                visible.add(at(directory, name))
-    return visible
+    return {at(directory, file_of(OLD)) for directory in directories}
 
 
 def begin(table: Table, operation: Operation = "append", **days: bytes) -> Transaction:
@@ -168,7 +138,7 @@ def test_markers_hold_names_of_their_own_directory_and_nothing_but_dbios_keys_an
         assert set(body) == {"added", "removed", "dbio_commit"}
         added = [path.rpartition("/")[2] for path in commit.added if path.startswith(f"{directory}/")]
         assert body["added"] == added
-        assert body["removed"] == ([dbio_file(OLD)] if directory in DAYS else [])
+        assert body["removed"] == ([file_of(OLD)] if directory in DAYS else [])
         assert body["dbio_commit"]["operation"] == "overwrite"
     assert not {path for path in store.objects if path.startswith("_")}  # no marker at the root, no descriptor, no turn
 
@@ -197,7 +167,7 @@ def test_names_are_matched_as_dbio_would(table: Table, store: MemoryStore) -> No
 def test_a_task_attempt_that_failed_leaves_a_hidden_file(table: Table, store: MemoryStore) -> None:  # I1
     dbio_wrote(store)
     transaction = begin(table, d1=b"named")
-    store.put(f"day=1/{dbio_file(transaction.tid, attempt=7)}", b"of an attempt that failed")
+    store.put(f"day=1/{file_of(transaction.tid, attempt=7)}", b"of an attempt that failed")
     transaction.commit()
     assert dbio_sees(store.objects) == live(table)
     assert b"of an attempt that failed" not in contents(table)
@@ -254,7 +224,7 @@ def test_overwrite_removes_what_a_dbio_writer_committed_after_it_began(table: Ta
 def test_replacement_replaces_the_partitions_that_it_writes_to(table: Table, store: MemoryStore) -> None:
     old = dbio_wrote(store)
     commit = begin(table, "replace_partitions", d1=b"new 1", d4=b"new 4").commit()
-    assert set(commit.removed) == {at("day=1", dbio_file(OLD))}
+    assert set(commit.removed) == {at("day=1", file_of(OLD))}
     assert dbio_sees(store.objects) == live(table) == old - set(commit.removed) | set(commit.added)
 
 
@@ -263,13 +233,13 @@ def test_static_replacement_of_a_partition_without_new_files_removes_it(table: T
     transaction = table.begin("replace_partitions")
     transaction.replace_partition({"day": "2"})
     transaction.commit()
-    assert dbio_sees(store.objects) == live(table) == old - {at("day=2", dbio_file(OLD))}
+    assert dbio_sees(store.objects) == live(table) == old - {at("day=2", file_of(OLD))}
 
 
 def test_rewrite_of_a_file_that_is_not_live_any_more_is_a_conflict(table: Table, store: MemoryStore) -> None:
     dbio_wrote(store)
     transaction = begin(table, "rewrite", d1=b"rewritten")
-    transaction.remove([at("day=1", dbio_file(OLD))])
+    transaction.remove([at("day=1", file_of(OLD))])
     begin(table, "overwrite", d2=b"theirs").commit()
     with pytest.raises(CommitConflictError):
         transaction.commit()

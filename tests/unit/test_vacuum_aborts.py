@@ -15,7 +15,7 @@ from tests.faults import calls_to, fail_with, heal, once
 from tests.garbage import DAY, Scene, empty, leave
 from tests.writers import stage, write
 from vacuum import Control, Reason, VacuumOptions, vacuum_table, work
-from vacuum import run as run_module
+from vacuum import table as vacuum_table_module
 
 AT_ONCE = VacuumOptions(checkpoint_after=0)
 
@@ -132,7 +132,7 @@ def test_a_store_that_fails_leaves_those_transactions_undecided_for_us_and_says_
 
 
 def test_between_batches_of_aborts_the_caller_may_stop_us(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "ABORT_BATCH", 10)
+    monkeypatch.setattr(vacuum_table_module, "ABORT_BATCH", 10)
     scene, tids = with_old_starts(35)
     phases: list[tuple[str, int, int | None]] = []
     control = Control(stop=lambda: len(phases) == 2, progress=lambda *it: phases.append(it))
@@ -144,7 +144,7 @@ def test_between_batches_of_aborts_the_caller_may_stop_us(monkeypatch: pytest.Mo
 
 
 def test_a_run_aborts_so_many_says_what_is_left_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "MOST_ABORTS", 20)
+    monkeypatch.setattr(vacuum_table_module, "MOST_ABORTS", 20)
     scene, tids = with_old_starts(35)
     left = leave(scene, f"part-00000-tid-{tids[30]}-x-0-0-c000.parquet")
 
@@ -167,7 +167,7 @@ def test_a_run_aborts_so_many_says_what_is_left_and_the_next_goes_on(monkeypatch
 
 
 def test_no_batch_of_aborts_begins_when_a_run_has_spent_its_time_on_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_module, "ABORT_BATCH", 10)
+    monkeypatch.setattr(vacuum_table_module, "ABORT_BATCH", 10)
     scene, tids = with_old_starts(35)
     scene.store.before = lambda operation, path: scene.clock.sleep(40.0 if operation == "put_if_absent" else 0.0)
     report = vacuum_table(scene.table, AT_ONCE)

@@ -1,19 +1,15 @@
-"""Vacuum of a directory that DBIO wrote: each rule with its boundary, and random directories against a model.
+"""Vacuum of a directory that DBIO wrote: each rule with its boundary.
 
-PROTOCOL.md 11.2 and 11.4; the model is `dbio_model`. Killed and disturbed vacuums: `test_vacuum_dbio_crash_points`.
+PROTOCOL.md 11.2 and 11.4. On a disk: `test_vacuum_dbio_disk`; random directories, against a model:
+`test_vacuum_dbio_random`; killed and disturbed vacuums: `test_vacuum_dbio_crash_points`.
 """
 
 import json
-import os
-from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from dbio_commit import Table
 from dbio_commit.errors import (
     CorruptMarkerError,
     InvalidInputError,
@@ -22,20 +18,30 @@ from dbio_commit.errors import (
     UnsupportedTableError,
 )
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.store.local import LocalStore
-from dbio_commit.store.location import parse_location
 from tests.faults import KeyStore, OneByOne, OrderlyStore, calls_to
-from tests.unit.dbio_model import ABORT, EVER, World, at, commit, deleted, file_of, left_in_the_end, plan, queue
+from tests.unit.dbio_model import (
+    ABORT,
+    DAY,
+    EVER,
+    HOUR,
+    MINUTE,
+    NOW,
+    OLD,
+    SECOND,
+    A,
+    B,
+    C,
+    World,
+    at,
+    commit,
+    committed,
+    deleted,
+    file_of,
+    pending,
+    queue,
+    queues,
+)
 from vacuum import Control, Reason, VacuumOptions, VacuumReport, vacuum, vacuum_table
-
-SECOND = timedelta(seconds=1)
-MINUTE = timedelta(minutes=1)
-HOUR = timedelta(hours=1)
-DAY = timedelta(days=1)
-NOW = timedelta(0)
-OLD = timedelta(days=10)
-
-A, B, C = "7000000000000000001", "7000000000000000002", "7000000000000000003"
 
 DATA = [(48 * HOUR, False), (48 * HOUR + SECOND, True)]
 """Ages around the data horizon, and whether it has passed."""
@@ -49,27 +55,8 @@ def world() -> World:
     return world
 
 
-def committed(world: World, tid: str = A, directory: str = "", *, age: timedelta = OLD) -> str:
-    """A committed append, of which the start marker has gone; returns its file."""
-    path = at(directory, file_of(tid))
-    world.put(path, age=age)
-    world.put(at(directory, f"_committed_{tid}"), commit([file_of(tid)]), age=age)
-    return path
-
-
-def pending(world: World, tid: str = B, directory: str = "", *, age: timedelta = OLD) -> str:
-    path = at(directory, file_of(tid))
-    world.put(path, age=age)
-    world.put(at(directory, f"_started_{tid}"), b"", age=age)
-    return path
-
-
 def reasons(report: VacuumReport) -> dict[str, Reason]:
     return {it.path: it.reason for it in report.deleted}
-
-
-def queues(paths: Iterable[str]) -> set[str]:
-    return {path for path in paths if path.rpartition("/")[2].startswith("_committed_vacuum")}
 
 
 # --- data files --------------------------------------------------------------------------------------------------
@@ -502,162 +489,6 @@ def test_a_checksum_that_outlived_what_it_is_about_goes_after_the_data_horizon(
     assert reasons(world.vacuum()) == ({f".{of}.crc": Reason.CHECKSUM} if goes else {})
 
 
-# --- directories, on a disk --------------------------------------------------------------------------------------
-
-
-class Disk:
-    """The same on a local disk."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.table = Table(root)
-
-    def put(self, path: str, body: bytes = b"rows", *, age: timedelta = OLD) -> None:
-        file = self.root / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(body)
-        self.grow_old(path, age)
-
-    def grow_old(self, path: str, age: timedelta = OLD) -> None:
-        then = (self.table.clock.now() - age).timestamp()
-        os.utime(self.root / path, (then, then))
-
-    def paths(self) -> set[str]:
-        return {str(path.relative_to(self.root)) for path in self.root.rglob("*")}
-
-    def live(self) -> set[str]:
-        return {file.path for file in self.table.snapshot().files}
-
-    def vacuum_twice(self) -> list[VacuumReport]:
-        """With time for the queue in between, and what a dry run said of each."""
-        reports = []
-        for _ in range(2):
-            said = vacuum_table(self.table, VacuumOptions(), dry_run=True)
-            reports.append(vacuum_table(self.table, VacuumOptions()))
-            assert [it.path for it in said.deleted] == [it.path for it in reports[-1].deleted]
-            assert reports[-1].ok
-            for path in self.root.rglob("_committed_vacuum*"):
-                self.grow_old(str(path.relative_to(self.root)))
-        return reports
-
-
-@pytest.fixture
-def disk(tmp_path: Path) -> Disk:
-    disk = Disk(tmp_path / "table")
-    disk.put("live.parquet")
-    return disk
-
-
-def test_emptied_directories_go_with_their_parents(disk: Disk) -> None:
-    for directory in ("year=1/day=1", "year=1/day=2", "plain/deep/deeper"):
-        disk.put(f"{directory}/{file_of(B)}")
-        disk.put(f"{directory}/_started_{B}", b"")
-    first, second = disk.vacuum_twice()
-    assert not [it for it in first.deleted if it.reason is Reason.DIRECTORY]  # their queues are in them
-    removed = [it.path for it in second.deleted if it.reason is Reason.DIRECTORY]
-    assert sorted(removed) == ["plain", "plain/deep", "plain/deep/deeper", "year=1", "year=1/day=1", "year=1/day=2"]
-    assert disk.paths() == {"live.parquet"}
-
-
-def test_a_file_that_failed_leaves_no_directory_behind(disk: Disk) -> None:
-    disk.put(f"day=1/{file_of(A)}")
-    disk.put(f"day=1/_committed_{A}", b"")
-    disk.put(f"day=1/_started_{A}", b"")
-    disk.vacuum_twice()
-    assert disk.paths() == {"live.parquet"}
-
-
-@pytest.mark.parametrize("kept", ["_SUCCESS", ".hidden", "a.parquet", "_tmp/x", "day=2/a.parquet"])
-def test_a_directory_that_still_holds_something_stays(disk: Disk, kept: str) -> None:
-    disk.put(f"year=1/day=1/{file_of(B)}")
-    disk.put(f"year=1/day=1/_started_{B}", b"")
-    disk.put(f"year=1/{kept}")
-    disk.vacuum_twice()
-    assert {path for path in disk.paths() if not (disk.root / path).is_dir()} == {"live.parquet", f"year=1/{kept}"}
-    assert not (disk.root / "year=1/day=1").exists()
-
-
-def test_the_root_stays_when_all_is_gone(tmp_path: Path) -> None:
-    disk = Disk(tmp_path / "table")
-    disk.put(file_of(B))
-    disk.put(f"_started_{B}", b"")
-    disk.vacuum_twice()
-    assert disk.root.is_dir()
-    assert not disk.paths()
-
-
-class FilledMeanwhile(LocalStore):
-    """Somebody writes to the directories just before they are removed."""
-
-    def remove_directories(self, paths: Iterable[str]) -> list[str]:
-        paths = list(paths)
-        for path in paths[:1]:
-            self.put_if_absent(f"{path}/new.parquet", b"rows")
-        return super().remove_directories(paths)
-
-
-def test_a_directory_that_somebody_fills_meanwhile_stays(disk: Disk) -> None:
-    disk.put(f"year=1/day=1/{file_of(A)}")
-    disk.put(f"year=1/day=1/_committed_{A}", b"")
-    disk.put(f"year=1/day=1/_started_{A}", b"")
-    vacuum_table(disk.table, VacuumOptions())
-    for path in disk.root.rglob("_committed_vacuum*"):
-        disk.grow_old(str(path.relative_to(disk.root)))
-    table = Table.over(FilledMeanwhile(parse_location(str(disk.root)), {}))
-    report = vacuum_table(table, VacuumOptions())
-    assert report.ok
-    assert Reason.DIRECTORY not in {it.reason for it in report.deleted}
-    assert disk.live() == {"live.parquet", "year=1/day=1/new.parquet"}
-
-
-@pytest.mark.parametrize("linked", [file_of(A), f"_committed_{B}", f"_committed_{A}", f"_started_{A}", f"_started_{C}"])
-def test_what_readers_see_does_not_change_where_there_are_symbolic_links(
-    disk: Disk, tmp_path: Path, linked: str
-) -> None:
-    """Readers follow those to data, and refuse those to commit markers; vacuum must not delete through them."""
-    disk.put(file_of(A))
-    disk.put(f"_committed_{A}", commit([file_of(A)]))
-    disk.put(f"_committed_{B}", commit(removed=[file_of(A)]))
-    disk.put(file_of(C))
-    disk.put(f"_committed_{C}", commit([file_of(C)]))
-    if linked.startswith("_started_"):
-        disk.put(linked, b"")
-    elsewhere = tmp_path / "elsewhere"
-    (disk.root / linked).rename(elsewhere)
-    (disk.root / linked).symlink_to(elsewhere)
-
-    def seen() -> object:
-        try:
-            return disk.live()
-        except CorruptMarkerError as error:
-            return str(error)
-
-    before = seen()
-    assert ("no regular file" in str(before)) is linked.startswith("_committed_")
-    body = elsewhere.read_bytes()
-    for _ in range(2):
-        disk.vacuum_twice()
-        assert seen() == before
-    assert elsewhere.read_bytes() == body
-    assert (disk.root / linked).is_symlink()
-
-
-def test_a_directory_that_holds_only_a_link_stays(disk: Disk) -> None:
-    (disk.root / "day=1").mkdir()
-    (disk.root / "day=1/link").symlink_to(disk.root / "live.parquet")
-    assert [report.deleted for report in disk.vacuum_twice()] == [[], []]
-    assert disk.paths() == {"live.parquet", "day=1", "day=1/link"}
-
-
-def test_what_lies_behind_a_linked_directory_is_left_alone(disk: Disk, tmp_path: Path) -> None:
-    other = Disk(tmp_path / "other")
-    other.put(file_of(B))
-    other.put(f"_started_{B}", b"")
-    (disk.root / "day=1").symlink_to(other.root)
-    disk.vacuum_twice()
-    assert other.paths() == {file_of(B), f"_started_{B}"}
-
-
 # --- many directories, and reports -------------------------------------------------------------------------------
 
 
@@ -706,119 +537,3 @@ def test_a_vacuum_that_is_stopped_leaves_the_rest_to_the_next(monkeypatch: pytes
         assert world.visible() == live
     assert before < world.paths
     assert world.settle().keys() == live
-
-
-# --- random directories ------------------------------------------------------------------------------------------
-
-TIDS = [A, B, "ab12", "7"]
-AGES = [
-    NOW,
-    5 * MINUTE,
-    29 * MINUTE,
-    30 * MINUTE,
-    31 * MINUTE,
-    HOUR,
-    47 * HOUR,
-    48 * HOUR,
-    49 * HOUR,
-    29 * DAY,
-    31 * DAY,
-]
-PLACES = ["", "day=1", "day=1/hour=2", "plain", "_tmp"]
-FILES = [file_of(tid, attempt) for tid in TIDS for attempt in range(2)]
-OTHERS = [
-    "plain.parquet",
-    "_SUCCESS",
-    "_metadata",
-    ".hidden.parquet",
-    "part-1-tid-AB-1",
-    "_committed_ABC",
-    "x._COPYING_",
-]
-MARKERS = [f"_{kind}_{tid}" for kind in ("started", "committed") for tid in TIDS]
-CHECKSUMS = [f".{name}.crc" for name in (FILES[0], FILES[3], MARKERS[0], MARKERS[-1], "plain.parquet")]
-STRANGE = ["_committed_vacuum2", "_committed_vacuum1", "_dbio_table", f"_serial_{1:020}", "nobody"]
-
-ages = st.sampled_from(AGES)
-
-
-def subsets(of: list[str], at_most: int) -> st.SearchStrategy[list[str]]:
-    return st.lists(st.sampled_from(of), max_size=at_most, unique=True)
-
-
-commits = st.one_of(
-    st.builds(commit, subsets(FILES, 4), st.just([])),
-    st.builds(commit, subsets(FILES, 4), subsets([*FILES, "plain.parquet"], 4)),
-    st.builds(commit, subsets([*FILES, *OTHERS], 3), subsets([*FILES, *OTHERS, *MARKERS], 4)),
-    st.just(b""),
-    st.just(ABORT),
-)
-queued = st.one_of(subsets(MARKERS, 4), subsets([*MARKERS, *FILES, *OTHERS, *STRANGE], 6)).map(lambda it: queue(*it))
-bodies = {
-    "_started_": st.just(b""),
-    "_committed_": commits,
-    "_committed_vacuum": st.one_of(queued, queued, queued, st.just(b"")),
-}
-
-
-@st.composite
-def objects(draw: st.DrawFn) -> list[tuple[str, bytes, timedelta]]:
-    """A directory tree: path, body and age of each object."""
-    found = [("keep.parquet", b"rows", OLD)]
-    for place in draw(subsets(PLACES, 3)):
-        names = draw(subsets([*FILES, *OTHERS, *CHECKSUMS], 6)) + draw(subsets(MARKERS, 5))
-        names += draw(subsets(["_committed_vacuum1", "_committed_vacuum2", "_committed_vacuum3"], 2))
-        for name in names:
-            kind = next((kind for kind in reversed(bodies) if name.startswith(kind) and "ABC" not in name), None)
-            found.append((at(place, name), draw(bodies[kind]) if kind else b"rows", draw(ages)))
-    return found
-
-
-steps = st.lists(
-    st.tuples(
-        st.sampled_from([NOW, 10 * MINUTE, 31 * MINUTE, 49 * HOUR]),
-        st.sampled_from([48.0, 48.0, 1.0, 0.1]),
-    ),
-    max_size=4,
-)
-
-
-def world_of(found: list[tuple[str, bytes, timedelta]]) -> World:
-    world = World()
-    for path, body, age in found:
-        world.put(path, body, age=age)
-    return world
-
-
-def vacuum_as_planned(world: World, retention_hours: float) -> VacuumReport:
-    """Checked against the model, and against a dry run."""
-    before = dict(world.store.objects)
-    deleted_, queued = plan(before, world.clock.now(), timedelta(hours=retention_hours))
-    dry = world.vacuum(retention_hours, dry_run=True)
-    assert world.store.objects == before
-    report = world.vacuum(retention_hours)
-    assert (dry.deleted, dry.kept, dry.queued) == (report.deleted, report.kept, report.queued)
-    assert deleted(report) == before.keys() - world.paths == deleted_
-    assert set(report.queued) == queued
-    new = world.paths - before.keys()
-    said = {at(path.rpartition("/")[0], name) for path in new for name in json.loads(world.store.get(path))["removed"]}
-    assert new == queues(new)
-    assert said == queued | new
-    again = world.vacuum(retention_hours)
-    if not any(it.reason is Reason.QUEUED and "_started_" in it.path for it in report.deleted):  # a stranger's queue
-        assert (again.deleted, again.queued) == ([], [])
-    return report
-
-
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
-@given(objects(), steps)
-def test_a_random_directory_is_vacuumed_as_the_rules_say(
-    found: list[tuple[str, bytes, timedelta]], times: list[tuple[timedelta, float]]
-) -> None:
-    world = world_of(found)
-    seen, left = world.visible(), left_in_the_end(world.store.objects)
-    for time, retention_hours in [*times, (EVER, 48.0), (EVER, 48.0), (EVER, 48.0)]:
-        world.clock.advance(time)
-        vacuum_as_planned(world, retention_hours)
-    assert world.visible() == seen
-    assert world.settle().keys() == left

@@ -18,18 +18,8 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import live_files
 from dbio_commit.snapshot import Snapshot
 from vacuum import Deletion, Reason, VacuumOptions, VacuumReport
-from vacuum.plan import (
-    Candidate,
-    Contents,
-    Horizons,
-    Judge,
-    checkpoint_is_due,
-    checkpoint_to_purge_by,
-    emptied,
-    gone_files,
-    purge,
-    timed_out,
-)
+from vacuum.plan import Candidate, Contents, Horizons, emptied
+from vacuum.table_plan import Judge, checkpoint_is_due, checkpoint_to_purge_by, gone_files, purge, timed_out
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TICK = timedelta(microseconds=1)

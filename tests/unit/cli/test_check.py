@@ -58,7 +58,7 @@ def test_check_counts_pending_transactions_and_garbage_by_kind(table: Table) -> 
     append_removed.commit()
     pending = table.begin()
     new_files(pending, {"1": 5})
-    Path(table.url, data_file()).write_bytes(b"xy")
+    Path(table.url, "day=1", data_file()).write_bytes(b"xy")
     Path(table.url, "stranger.parquet").write_bytes(b"xyz")
 
     result = dbio("check", table.url)
@@ -74,6 +74,8 @@ def test_check_counts_pending_transactions_and_garbage_by_kind(table: Table) -> 
         "pending": {"files": 1, "size": 5},
         "unknown": {"files": 1, "size": 2},
         "untracked": {"files": 1, "size": 3},
+        "not_data": {"files": 0, "size": 0},
+        "foreign": {"files": 0, "size": 0},
     }
 
 

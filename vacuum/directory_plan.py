@@ -126,12 +126,12 @@ def start_markers(it: DbioDirectory, horizons: Horizons) -> list[Candidate]:
     """Of committed transactions; and commit markers of zero length, which count as absent."""
     log = it.directory.log
     found = [
-        _marker(start, Reason.START_MARKER)
+        Candidate.marker(start, Reason.START_MARKER)
         for tid, start in log.started.items()
         if tid in it.markers and start.modified < horizons.metadata
     ]
     found += [
-        _marker(entry, Reason.EMPTY_MARKER)
+        Candidate.marker(entry, Reason.EMPTY_MARKER)
         for entry in it.entries.values()
         if not entry.size and _kind(entry) in (Kind.COMMITTED, Kind.VACUUM) and entry.modified < horizons.data
     ]
@@ -148,7 +148,7 @@ def queued_markers(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> lis
         for name in listed:
             marker = it.entries.get(name)
             if marker is not None and _may_go(it, name, marker, horizons, gone):
-                found[name] = _marker(marker, Reason.QUEUED)
+                found[name] = Candidate.marker(marker, Reason.QUEUED)
     return [*found.values(), *checksums(it.entries.values(), found.values())]
 
 
@@ -159,7 +159,7 @@ def queues(it: DbioDirectory, horizons: Horizons, gone: Set[str]) -> list[Candid
         entry = it.entries.get(queue)
         left = [name for name in listed if _may_be_queued(name) and _exists(it, name, gone)]
         if entry is not None and entry.modified < horizons.metadata and not left:
-            found.append(_marker(entry, Reason.QUEUED))
+            found.append(Candidate.marker(entry, Reason.QUEUED))
     return found
 
 
@@ -201,7 +201,3 @@ def _exists(it: DbioDirectory, name: str, gone: Set[str]) -> bool:
 def _may_be_queued(name: str) -> bool:
     parsed = names.parse_log_name(name)
     return parsed is not None and parsed.kind in (Kind.STARTED, Kind.COMMITTED)
-
-
-def _marker(entry: Entry, reason: Reason) -> Candidate:
-    return Candidate(entry.path, entry.size, entry.modified, reason, due=True)

@@ -1,0 +1,166 @@
+"""One vacuum of a table of ours: reads what is there, has `table_plan` decide, and has `hands` do it.
+
+The order of the steps is what makes it safe at every moment, also where it is killed: PROTOCOL.md 10.2.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from dbio_commit.decision import abort_many
+from dbio_commit.errors import DbioError, ObjectNotFoundError, TransactionStateError
+from dbio_commit.listing import read_checkpoint
+from dbio_commit.probe import prove_store
+from dbio_commit.protocol import names
+from dbio_commit.protocol.garbage import Reason
+from dbio_commit.protocol.log import parse_log
+from dbio_commit.roots import read_snapshot
+from dbio_commit.roots.directory import refuse_nested
+from dbio_commit.snapshot import Snapshot
+from dbio_commit.upkeep.checkpoints import write_checkpoint
+from dbio_commit.upkeep.other_vacuum import Signs, find_signs
+from vacuum import table_plan as plan
+from vacuum.hands import Hands
+from vacuum.plan import Candidate, Contents
+from vacuum.table_plan import Judge
+from vacuum.work import chunks
+
+ABORT_BATCH = 1000
+"""Transactions that are aborted with one look at the checkpoint; between batches the caller may stop us."""
+
+MOST_ABORTS = 10_000
+"""Of one run; more start markers than that, nobody's jobs have left behind since the last."""
+
+MOST_ABORT_S = 300.0
+"""No batch of aborts begins later than so long after the first."""
+
+
+class TableVacuum:
+    def __init__(self, hands: Hands) -> None:
+        self._hands, self._store, self._clock = hands, hands.store, hands.clock
+
+    def run(self) -> None:
+        snapshot = read_snapshot(self._store, self._clock)
+        late = plan.timed_out(snapshot, self._hands.horizons)
+        if self._hands.dry_run:
+            self._hands.aborted, self._hands.postponed = late[:MOST_ABORTS], late[MOST_ABORTS:]
+        elif late:
+            self._abort(late)
+            # Only now: what was decided otherwise in the last moment is live in this snapshot (I4, I5).
+            snapshot = read_snapshot(self._store, self._clock)
+        judge = Judge.of(
+            snapshot,
+            self._hands.horizons,
+            untracked=self._hands.options.untracked,
+            assume_aborted=self._hands.aborted if self._hands.dry_run else (),
+            is_same=self._store.is_same if self._store.has_directories else None,
+        )
+        if signs := find_signs(self._store, snapshot.log, snapshot.checkpoint.covered, now=self._hands.horizons.now):
+            judge = replace(judge, keep_unknown=True)
+            self._hands.warnings.append(_another_vacuum(signs))
+        tree: dict[str, Contents] = {}
+        due: list[Candidate] = []
+        for listed in self._hands.workers.list_tree(judge.known.live):
+            self._hands.note(tree, listed)
+            for entry in listed.entries:
+                refuse_nested(self._store, entry.path)
+            for garbage in judge.garbage(listed.entries):
+                (due if garbage.due else self._hands.kept).append(garbage)
+        due = self._without_newborn(due)
+        gone = self._hands.delete(due)
+        left = [*self._hands.kept, *(garbage for garbage in due if garbage.path not in gone)]
+        self._write_checkpoint(snapshot, left)
+        self._purge(snapshot, left)
+        self._hands.abort_unfinished()
+        if not self._is_pending(snapshot):
+            self._hands.remove_directories(tree, gone)
+
+    def _without_newborn(self, due: Sequence[Candidate]) -> list[Candidate]:
+        """Without files of transactions that began after the snapshot: old by our clock, which may be wrong.
+
+        Their start markers, or what they were decided to, came before the files did: a snapshot of now shows it.
+        """
+        unknown = {garbage.path for garbage in due if garbage.reason is Reason.UNKNOWN}
+        if not unknown:
+            return list(due)
+        judge = Judge.of(
+            read_snapshot(self._store, self._clock), self._hands.horizons, untracked=self._hands.options.untracked
+        )
+        still = {garbage.path for garbage in judge.still_unknown(due)}
+        self._hands.kept += [garbage._replace(due=False) for garbage in due if garbage.path in unknown - still]
+        return [garbage for garbage in due if garbage.path in still or garbage.path not in unknown]
+
+    def _is_pending(self, snapshot: Snapshot) -> bool:
+        """Whether somebody may have made a directory just now, for a file that is still to come."""
+        if not self._store.has_directories:
+            return False
+        log = snapshot.log if self._hands.dry_run else parse_log(self._store.list_log())
+        return bool(set(log.pending) - snapshot.checkpoint.covered - set(self._hands.aborted))
+
+    def _abort(self, tids: Sequence[str]) -> None:
+        """So many as one run may; what it does not come to stays pending, and is said."""
+        self._hands.postponed = list(tids)
+        since_s = self._clock.monotonic()
+        for batch in chunks(tids[:MOST_ABORTS], ABORT_BATCH):
+            if self._clock.monotonic() - since_s > MOST_ABORT_S:
+                break
+            for tid, failure in self._abort_batch(batch).items():
+                if failure is None:
+                    self._hands.aborted.append(tid)
+                elif not isinstance(failure, TransactionStateError):  # it committed at the last moment: just as good
+                    self._hands.failed[names.started(tid)] = str(failure)  # pending still, so its files stay
+            del self._hands.postponed[: len(batch)]
+            self._hands.workers.report("aborting", len(tids) - len(self._hands.postponed), len(tids))
+
+    def _abort_batch(self, tids: Sequence[str]) -> Mapping[str, DbioError | None]:
+        try:
+            prove_store(self._store)
+        except DbioError as error:
+            return dict.fromkeys(tids, error)
+        return abort_many(self._store, self._clock, tids)
+
+    def _write_checkpoint(self, snapshot: Snapshot, left: Iterable[Candidate]) -> None:
+        assumed = len(self._hands.aborted) if self._hands.dry_run else 0
+        if not plan.checkpoint_is_due(snapshot, self._hands.options, assume_aborted=assumed):
+            return
+        name = names.checkpoint(snapshot.log.checkpoint_after(snapshot.checkpoint.number))
+        if self._hands.dry_run:
+            self._hands.checkpoint = name
+            return
+        gone = plan.gone_files(snapshot, {garbage.path for garbage in left})
+        try:
+            prove_store(self._store)
+            self._hands.checkpoint = write_checkpoint(
+                self._store,
+                self._clock,
+                snapshot,
+                gone=gone,
+                history=timedelta(days=self._hands.options.history_days),
+            )
+        except DbioError as error:
+            self._hands.failed[name] = str(error)
+
+    def _purge(self, snapshot: Snapshot, left: Sequence[Candidate]) -> None:
+        log, checkpoint = snapshot.log, snapshot.checkpoint
+        number = plan.checkpoint_to_purge_by(log, self._hands.horizons)
+        if number != checkpoint.number:
+            try:
+                older = read_checkpoint(self._store, log, number)
+            except ObjectNotFoundError:
+                return  # another vacuum has purged it, and what it covers
+            # Readers go by the newest: whatever wrote that one, what it does not tell needs its markers.
+            told = tuple(commit for commit in older.commits if commit.tid in checkpoint.covered)
+            checkpoint = replace(older, commits=told)
+        undecided: set[str | None] = set()
+        for step in plan.purge(log, checkpoint, snapshot.commits, self._hands.horizons, left=left):
+            wanted = [marker for marker in step if marker.tid is None or marker.tid not in undecided]
+            gone = self._hands.delete(wanted)
+            undecided |= {marker.tid for marker in wanted if marker.path not in gone}
+
+
+def _another_vacuum(signs: Signs) -> str:
+    return (
+        "another tool's vacuum has been here, as DBIO's writers run it after their commits; it may have purged markers "
+        f"of commits ({'; '.join(signs.in_words())}). Files of transactions that nobody knows are kept. See "
+        '"Another vacuum was here" in docs/OPERATIONS.md'
+    )
