@@ -211,6 +211,22 @@ def test_a_retention_below_an_hour_can_be_forced(root: Path) -> None:
     assert table.check().ok
 
 
+def test_how_many_commits_make_a_checkpoint_due_is_the_users_choice(root: Path) -> None:
+    for _ in range(2):
+        append(Table(root), {"1": 1})
+    assert dbio_json("vacuum", root, "--checkpoint-after", "3")["checkpoint"] is None
+    assert dbio_json("vacuum", root, "--checkpoint-after", "2")["checkpoint"] == names.checkpoint(1)
+
+
+@pytest.mark.parametrize(("option", "value"), [("--history-days", "29"), ("--checkpoint-after", "-1")])
+def test_a_history_that_could_hurt_is_a_usage_error(table: Table, root: Path, option: str, value: str) -> None:
+    before = tree(root)
+    result = dbio("vacuum", root, option, value)
+    assert result.exit_code == 2
+    assert option.removeprefix("--").replace("-", "_") in result.stderr
+    assert tree(root) == before
+
+
 def test_of_many_aborted_transactions_a_few_are_named_and_the_rest_counted(root: Path) -> None:
     append(Table(root), {"1": 1})
     for number in range(12):
