@@ -172,7 +172,7 @@ def create_table(root: str, writer: int) -> str | None:
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_of_many_processes_that_must_be_empty_one_table_exactly_one_wins(tmp_path: Path, number: int) -> None:
+def test_of_many_processes_that_create_one_table_exactly_one_wins(tmp_path: Path, number: int) -> None:
     root = str(tmp_path / "table")
     with processes(WRITERS) as pool:
         tids = [tid for tid in pool.map(create_table, [root] * WRITERS, range(WRITERS)) if tid]

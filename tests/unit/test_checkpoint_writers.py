@@ -119,7 +119,7 @@ def test_a_version_of_an_application_commits_once_however_long_ago_that_was() ->
     assert not write(table, app=("job", 6)).skipped
 
 
-def test_a_table_whose_commits_are_purged_still_exists_for_who_must_be_empty_it() -> None:
+def test_a_table_whose_commits_are_purged_is_still_not_empty() -> None:
     table = busy_table()
     checkpointed(table)
     with pytest.raises(TableExistsError):

@@ -38,7 +38,7 @@ def test_must_be_empty_takes_a_table_whose_only_transactions_were_aborted(table:
     assert len(live(table)) == 1
 
 
-def test_of_twins_that_must_be_empty_the_table_exactly_one_wins(table: Table) -> None:
+def test_of_twins_that_want_the_table_empty_exactly_one_wins(table: Table) -> None:
     twins = [table.begin(must_be_empty=True) for _ in range(2)]
     for number, twin in enumerate(twins):
         stage(table, twin, f"twin {number}".encode())
