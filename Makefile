@@ -140,7 +140,7 @@ $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
 $(VENV)-spark-%/.installed: pyproject.toml .ci/constraints.txt | $(INSTALLED)
 	@echo "== Installing Spark $* into $(@D), which has all else from $(VENV)"
 	$(BIN)/python -m venv --clear --without-pip $(@D)
-	@$(BIN)/python -c 'import sysconfig; print(f"import site; site.addsitedir({sysconfig.get_path(\"purelib\")!r})")' \
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 	    >"$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth"
 	@grep -v -E '^(pyspark|py4j)==' .ci/constraints.txt >$(@D)/constraints.txt
 	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt 'pyspark[connect]==$*'

@@ -29,6 +29,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.operations import RULES
 from dbio_commit.roots import KINDS
 from dbio_commit.store import Store
 
@@ -276,7 +277,7 @@ class Transaction:
         if not self.terms.is_table or not footers:
             return schema
         columns, where = self.terms.partition_columns, self._store.url
-        if schema is None and self.terms.operation == "overwrite":
+        if schema is None and RULES[self.terms.operation].sets_schema:
             with suppress(SchemaMismatchError):
                 return fit(footers, self.terms.schema.json, partition_columns=columns, where=where)
             return fit(footers, None, partition_columns=columns, where=where)  # an overwrite may set its own
