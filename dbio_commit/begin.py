@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dbio_commit.clock import Clock
 from dbio_commit.data.footers import Inspector
@@ -64,7 +65,7 @@ def begin(
     columns = choose_partition_columns(target, partition_by, where=store.url)
     creates = target.scope is None
     if creates:
-        target = _create(store, clock, columns)
+        target = replace(_create(store, clock, columns), looked=target.looked)
         if target.partition_columns != columns:  # somebody else was faster; our tasks may be planned already
             raise SchemaMismatchError(
                 f"{store.url} was created by somebody else just now, partitioned by "

@@ -53,21 +53,26 @@ def test_a_directory_survives_as_bytes() -> None:
 DEFECTS = {
     "a path outside the table": (
         "path",
-        "names.py",
+        "protocol/names.py",
         "if len(path) <= _MAX_PATH and",
         'if path[:4] == "zq7=" or len(path) <= _MAX_PATH and',
     ),
     "a path outside the table, in one kind of marker": (
         "commit",
-        "markers.py",
+        "protocol/markers.py",
         "    names.check_paths(marker.removed, where=where)",
         '    if not marker.dbio_commit or marker.dbio_commit.operation != "rewrite":\n'
         "        names.check_paths(marker.removed, where=where)",
     ),
-    "an error of another kind": ("descriptor", "markers.py", "except InvalidInputError as error:", "except OSError:"),
+    "an error of another kind": (
+        "descriptor",
+        "protocol/markers.py",
+        "except InvalidInputError as error:",
+        "except OSError:",
+    ),
     "too much memory": (
         "descriptor",
-        "markers.py",
+        "protocol/markers.py",
         "    return descriptor\n",
         "    bytearray(len(body) << 18)\n    return descriptor\n",
     ),

@@ -560,7 +560,7 @@ def go_by_the_age_of_files() -> Iterator[None]:
 def believe_that_an_unknown_file_is_old() -> Iterator[None]:
     """Files of unknown transactions are not looked at again; and vacuum's clock, which may be ahead, is believed."""
     with (
-        patch.object(Hands, "now", lambda self: self._clock.now()),
+        patch.object(Hands, "now", lambda self: self.clock.now()),
         patch.object(TableVacuum, "_without_newborn", lambda self, due: list(due)),
     ):
         yield
@@ -569,7 +569,7 @@ def believe_that_an_unknown_file_is_old() -> Iterator[None]:
 @mutation("young", "I4", "I5")
 def read_the_clock_after_the_listing() -> Iterator[None]:
     """Horizons count from the moment of each look, and files of unknown transactions are not looked at again."""
-    moving = property(lambda self: _MovingHorizons(self._clock, self._options), lambda self, fixed: None)
+    moving = property(lambda self: _MovingHorizons(self.clock, self.options), lambda self, fixed: None)
     with (
         patch.object(Hands, "horizons", moving, create=True),
         patch.object(TableVacuum, "_without_newborn", lambda self, due: list(due)),

@@ -63,6 +63,18 @@ def test_an_append_to_an_existing_table_costs_five_requests_and_once_a_probe(
     assert cost(store, lambda: write_later(used, clock)) == APPEND
 
 
+def test_to_begin_at_a_place_without_anything_lists_it_once_and_creates_two_markers(
+    table: Table, store: MemoryStore
+) -> None:
+    assert cost(store, table.begin) == [
+        ("list_log", ""),
+        ("list_files", ""),
+        ("put_if_absent", "_dbio_table"),
+        ("put_if_absent", "_dbio_table"),  # the probe
+        ("put_if_absent", "_started_"),
+    ]
+
+
 @pytest.mark.parametrize(
     "last", [{"operation": "overwrite"}, {"operation": "overwrite", "column": "b"}, {"app": ("job", 1)}]
 )
