@@ -66,6 +66,36 @@ def without_fillers(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.filter(pc.invert(batch.column(index)))
 
 
+def sound(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch; where Arrow's Java left out the offsets of what has no values, those columns are made anew.
+
+    Spark 4.0 does so for what is nested below a null. The format allows it, but pyarrow asks such an array for its size
+    by reading them, and the process dies.
+    """
+    hollow = [is_hollow(column) for column in batch.columns]
+    if not any(hollow):
+        return batch
+    rows = pa.array(range(batch.num_rows), pa.int64())
+    columns = [column.take(rows) if bad else column for column, bad in zip(batch.columns, hollow, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def is_hollow(array: "pa.Array[Any]") -> bool:
+    """Whether offsets are missing somewhere in a nested array."""
+    if isinstance(array, pa.StructArray):
+        return any(is_hollow(array.field(number)) for number in range(array.type.num_fields))
+    if isinstance(array, pa.MapArray):
+        return _lacks_offsets(array) or is_hollow(array.keys) or is_hollow(array.items)
+    if isinstance(array, pa.ListArray):
+        return _lacks_offsets(array) or is_hollow(array.values)
+    return False
+
+
+def _lacks_offsets(array: "pa.Array[Any]") -> bool:
+    offsets = array.buffers()[1]
+    return offsets is None or offsets.size < 4 * (array.offset + len(array) + 1)
+
+
 def project(
     batch: pa.RecordBatch, columns: Sequence[tuple[int | None, str]], casts: Mapping[str, pa.DataType]
 ) -> pa.RecordBatch:

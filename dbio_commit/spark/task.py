@@ -88,7 +88,7 @@ def write_task(
     Rows of a partition keep their order. On any error, the files of this attempt are deleted.
     """
     output = _Output(spec, task=task, attempt=attempt, files=files)
-    plain = (arrow.plain_batch(arrow.project(batch, spec.columns, spec.casts)) for batch in batches)
+    plain = (arrow.plain_batch(arrow.project(arrow.sound(batch), spec.columns, spec.casts)) for batch in batches)
     runs = _by_partition(plain, spec) if spec.partition_columns else _whole(plain)
     try:
         for run in runs:
