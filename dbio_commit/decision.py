@@ -35,12 +35,13 @@ _log = logging.getLogger(__name__)
 # --- was it decided? ----------------------------------------------------------------------------------------------
 
 
-def find_decision(store: Store, tid: str, *, commit_id: str, is_known: bool, put: bool = False) -> CommitMarker | None:
+def find_decision(store: Store, tid: str, *, commit_id: str, is_known: bool) -> CommitMarker | None:
     """What the transaction of a table committed, however long ago; None while its commit marker decides, once it comes.
 
     `is_known`: it was seen to be decided, or is too old to commit, so that its commit marker is read also while its
-    start marker is there. `put`: we have put that commit marker just now; where it decides nothing, it is
-    removed. So is one that was there and says something else than what counts; vacuum may have kept one that says so.
+    start marker is there. A commit marker that says something else than what counts is removed. One that says the same
+    stays, also where we put it just now: vacuum may have kept it, for what it removes (a writer may sleep for days
+    after its PUT), and else deletes it.
 
     Raises TransactionAbortedError where it was aborted, CorruptMarkerError where another writer has its tid,
     CommitStateUnknownError where a marker that decides nothing cannot be removed.
@@ -54,7 +55,7 @@ def find_decision(store: Store, tid: str, *, commit_id: str, is_known: bool, put
     if found is None and covered is None:
         covered = _covered_commit(store, tid)  # purged in this moment
     if covered is not None:
-        if found is not None and (put or not covered.is_of(found.added)):
+        if found is not None and not covered.is_of(found.added):
             _withdraw(store, path)
         return covered
     if found is None:
@@ -166,7 +167,7 @@ def commit_once(
     if is_young():
         return found
     try:
-        return find_decision(store, tid, commit_id=commit_id, is_known=False, put=found is None) or found
+        return find_decision(store, tid, commit_id=commit_id, is_known=False) or found
     except StoreError as error:
         raise _unknown(store, path, error) from error
 

@@ -645,7 +645,7 @@ def _checkpoints_of(mutated: Callable[[Store, Snapshot], Snapshot]) -> Iterator[
         yield
 
 
-@mutation("mixed", "I5", "I9")
+@mutation("mixed", "I5", "I6", "I9")
 def cover_what_was_not_read() -> Iterator[None]:
     """A checkpoint also covers what is pending, as if it had been decided to be nothing."""
 

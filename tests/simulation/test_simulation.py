@@ -59,6 +59,9 @@ EVENTS = (
     "vacuum aborted a transaction",
 )
 
+RARER = ("a turn was taken again",)
+"""In 300 seeds, none may be chance."""
+
 
 @pytest.fixture(scope="module", params=SEEDS, ids=lambda seeds: f"{len(seeds)} seeds")
 def outcome(request: pytest.FixtureRequest) -> Outcome:
@@ -77,7 +80,7 @@ def test_every_kind_of_fault_was_injected_often(outcome: Outcome, fault: str) ->
 
 @pytest.mark.parametrize("event", EVENTS)
 def test_what_is_rare_has_happened_often(outcome: Outcome, event: str) -> None:
-    assert outcome.events[event] >= outcome.runs // 200
+    assert outcome.events[event] >= outcome.runs // (1000 if event in RARER else 200)
 
 
 @pytest.mark.parametrize("seed", range(20))
