@@ -280,6 +280,18 @@ def test_a_copy_that_comes_late_leaves_the_marker_that_vacuum_has_kept_for_dbios
     assert seen_by_dbio(store, clock) == live(table)
 
 
+def test_a_writer_that_sleeps_after_its_commit_leaves_the_marker_that_vacuum_has_kept_for_dbios_readers(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    write(table)
+    transaction, _ = begin_overwrite_with_a_copy(table)
+    store.after = once("put_if_absent", names.committed(transaction.tid), lambda: purge(table, store, clock))
+    assert transaction.commit().tid == transaction.tid
+    assert names.started(transaction.tid) not in store.objects
+    assert names.committed(transaction.tid) in store.objects
+    assert seen_by_dbio(store, clock) == live(table)
+
+
 def test_a_commit_that_has_landed_is_never_called_failed_because_of_the_look_after_it(
     table: Table, store: MemoryStore, clock: ManualClock
 ) -> None:
