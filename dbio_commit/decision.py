@@ -211,7 +211,7 @@ def abort_transaction(store: Store, clock: Clock, tid: str) -> None:
     _put_abort(store, path, tid, _new_abort(clock))
     if _covered_commit(store, tid, clock) is not None:
         _withdraw(store, path)
-        raise _decided_long_ago(store, tid)
+        raise decided_long_ago(store, tid)
 
 
 def abort_in_directory(store: Store, clock: Clock, tid: str, directory: str) -> None:
@@ -224,7 +224,7 @@ def abort_in_directory(store: Store, clock: Clock, tid: str, directory: str) -> 
     if not has_start(store, tid, directory):
         if is_ours:  # another's may be an old one, which vacuum keeps
             _withdraw(store, path)
-        raise _decided_long_ago(store, tid)
+        raise decided_long_ago(store, tid)
 
 
 def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, DbioError | None]:
@@ -245,7 +245,7 @@ def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, Dbi
     for tid in aborted:
         if tid in covered:
             _withdraw(store, names.committed(tid))
-            outcomes[tid] = _decided_long_ago(store, tid)
+            outcomes[tid] = decided_long_ago(store, tid)
     return outcomes
 
 
@@ -259,7 +259,7 @@ def _put_abort(
     """Sees to it that an abort marker is there; whether it is this one. Raises TransactionStateError for a commit's."""
     for _ in range(PUT_ATTEMPTS):
         if not may_put():
-            raise _decided_long_ago(store, tid)
+            raise decided_long_ago(store, tid)
         if store.put_if_absent(path, encode(marker)):
             return True
         found = _read_commit(store, path)
@@ -298,5 +298,5 @@ def _remove_empty(store: Store, path: str) -> DbioError | None:
         return error
 
 
-def _decided_long_ago(store: Store, tid: str) -> TransactionStateError:
+def decided_long_ago(store: Store, tid: str) -> TransactionStateError:
     return TransactionStateError(f"transaction {tid} of {store.url} was decided long ago; it cannot be aborted")

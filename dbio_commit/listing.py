@@ -3,15 +3,10 @@
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from dbio_commit.clock import Clock
-from dbio_commit.errors import (
-    CorruptMarkerError,
-    ObjectNotFoundError,
-    StoreError,
-    TableNotFoundError,
-)
+from dbio_commit.errors import CorruptMarkerError, ObjectNotFoundError, StoreError, TableNotFoundError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint
 from dbio_commit.protocol.entry import Entry
@@ -25,22 +20,16 @@ from dbio_commit.protocol.markers import (
     decode_descriptor,
     decode_turn,
 )
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 
-if TYPE_CHECKING:
-    pass
-from dbio_commit.protocol.scope import Scope
-
 _T = TypeVar("_T")
-
 
 _ATTEMPTS = 100
 """How often a read starts again because commits or vacuum overtook it, before it gives up."""
 
-
 _VACUUM_S = 1.0
 """No two vacuums come and go in less: the first to make a checkpoint, the second to purge what it covers."""
-
 
 MAX_TOTAL_BYTES = 1024**3
 """Of the commit markers that one state is read from. Vacuum's checkpoints keep it at some twenty markers."""

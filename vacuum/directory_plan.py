@@ -12,8 +12,7 @@ from functools import cached_property, partial
 from dbio_commit.errors import CorruptMarkerError
 from dbio_commit.listing import read_marker, read_markers
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.directory import Directory, merge_directories, parse_directories, visible_files
+from dbio_commit.protocol.directory import Directory, commits_in, parse_directories, visible_files
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason
 from dbio_commit.protocol.markers import INSPECT, CommitMarker, decode_commit
@@ -103,13 +102,8 @@ def is_marker(entry: Entry) -> bool:
 
 def data_files(it: DbioDirectory, horizons: Horizons) -> list[Candidate]:
     """The files that no reader sees. Markers' own modification times count, not the files'."""
-    log = it.directory.log
-    commits = [
-        Decided(log.committed[tid].modified, tid, merge_directories({it.path: marker}))
-        for tid, marker in it.markers.items()
-    ]
     visible = {file.path for file in visible_files(it.directory, it.markers)}
-    known = Known.of(commits, live=visible, started=log.started)
+    known = Known.of(commits_in(it.directory, it.markers), live=visible, started=it.directory.log.started)
     found: list[Candidate] = []
     for name, entry in it.entries.items():
         why = None if names.is_hidden(name) else known.why_not_live(entry)

@@ -15,7 +15,6 @@ from vacuum.report import Deletion, VacuumOptions
 METADATA_RETENTION = timedelta(minutes=30)
 """How long a checkpoint is there before what it covers is purged, as DBIO has it for its markers."""
 
-
 ABORTS_KEPT = HISTORY
 """Longer than any transaction lives, so that a late writer finds that it was aborted."""
 

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from functools import cache
 
 from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import CommitMarker
@@ -133,3 +134,11 @@ def merge_directories(markers: Mapping[str, CommitMarker]) -> CommitMarker:
         removed=[names.join(directory, name) for directory, marker in markers.items() for name in marker.removed],
         dbio_commit=infos[0].model_copy(update={"files": None}) if infos else None,
     )
+
+
+def commits_in(directory: Directory, markers: Mapping[str, CommitMarker]) -> list[Decided]:
+    """What was decided in one directory, with paths from the root; `markers` are its decoded commit markers by tid."""
+    return [
+        Decided(directory.log.committed[tid].modified, tid, merge_directories({directory.path: marker}))
+        for tid, marker in markers.items()
+    ]

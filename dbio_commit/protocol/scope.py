@@ -1,10 +1,6 @@
 """Where the markers that decide are."""
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
 
 
 class Scope(StrEnum):

@@ -104,9 +104,7 @@ class DirectoryRoot(Root):
         logs, _ = self.logs()
         known = {path: log for path, log in logs.items() if tid in log.started or tid in log.committed}
         if not known:
-            raise InvalidInputError(
-                f"{self.store.url} has no marker of a transaction {tid!r}; `dbio check` lists what is pending"
-            )
+            raise self.unknown_transaction(tid)
         pending = [path for path, log in known.items() if tid not in log.committed]
         for directory in pending or known:
             abort_in_directory(self.store, self.clock, tid, directory)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dbio_commit.clock import Clock, Moment
-from dbio_commit.errors import TableExistsError, TransactionAbortedError
+from dbio_commit.errors import InvalidInputError, TableExistsError, TransactionAbortedError
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.draft import Draft, Terms
@@ -127,4 +127,9 @@ class Root(ABC):
     def table_exists(self) -> TableExistsError:
         return TableExistsError(
             f"there is a table at {self.store.url} already; use mode append or overwrite, or another path"
+        )
+
+    def unknown_transaction(self, tid: str) -> InvalidInputError:
+        return InvalidInputError(
+            f"{self.store.url} has no marker of a transaction {tid!r}; `dbio check` lists what is pending"
         )

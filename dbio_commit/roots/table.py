@@ -4,10 +4,10 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from dbio_commit.clock import Clock, Moment
-from dbio_commit.decision import abort_transaction, commit_once, find_decision, has_start, read_own
+from dbio_commit.decision import abort_transaction, commit_once, decided_long_ago, find_decision, has_start, read_own
 from dbio_commit.errors import (
     CommitConflictError,
     CorruptMarkerError,
@@ -24,6 +24,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit, Decided, committed_by
 from dbio_commit.protocol.draft import Draft, Terms
+from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import App, CommitMarker, FileInfo, encode_commit
 from dbio_commit.protocol.operations import RULES
@@ -47,6 +48,26 @@ _TIDS_TO_TRY = 10
 _logger = logging.getLogger(__name__)
 
 
+class Agreed(NamedTuple):
+    """A table's log as one state, before its commit markers are read."""
+
+    log: Log
+    checkpoint: Checkpoint
+    """The newest."""
+    columns: tuple[str, ...]
+    """The partition columns."""
+
+    @property
+    def new(self) -> Mapping[str, Entry]:
+        """The commit markers that the checkpoint does not cover, by tid."""
+        return self.log.uncovered(self.checkpoint.covered)
+
+    def decided(self, markers: Mapping[str, CommitMarker]) -> list[Decided]:
+        """All that is decided, of which `markers`, by path, are the new ones as far as they can be read."""
+        told = [Decided(it.modified, tid, markers[it.path]) for tid, it in self.new.items() if it.path in markers]
+        return [*self.checkpoint.commits, *told]
+
+
 class TableRoot(Root):
     """A table of ours. Reading goes by the log as it was listed when the root was opened, or lists it."""
 
@@ -59,15 +80,11 @@ class TableRoot(Root):
     # --- read -----------------------------------------------------------------------------------------------------
 
     def snapshot(self, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
-        store = self.store
-        log, checkpoint = agreed_log(store, self._log(), self.clock)
-        columns = tuple(read_descriptor(store, log).partition_columns)
-        new = log.uncovered(checkpoint.covered)
-        markers = read_valid(store, new.values(), scope=self.scope, ignore_corrupt=ignore_corrupt)
-        told = [
-            Decided(entry.modified, tid, markers[entry.path]) for tid, entry in new.items() if entry.path in markers
-        ]
-        decided = [*checkpoint.commits, *told]
+        store, agreed = self.store, self.agreed()
+        log, checkpoint, columns = agreed
+        decided = agreed.decided(
+            read_valid(store, agreed.new.values(), scope=self.scope, ignore_corrupt=ignore_corrupt)
+        )
         commits = committed_by(decided, as_of, known_since=checkpoint.known_since)
         files = live_files(commits)
         check_partitions(store, files, columns)
@@ -100,19 +117,15 @@ class TableRoot(Root):
     def abort_pending(self, tid: str) -> None:
         log = self._log()
         if tid in read_checkpoint(self.store, log).covered and tid not in log.committed:
-            raise TransactionStateError(
-                f"transaction {tid} of {self.store.url} was decided long ago; it cannot be aborted"
-            )
+            raise decided_long_ago(self.store, tid)
         if tid not in log.started and tid not in log.committed:
-            raise InvalidInputError(
-                f"{self.store.url} has no marker of a transaction {tid!r}; `dbio check` lists what is pending"
-            )
+            raise self.unknown_transaction(tid)
         abort_transaction(self.store, self.clock, tid)
 
-    def agreed(self) -> tuple[Log, Checkpoint, tuple[str, ...]]:
-        """The log as a snapshot would read it, its newest checkpoint, and the partition columns."""
+    def agreed(self) -> "Agreed":
+        """What two listings agree on, for a snapshot and for whoever looks at the whole."""
         log, checkpoint = agreed_log(self.store, self._log(), self.clock)
-        return log, checkpoint, tuple(read_descriptor(self.store, log).partition_columns)
+        return Agreed(log, checkpoint, tuple(read_descriptor(self.store, log).partition_columns))
 
     def _log(self) -> Log:
         return self._listed or parse_log(self.store.list_log())
@@ -175,9 +188,8 @@ class TableRoot(Root):
                 return self.result(terms.tid, taken)
             turn, table = taken
             if terms.app and is_committed(table, terms.app):
-                return self.result(
-                    terms.tid, self._marker(replace(draft, files=()), [], turn, schema), skipped=True
-                )  # I8
+                nothing = self._marker(replace(draft, files=()), [], turn, schema)
+                return self.result(terms.tid, nothing, skipped=True)  # I8
             if terms.must_be_empty and table.tids:
                 raise self.table_exists()
             removed = rules.removes(draft, table)

@@ -11,8 +11,7 @@ from dbio_commit.errors import CorruptMarkerError
 from dbio_commit.listing import read_markers, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application, list_applications
-from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.directory import merge_directories, visible_files
+from dbio_commit.protocol.directory import commits_in, visible_files
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason, find_strangers, is_foreign
 from dbio_commit.protocol.log import Log
@@ -134,11 +133,10 @@ class _Found:
 
 def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     store, now = root.store, root.clock.now()
-    log, checkpoint, columns = root.agreed()
-    new = log.uncovered(checkpoint.covered)
-    markers, corrupt = read_markers(store, new.values(), scope=root.scope)
-    told = [Decided(entry.modified, tid, markers[entry.path]) for tid, entry in new.items() if entry.path in markers]
-    commits = [*checkpoint.commits, *told]
+    agreed = root.agreed()
+    log, checkpoint, columns = agreed
+    markers, corrupt = read_markers(store, agreed.new.values(), scope=root.scope)
+    commits = agreed.decided(markers)
     own = {commit.tid: commit.marker for commit in commits}
     found = _Found([log], foreign={entry.path for entry in entries if is_foreign(entry.path)})
     found.expected = {file.path: file.size for file in live_files(commits)}
@@ -165,10 +163,7 @@ def _look_at_directories(root: DirectoryRoot, entries: Sequence[Entry]) -> _Foun
         other = set(not_parquet(root.store, visible.items()))
         found.foreign |= other
         found.live |= visible.keys() - other
-        commits = [
-            Decided(committed[tid].modified, tid, merge_directories({path: marker})) for tid, marker in own.items()
-        ]
-        known = Known.of(commits, live=found.live, started=directory.log.started)
+        known = Known.of(commits_in(directory, own), live=found.live, started=directory.log.started)
         found.judge(known, directory.files.values())
     return found
 

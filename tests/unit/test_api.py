@@ -63,16 +63,20 @@ def classes(hint: Any) -> Iterator[type]:
         yield from classes(part)
 
 
+def run_alone(program: str) -> None:
+    """In a fresh process, which must end well and say nothing."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_the_words_of_a_write_are_exported_and_need_no_spark() -> None:
-    program = (
+    run_alone(
         "import sys; sys.modules['pyspark'] = None\n"
         "from typing import get_args\n"
         "from dbio_commit import AsOf, Compression, Mode, Operation\n"
         "assert 'overwrite_partitions' in get_args(Mode) and 'replace_partitions' in get_args(Operation)\n"
         "assert 'zstd' in get_args(Compression) and str in get_args(AsOf)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_table_that_cannot_be_read_is_not_the_fault_of_its_store() -> None:
@@ -88,14 +92,12 @@ def test_dbio_vacuum_is_the_function_of_the_package_vacuum() -> None:
 
 
 def test_importing_dbio_commit_loads_nothing_of_vacuum_until_it_is_asked_for() -> None:
-    program = (
+    run_alone(
         "import sys, dbio_commit as dbio\n"
         "before = [name for name in sys.modules if name.split('.')[0] == 'vacuum']\n"
         "assert not before, before\n"
         "assert dbio.vacuum is sys.modules['vacuum'].vacuum\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.fixture

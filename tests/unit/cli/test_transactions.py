@@ -127,12 +127,17 @@ def test_show_tells_that_a_transaction_was_aborted(table: Table) -> None:
     assert "aborted" in dbio("show", table.url, transaction.tid).stdout
 
 
-def test_show_tells_in_which_directories_a_transaction_is_not_decided(plain: Path) -> None:
+def write_to_two_partitions(plain: Path, *, committed: str) -> None:
+    """As one transaction of DBIO that has come to commit in one of them."""
     for partition in ("p=1", "p=2"):
         (plain / partition).mkdir()
         (plain / partition / names.started(TID)).touch()
         (plain / partition / data_file()).write_bytes(b"xyz")
-    (plain / "p=1" / names.committed(TID)).write_text(json.dumps({"added": [data_file()], "removed": []}))
+    (plain / committed / names.committed(TID)).write_text(json.dumps({"added": [data_file()], "removed": []}))
+
+
+def test_show_tells_in_which_directories_a_transaction_is_not_decided(plain: Path) -> None:
+    write_to_two_partitions(plain, committed="p=1")
 
     shown = dbio_json("show", plain, TID)
 
@@ -145,11 +150,7 @@ def test_show_tells_in_which_directories_a_transaction_is_not_decided(plain: Pat
 
 
 def test_a_transaction_committed_in_one_directory_and_aborted_in_another_is_committed(plain: Path) -> None:
-    for partition in ("p=1", "p=2"):
-        (plain / partition).mkdir()
-        (plain / partition / names.started(TID)).touch()
-        (plain / partition / data_file()).write_bytes(b"xyz")
-    (plain / "p=2" / names.committed(TID)).write_text(json.dumps({"added": [data_file()], "removed": []}))
+    write_to_two_partitions(plain, committed="p=2")
 
     assert dbio("abort", plain, TID).exit_code == 0
 
