@@ -25,7 +25,7 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.store.base import Unfinished
 from dbio_commit.store.local import LocalStore
 from tests.conftest import Root
-from tests.later import vacuum_later
+from tests.later import vacuum_later, wait_for_the_next_second
 from tests.servers import Fault, Kind, S3Server, Server
 from tests.writers import live, stage
 from vacuum import Reason, VacuumOptions, VacuumReport
@@ -286,6 +286,7 @@ def test_the_command_line_deletes_what_its_dry_run_says(root: Root, server: Serv
     made = make_table(root)
     visible, before = live(made.table), made.state()
     now = (root.url, "--retention-hours", "0", "--force", "--json")
+    wait_for_the_next_second()
 
     refused = dbio(server, *now[:3])
     assert (refused.returncode, refused.stdout) == (2, "")
@@ -459,6 +460,7 @@ def test_deletions_that_keep_failing_are_reported_one_by_one_and_done_by_the_nex
     made = make_table(root)
     visible = live(made.table)
     now = (root.url, "--retention-hours", "0", "--force", "--json")
+    wait_for_the_next_second()
     # Azure's client is patient with 503: that takes half a minute.
     kind: Kind = "503" if isinstance(server, S3Server) else "403"
     server.inject(refusing(root, kind, 100_000), Fault(method="DELETE", path=".", kind=kind, times=100_000))
