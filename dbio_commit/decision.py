@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from dbio_commit.clock import SYSTEM_CLOCK, Clock
+from dbio_commit.clock import Clock
 from dbio_commit.errors import (
     AccessDeniedError,
     CommitStateUnknownError,
@@ -20,10 +20,11 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from dbio_commit.listing import agreed_log, until_quiet
+from dbio_commit.listing import read_checkpoint, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers import CommitMarker, abort_marker, decode_commit, encode
+from dbio_commit.protocol.names import Kind
 from dbio_commit.store import Store
 from dbio_commit.tids import new_uuid
 
@@ -92,19 +93,18 @@ def _read_commit(store: Store, path: str) -> CommitMarker | None:
     return None
 
 
-def _covered_commit(store: Store, tid: str, clock: Clock = SYSTEM_CLOCK) -> CommitMarker | None:
+def _covered_commit(store: Store, tid: str) -> CommitMarker | None:
     """What the transaction committed, where a checkpoint says so: then no marker decides anything any more."""
-    return _covered_commits(store, clock).get(tid)
+    return _covered_commits(store).get(tid)
 
 
-def _covered_commits(store: Store, clock: Clock) -> dict[str, CommitMarker]:
+def _covered_commits(store: Store) -> dict[str, CommitMarker]:
     """The same of all transactions, by tid."""
 
     def read() -> dict[str, CommitMarker]:
-        log = parse_log(store.list_log())
-        if log.descriptor is None:
-            return {}  # the directory scope has none
-        _, checkpoint = agreed_log(store, log, clock)
+        checkpoint = read_checkpoint(store, parse_log(store.list_log(Kind.CHECKPOINT)))
+        if not checkpoint.number or not store.stat_log(names.DESCRIPTOR):
+            return {}  # the directory scope has none that says anything
         return {commit.tid: commit.marker for commit in checkpoint.commits if not commit.marker.is_abort}
 
     return until_quiet(store, read)
@@ -209,7 +209,7 @@ def abort_transaction(store: Store, clock: Clock, tid: str) -> None:
     """
     path = names.committed(tid)
     _put_abort(store, path, tid, _new_abort(clock))
-    if _covered_commit(store, tid, clock) is not None:
+    if _covered_commit(store, tid) is not None:
         _withdraw(store, path)
         raise decided_long_ago(store, tid)
 
@@ -239,7 +239,7 @@ def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, Dbi
     if not aborted:
         return outcomes
     try:
-        covered = _covered_commits(store, clock)
+        covered = _covered_commits(store)
     except DbioError as error:
         return outcomes | dict.fromkeys(aborted, error)
     for tid in aborted:

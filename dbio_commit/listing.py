@@ -3,33 +3,34 @@
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
-from typing import TypeVar
+from typing import NamedTuple, Self, TypeVar
 
-from dbio_commit.clock import Clock
 from dbio_commit.errors import CorruptMarkerError, ObjectNotFoundError, StoreError, TableNotFoundError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers import (
     INSPECT,
     MAX_BYTES,
     CommitMarker,
     Descriptor,
+    Turn,
     decode_commit,
     decode_descriptor,
     decode_turn,
 )
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.recall import recall
 from dbio_commit.store import Store
 
 _T = TypeVar("_T")
 
 _ATTEMPTS = 100
-"""How often a read starts again because commits or vacuum overtook it, before it gives up."""
+"""How often a read starts again because others overtook it, before it gives up."""
 
-_VACUUM_S = 1.0
-"""No two vacuums come and go in less: the first to make a checkpoint, the second to purge what it covers."""
+_CHECKPOINT_RATIO, _MARKER_RATIO = 40, 3
+"""About how many times its body a checkpoint, which is packed, and a commit marker take in memory."""
 
 MAX_TOTAL_BYTES = 1024**3
 """Of the commit markers that one state is read from. Vacuum's checkpoints keep it at some twenty markers."""
@@ -52,30 +53,8 @@ def refuse_dropped(store: Store, log: Log) -> None:
         )
 
 
-def agreed_log(store: Store, log: Log, clock: Clock) -> tuple[Log, Checkpoint]:
-    """Lists until two listings in a row agree: the state is then the one between the two (I6).
-
-    It is what the newest checkpoint covers, and the commit markers that it does not cover.
-    """
-    checkpoint = read_checkpoint(store, log)
-    for _ in range(_ATTEMPTS):
-        since_s = clock.monotonic()
-        again = parse_log(store.list_log())
-        if again.agrees_with(log, covered=checkpoint.covered):
-            if clock.monotonic() - since_s < _VACUUM_S:
-                return again, checkpoint
-            # Long enough for vacuum to make a checkpoint and to purge by it: both listings may have missed a commit.
-            log, again = again, parse_log(store.list_log())
-            if again.last_checkpoint == checkpoint.number:
-                return log, checkpoint
-        if again.last_checkpoint != checkpoint.number:
-            checkpoint = read_checkpoint(store, again)
-        log = again
-    raise StoreError(f"{store.url} had new commits in each of {_ATTEMPTS} listings; try again when it is quieter")
-
-
-def read_checkpoint(store: Store, log: Log, number: int | None = None) -> Checkpoint:
-    """The newest checkpoint of the log, or one of its others; 0 is none.
+def read_checkpoint(store: Store, log: Log, number: int | None = None, *, table_id: str | None = None) -> Checkpoint:
+    """The newest checkpoint of the log, or one of its others; 0 is none. Of a `table_id`, it is remembered.
 
     Raises ObjectNotFoundError where vacuum has purged it since.
     """
@@ -87,10 +66,14 @@ def read_checkpoint(store: Store, log: Log, number: int | None = None) -> Checkp
     where = store.url_of(entry.path)
     if number >= names.LAST_NUMBER:
         raise CorruptMarkerError(f"{where} is a checkpoint that no writer reaches; {INSPECT}")
-    checkpoint = decode_checkpoint(read_marker(store, entry), number=number, where=where)
-    for commit in checkpoint.commits:
-        _check_visible(commit.marker, where=where)
-    return checkpoint
+
+    def read() -> Checkpoint:
+        checkpoint = decode_checkpoint(read_marker(store, entry), number=number, where=where)
+        for commit in checkpoint.commits:
+            _check_visible(commit.marker, where=where)
+        return checkpoint
+
+    return recall(store, table_id, entry, read, bytes=_CHECKPOINT_RATIO * entry.size)
 
 
 def read_descriptor(store: Store, log: Log) -> Descriptor:
@@ -109,10 +92,30 @@ def read_marker(store: Store, entry: Entry) -> bytes:
     return store.get(entry.path)
 
 
-def read_markers(
-    store: Store, entries: Iterable[Entry], *, scope: Scope
-) -> tuple[dict[str, CommitMarker], dict[str, CorruptMarkerError]]:
-    """The commit markers, and what is wrong with those that are corrupt, by path; read in parallel."""
+class Markers(NamedTuple):
+    """Commit markers as they were read, by path."""
+
+    valid: dict[str, CommitMarker]
+    corrupt: dict[str, CorruptMarkerError]
+    gone: dict[str, ObjectNotFoundError]
+    """What is there no more."""
+
+    def refuse_gone(self) -> Self:
+        """Raises ObjectNotFoundError where one is there no more: others have overtaken the listing."""
+        for error in self.gone.values():
+            raise error
+        return self
+
+    def only_valid(self, *, ignore_corrupt: bool) -> dict[str, CommitMarker]:
+        """Raises CorruptMarkerError unless told to ignore what is corrupt, and as `refuse_gone`."""
+        for error in self.refuse_gone().corrupt.values():
+            if not ignore_corrupt:
+                raise error
+        return self.valid
+
+
+def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_id: str | None = None) -> Markers:
+    """The commit markers, read in parallel; of a `table_id`, those that are valid are remembered."""
     entries = list(entries)
     check_scope = _check_visible if scope is Scope.TABLE else _check_local
     if (size := sum(min(entry.size, MAX_BYTES) for entry in entries)) > MAX_TOTAL_BYTES:
@@ -121,20 +124,28 @@ def read_markers(
             "read at most; inspect the largest, and remove those that no writer wrote"
         )
 
-    def read(entry: Entry) -> CommitMarker | CorruptMarkerError:
+    def read(entry: Entry) -> CommitMarker:
         where = store.url_of(entry.path)
-        try:
-            marker = decode_commit(read_marker(store, entry), where=where)
-            check_scope(marker, where=where)
-        except CorruptMarkerError as error:
-            return error
+        marker = decode_commit(read_marker(store, entry), where=where)
+        check_scope(marker, where=where)
         return marker
 
-    found = dict(zip((entry.path for entry in entries), store.in_parallel(read, entries), strict=True))
-    return (
-        {path: marker for path, marker in found.items() if isinstance(marker, CommitMarker)},
-        {path: error for path, error in found.items() if isinstance(error, CorruptMarkerError)},
-    )
+    def find(entry: Entry) -> CommitMarker | CorruptMarkerError | ObjectNotFoundError:
+        try:
+            return recall(store, table_id, entry, lambda: read(entry), bytes=_MARKER_RATIO * entry.size)
+        except (CorruptMarkerError, ObjectNotFoundError) as error:
+            return error
+
+    markers = Markers({}, {}, {})
+    for entry, found in zip(entries, store.in_parallel(find, entries), strict=True):
+        match found:
+            case CommitMarker():
+                markers.valid[entry.path] = found
+            case CorruptMarkerError():
+                markers.corrupt[entry.path] = found
+            case ObjectNotFoundError():
+                markers.gone[entry.path] = found
+    return markers
 
 
 def _check_visible(marker: CommitMarker, *, where: str) -> None:
@@ -159,15 +170,6 @@ def _check_local(marker: CommitMarker, *, where: str) -> None:
             )
 
 
-def read_valid(
-    store: Store, entries: Iterable[Entry], *, scope: Scope, ignore_corrupt: bool
-) -> dict[str, CommitMarker]:
-    markers, corrupt = read_markers(store, entries, scope=scope)
-    if corrupt and not ignore_corrupt:
-        raise next(iter(corrupt.values()))
-    return markers
-
-
 def read_last_turn(store: Store, log: Log) -> int:
     """The highest turn that was taken. Raises CorruptMarkerError for one that no writer reaches."""
     if log.last_turn >= names.LAST_NUMBER:
@@ -177,9 +179,13 @@ def read_last_turn(store: Store, log: Log) -> int:
     return log.last_turn
 
 
-def read_turn(store: Store, log: Log) -> str | None:
-    """The tid that holds the last turn; None where vacuum has purged it since it was listed."""
-    entry = log.turns[log.last_turn]
+def read_turn(store: Store, log: Log, number: int | None = None, *, table_id: str | None = None) -> str | None:
+    """The tid that holds the last turn, or another; None where vacuum has purged it since it was listed."""
+    entry = log.turns[log.last_turn if number is None else number]
+
+    def read() -> Turn:
+        return decode_turn(read_marker(store, entry), where=store.url_of(entry.path))
+
     with suppress(ObjectNotFoundError):
-        return decode_turn(read_marker(store, entry), where=store.url_of(entry.path)).tid
+        return recall(store, table_id, entry, read, bytes=entry.size).tid
     return None

@@ -76,8 +76,19 @@ class MemoryStore(Store):
     def identity(self) -> str:
         return self._identity
 
-    def list_log(self) -> list[Entry]:
-        return self._apply("list_log", "", lambda: [e for e in self._entries("_") if "/" not in e.path])
+    settle_s = 0.01
+
+    def list_log(self, *prefixes: str) -> list[Entry]:
+        def listing() -> list[Entry]:
+            return [entry for prefix in prefixes or ("_",) for entry in self._entries(prefix) if "/" not in entry.path]
+
+        return self._apply("list_log", " ".join(prefixes), listing)
+
+    def stat_log(self, *names: str) -> dict[str, Entry]:
+        def look() -> dict[str, Entry]:
+            return {entry.path: entry for entry in self._entries("_") if entry.path in names}
+
+        return self._apply("stat_log", " ".join(names), look)
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
         return self._apply("list_files", under, lambda: self._entries(f"{under}/" if under else ""))

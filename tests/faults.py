@@ -187,10 +187,10 @@ class PagedLog(MemoryStore):
         super().__init__()
         self.objects, self.act, self.listings = of.objects, act, 0
 
-    def list_log(self) -> list[Entry]:
+    def list_log(self, *prefixes: str) -> list[Entry]:
         self.listings += 1
         found: list[Entry] = []
-        while page := [entry for entry in super().list_log() if not found or entry.path > found[-1].path][:1]:
+        while page := [entry for entry in super().list_log(*prefixes) if not found or entry.path > found[-1].path][:1]:
             found += page
             self.act.pop((self.listings, len(found)), lambda: None)()
         return found
@@ -201,8 +201,8 @@ class ForgetfulStore(MemoryStore):
 
     blind = 0
 
-    def list_log(self) -> list[Entry]:
-        entries = super().list_log()
+    def list_log(self, *prefixes: str) -> list[Entry]:
+        entries = super().list_log(*prefixes)
         self.blind -= 1
         return [e for e in entries if not (self.blind >= 0 and e.path.startswith("_serial_"))]
 

@@ -23,13 +23,15 @@ class Log:
     """The tombstone of a table that is being removed."""
     clocks: Mapping[str, Entry] = field(default_factory=dict)
     """What vacuums asked for the time with."""
+    later: Mapping[str, Entry] = field(default_factory=dict)
+    """Commit markers of which a reader knows, and which came too late to count in the state that it has."""
     refusals: Mapping[int, Entry] = field(default_factory=dict)
     """By number, which is higher by one than that of the checkpoint which a refused adoption has put out of use."""
 
     @property
     def pending(self) -> list[str]:
         """The tids that are not decided, oldest first."""
-        return sorted(self.started.keys() - self.committed.keys())
+        return sorted(self.started.keys() - self.committed.keys() - self.later.keys())
 
     @property
     def last_turn(self) -> int:
@@ -54,15 +56,17 @@ class Log:
         """The commit markers of other transactions than these, by tid."""
         return {tid: entry for tid, entry in self.committed.items() if tid not in covered}
 
-    def agrees_with(self, other: "Log", *, covered: Collection[str] = ()) -> bool:
-        """Whether both listings show the same decided transactions (PROTOCOL.md 8.1).
 
-        `covered` are those of the newest checkpoint in both: whether their markers are purged makes no difference.
-        """
-        return (
-            self.last_checkpoint == other.last_checkpoint
-            and self.uncovered(covered).keys() == other.uncovered(covered).keys()
-        )
+def settle(base: Mapping[str, Entry], again: Mapping[str, Entry]) -> tuple[dict[str, Entry], dict[str, Entry]]:
+    """Of commit markers those that count, and those that came too late to (PROTOCOL.md 8.1).
+
+    `base` was listed before a pause that is as long as an object takes to appear, `again` after it. So `again` has all
+    that came before the newest of `base`, and with each what that may rest on.
+    """
+    newest = max(entry.modified for entry in base.values())
+    new = {tid: entry for tid, entry in again.items() if tid not in base}
+    committed = {**base, **{tid: entry for tid, entry in new.items() if entry.modified <= newest}}
+    return committed, {tid: entry for tid, entry in new.items() if tid not in committed}
 
 
 REFUSAL = b"refused\n"

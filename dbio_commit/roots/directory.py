@@ -17,7 +17,7 @@ from dbio_commit.errors import (
     TransactionStateError,
     UnsupportedTableError,
 )
-from dbio_commit.listing import read_valid, until_quiet
+from dbio_commit.listing import read_markers, until_quiet
 from dbio_commit.probe import probe
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
@@ -63,7 +63,7 @@ class DirectoryRoot(Root):
     def snapshot(self, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
         store, directories = self.store, self.directories
         committed = [entry for directory in directories.values() for entry in directory.log.committed.values()]
-        markers = read_valid(store, committed, scope=self.scope, ignore_corrupt=ignore_corrupt)
+        markers = read_markers(store, committed, scope=self.scope).only_valid(ignore_corrupt=ignore_corrupt)
         commits = committed_by(_decided(directories, markers), as_of)
         counted = {commit.tid for commit in commits}
         files: list[DataFile] = []

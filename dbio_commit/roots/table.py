@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from dbio_commit.clock import Clock, Moment
 from dbio_commit.decision import abort_transaction, commit_once, decided_long_ago, find_decision, has_start, read_own
@@ -18,13 +18,12 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from dbio_commit.listing import agreed_log, read_checkpoint, read_descriptor, read_valid, refuse_dropped, until_quiet
+from dbio_commit.listing import read_checkpoint, read_descriptor, refuse_dropped, until_quiet
 from dbio_commit.probe import probe
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit, Decided, committed_by
 from dbio_commit.protocol.draft import Draft, Terms
-from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import App, CommitMarker, FileInfo, encode_commit
 from dbio_commit.protocol.operations import RULES
@@ -32,6 +31,7 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, TableSchema, live_files
 from dbio_commit.roots.root import MAX_LIFE_S, Root, Target
 from dbio_commit.roots.schema import find_schema
+from dbio_commit.settled import Settled, read_settled
 from dbio_commit.snapshot import Snapshot, Source
 from dbio_commit.store import Store
 from dbio_commit.tids import new_tid
@@ -48,26 +48,6 @@ _TIDS_TO_TRY = 10
 _logger = logging.getLogger(__name__)
 
 
-class Agreed(NamedTuple):
-    """A table's log as one state, before its commit markers are read."""
-
-    log: Log
-    checkpoint: Checkpoint
-    """The newest."""
-    columns: tuple[str, ...]
-    """The partition columns."""
-
-    @property
-    def new(self) -> Mapping[str, Entry]:
-        """The commit markers that the checkpoint does not cover, by tid."""
-        return self.log.uncovered(self.checkpoint.covered)
-
-    def decided(self, markers: Mapping[str, CommitMarker]) -> list[Decided]:
-        """All that is decided, of which `markers`, by path, are the new ones as far as they can be read."""
-        told = [Decided(it.modified, tid, markers[it.path]) for tid, it in self.new.items() if it.path in markers]
-        return [*self.checkpoint.commits, *told]
-
-
 class TableRoot(Root):
     """A table of ours. Reading goes by the log as it was listed when the root was opened, or lists it."""
 
@@ -80,11 +60,9 @@ class TableRoot(Root):
     # --- read -----------------------------------------------------------------------------------------------------
 
     def snapshot(self, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
-        store, agreed = self.store, self.agreed()
-        log, checkpoint, columns = agreed
-        decided = agreed.decided(
-            read_valid(store, agreed.new.values(), scope=self.scope, ignore_corrupt=ignore_corrupt)
-        )
+        store, settled = self.store, self.settled()
+        checkpoint, columns, decided = settled.checkpoint, settled.columns, settled.decided
+        settled.markers.only_valid(ignore_corrupt=ignore_corrupt)
         commits = committed_by(decided, as_of, known_since=checkpoint.known_since)
         files = live_files(commits)
         check_partitions(store, files, columns)
@@ -97,7 +75,7 @@ class TableRoot(Root):
             partition_columns=columns,
             decided=tuple(commits),
             checkpoint=NO_CHECKPOINT if as_of else checkpoint,
-            log=log,
+            log=settled.log,
             source=Source(store),
         )
 
@@ -122,10 +100,9 @@ class TableRoot(Root):
             raise self.unknown_transaction(tid)
         abort_transaction(self.store, self.clock, tid)
 
-    def agreed(self) -> "Agreed":
-        """What two listings agree on, for a snapshot and for whoever looks at the whole."""
-        log, checkpoint = agreed_log(self.store, self._log(), self.clock)
-        return Agreed(log, checkpoint, tuple(read_descriptor(self.store, log).partition_columns))
+    def settled(self) -> Settled:
+        """The whole log as one state, for a snapshot and for whoever looks at all of it."""
+        return read_settled(self.store, self.clock, self._log())
 
     def _log(self) -> Log:
         return self._listed or parse_log(self.store.list_log())

@@ -17,7 +17,7 @@ from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.protocol.names import split
-from dbio_commit.store.base import BATCHES, CONCURRENCY, FsspecStore, Listing, Unfinished, too_large
+from dbio_commit.store.base import BATCHES, CONCURRENCY, FsspecStore, Listing, Unfinished, common_start, too_large
 from dbio_commit.store.location import Location
 
 _T = TypeVar("_T")
@@ -51,8 +51,15 @@ class AzureStore(FsspecStore):
         config.transport.connection_config.timeout, config.transport.connection_config.read_timeout = 5, 15
         return fs
 
-    def list_log(self) -> list[Entry]:
-        return self._list("", self._prefix + "_", flat=False).entries
+    def list_log(self, *prefixes: str) -> list[Entry]:
+        return [entry for prefix in prefixes or ("_",) for entry in self._list_root(prefix)]
+
+    def stat_log(self, *names: str) -> dict[str, Entry]:
+        found = self._list_root(common_start(names), until=max(names))
+        return {entry.path: entry for entry in found if entry.path in names}
+
+    def _list_root(self, prefix: str, *, until: str = "") -> list[Entry]:
+        return self._list("", self._prefix + prefix, flat=False, until=until).entries
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
         return self._list(under, self._prefix_of(under), flat=True).entries
@@ -66,7 +73,9 @@ class AzureStore(FsspecStore):
     def abort_unfinished(self, items: Sequence[Unfinished]) -> dict[str, StoreError]:
         return {}
 
-    def _list(self, under: str, prefix: str, *, flat: bool) -> Listing:
+    def _list(self, under: str, prefix: str, *, flat: bool, until: str = "") -> Listing:
+        """All that starts with the prefix; no page more once `until`, a path, is behind."""
+
         async def list_blobs() -> Listing:
             client = self._client()
             # With a hierarchical namespace directories are listed as blobs; only their metadata tells.
@@ -77,6 +86,8 @@ class AzureStore(FsspecStore):
             found = Listing([], [])
             async for blob in pages:
                 path = blob.name.removeprefix(self._prefix)
+                if until and path > until:
+                    break
                 if not hasattr(blob, "size"):
                     if split(path[:-1])[1]:  # no directory lacks a name
                         found.directories.append(path[:-1])

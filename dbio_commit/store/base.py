@@ -73,9 +73,19 @@ class Store(ABC):
     delete_batch: ClassVar[int] = 1000
     """How many objects `delete_many` deletes at one go, and may leave undeleted only together."""
 
+    settle_s: ClassVar[float] = 2.0
+    """What an object's time is rounded to, and how long after its time it may appear, together (PROTOCOL.md 8.1)."""
+
     @abstractmethod
-    def list_log(self) -> list[Entry]:
-        """The objects directly at the root whose names start with "_". Empty where there is no root."""
+    def list_log(self, *prefixes: str) -> list[Entry]:
+        """The objects directly at the root whose names start with one of these, which start with "_"; or with that.
+
+        Empty where there is no root. On S3, one listing from the first prefix to the last: name neighbours together.
+        """
+
+    def stat_log(self, *names: str) -> dict[str, Entry]:
+        """Those of the objects at the root that are there, by name. One request on object stores, for neighbours."""
+        return {entry.path: entry for entry in self.stat_many(names) if entry}
 
     @abstractmethod
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
@@ -207,6 +217,11 @@ class Store(ABC):
             return [function(item) for item in items]
         with ThreadPoolExecutor(min(at_once, len(items)), thread_name_prefix="dbio") as pool:
             return list(pool.map(function, items))
+
+
+def common_start(names: Sequence[str]) -> str:
+    """The longest text that all of the names start with."""
+    return os.path.commonprefix(names)  # noqa: RUF071  (of characters: names are no paths of directories here)
 
 
 def too_large(url: str, limit_bytes: int) -> CorruptMarkerError:

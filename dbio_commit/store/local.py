@@ -60,8 +60,10 @@ class LocalStore(Store):
 
     # --- listing --------------------------------------------------------------------------------------------------
 
-    def list_log(self) -> list[Entry]:
-        with self._children("", links=True, prefix="_") as (_, children):
+    settle_s = 0.1
+
+    def list_log(self, *prefixes: str) -> list[Entry]:
+        with self._children("", links=True, prefixes=prefixes or ("_",)) as (_, children):
             files = (child for child in children if not child.is_dir(follow_symlinks=False))
             return [entry for child in files if (entry := self._listed(child.name, child))]
 
@@ -107,7 +109,7 @@ class LocalStore(Store):
 
     @contextmanager
     def _children(
-        self, directory: str, *, links: bool, prefix: str = ""
+        self, directory: str, *, links: bool, prefixes: tuple[str, ...] = ("",)
     ) -> Iterator[tuple[tuple[int, int], list[os.DirEntry[str]]]]:
         """Which directory it is, and what lies in it; look at that only as long as it is open."""
         with ExitStack() as opened:
@@ -123,7 +125,7 @@ class LocalStore(Store):
                 status = os.fstat(descriptor)
                 identity = (status.st_dev, status.st_ino)
                 with os.scandir(descriptor) as found:
-                    children = [e for e in found if e.name.startswith(prefix) and (links or not e.is_symlink())]
+                    children = [e for e in found if e.name.startswith(prefixes) and (links or not e.is_symlink())]
             yield identity, sorted(children, key=lambda child: child.name)
 
     def _leads_to_directory(self, path: str, child: os.DirEntry[str]) -> bool:

@@ -17,7 +17,16 @@ from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.protocol.names import split
-from dbio_commit.store.base import BATCHES, CONCURRENCY, ClientFailure, FsspecStore, Listing, Unfinished, too_large
+from dbio_commit.store.base import (
+    BATCHES,
+    CONCURRENCY,
+    ClientFailure,
+    FsspecStore,
+    Listing,
+    Unfinished,
+    common_start,
+    too_large,
+)
 from dbio_commit.store.location import Location
 
 _T = TypeVar("_T")
@@ -47,8 +56,21 @@ class S3Store(FsspecStore):
         config = {"max_pool_connections": 64, **options.pop("config_kwargs", {})}
         return _FileSystem(**{**options, "use_listings_cache": False, "config_kwargs": config})
 
-    def list_log(self) -> list[Entry]:
-        return self._list("", self._prefix + "_", Delimiter="/").entries
+    def list_log(self, *prefixes: str) -> list[Entry]:
+        wanted = prefixes or ("_",)
+        found = self._list_range(min(wanted), max(wanted))
+        return [entry for entry in found if entry.path.startswith(wanted)]
+
+    def stat_log(self, *names: str) -> dict[str, Entry]:
+        return {entry.path: entry for entry in self._list_range(min(names), max(names)) if entry.path in names}
+
+    def _list_range(self, first: str, last: str) -> list[Entry]:
+        """What is at the root from the name, or prefix, `first` up to `last`; on the last page more than that."""
+        if first == last:
+            return self._list("", self._prefix + first, Delimiter="/").entries
+        prefix = self._prefix + common_start([first, last])
+        before = self._prefix + first[:-1]
+        return self._list("", prefix, until=self._prefix + last, Delimiter="/", StartAfter=before).entries
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
         return self._list(under, self._prefix_of(under)).entries
@@ -56,7 +78,8 @@ class S3Store(FsspecStore):
     def list_directory(self, under: str = "") -> Listing:
         return self._list(under, self._prefix_of(under), Delimiter="/")
 
-    def _list(self, under: str, prefix: str, **options: str) -> Listing:
+    def _list(self, under: str, prefix: str, *, until: str = "", **options: str) -> Listing:
+        """All that starts with the prefix, in pages; no page more once one has come to what is after `until`."""
         found = Listing([], [])
 
         def list_pages() -> None:
@@ -69,6 +92,9 @@ class S3Store(FsspecStore):
                     path = item["Prefix"].removeprefix(self._prefix)[:-1]
                     if split(path)[1]:  # no directory lacks a name
                         found.directories.append(path)
+                keys = [item["Key"] for item in page.get("Contents", ())]
+                if until and keys and keys[-1] > until and not keys[-1].startswith(until):
+                    return
 
         self.call("list", under, list_pages)
         return found

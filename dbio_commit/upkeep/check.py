@@ -133,15 +133,13 @@ class _Found:
 
 def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     store, now = root.store, root.clock.now()
-    agreed = root.agreed()
-    log, checkpoint, columns = agreed
-    markers, corrupt = read_markers(store, agreed.new.values(), scope=root.scope)
-    commits = agreed.decided(markers)
+    settled = root.settled()
+    log, checkpoint, columns, commits = settled.log, settled.checkpoint, settled.columns, settled.decided
     own = {commit.tid: commit.marker for commit in commits}
     found = _Found([log], foreign={entry.path for entry in entries if is_foreign(entry.path)})
     found.expected = {file.path: file.size for file in live_files(commits)}
     found.live = set(found.expected)
-    found.corrupt = corrupt | _misplaced(store, own, live=found.live, columns=columns)
+    found.corrupt = settled.markers.corrupt | _misplaced(store, own, live=found.live, columns=columns)
     known = Known.of(commits, live=found.live, started=log.started, partition_columns=columns)
     files = (entry for entry in entries if names.is_data_file(entry.path))
     found.judge(known, files, find_strangers(entries))
@@ -154,7 +152,7 @@ def _look_at_directories(root: DirectoryRoot, entries: Sequence[Entry]) -> _Foun
     directories = root.directories
     found = _Found([it.log for it in directories.values()], {e.path for e in entries if is_foreign(e.path)})
     told = [entry for log in found.logs for entry in log.committed.values()]
-    markers, found.corrupt = read_markers(root.store, told, scope=root.scope)
+    markers, found.corrupt, _ = read_markers(root.store, told, scope=root.scope).refuse_gone()
     for path, directory in directories.items():
         committed = directory.log.committed
         own = {tid: markers[entry.path] for tid, entry in committed.items() if entry.path in markers}

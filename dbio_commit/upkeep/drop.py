@@ -215,7 +215,7 @@ def _named(store: Store) -> set[str]:
     """All that a commit added or removed; the last word on it is in markers that go after these files."""
     log = parse_log(store.list_log())
     checkpoint = read_checkpoint(store, log)
-    markers, _ = read_markers(store, log.committed.values(), scope=Scope.TABLE)
+    markers = read_markers(store, log.committed.values(), scope=Scope.TABLE).refuse_gone().valid
     told = [*markers.values(), *(commit.marker for commit in checkpoint.commits)]
     return {path for marker in told for path in (*marker.added, *marker.removed)}
 

@@ -62,9 +62,7 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
             f"{store.url} has no marker of a transaction {tid!r}; `dbio log` lists what is committed, `dbio check` "
             "what is pending"
         )
-    found, corrupt = read_markers(store, decided.values(), scope=root.scope)
-    if corrupt:
-        raise next(iter(corrupt.values()))
+    found = read_markers(store, decided.values(), scope=root.scope).only_valid(ignore_corrupt=False)
     markers = {path: found[entry.path] for path, entry in decided.items()}
     effective = {path: marker for path, marker in markers.items() if not marker.is_abort}
     undecided = sorted(started.keys() - decided.keys())

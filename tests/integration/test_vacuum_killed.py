@@ -161,7 +161,7 @@ class Mortal(LocalStore):
             self._spend()
         return removed
 
-    def list_log(self) -> Any:
+    def list_log(self, *prefixes: str) -> Any:
         return self._counted(super().list_log)
 
     def list_files(self, *args: Any, **options: Any) -> Any:

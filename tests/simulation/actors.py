@@ -44,6 +44,7 @@ from .world import DAY_S, HOUR_S, Actor, Violation, World
 
 COLUMN = "p"
 OPERATIONS: Sequence[Operation] = ("append", "append", "overwrite", "replace_partitions", "rewrite")
+MOST_STEP_S = 5.0
 NAPS_S = (0.1, 1900.0, 10 * HOUR_S, 3 * DAY_S, 20 * DAY_S)
 
 
@@ -457,7 +458,7 @@ def reader(stage: Stage, *, reads: int, naps_s: Sequence[float] = (0.05, 30.0, H
             else:
                 world.happened("a directory was adopted during a read")
             world.note(actor.name, f"sees {len(snapshot.files)} files")
-            if isinstance(stage.model, Model) and world.random.random() < 0.5:
+            if isinstance(stage.model, Model) and not world.risks.steps and world.random.random() < 0.5:
                 _travel(world, actor, table, stage.model, snapshot)
             actor.clock.sleep(world.random.choice(naps_s))
             stage.model.check_pinned(snapshot, age=world.now - at)
@@ -567,6 +568,18 @@ def clock_setter(stage: Stage, victims: Sequence[Actor]) -> Act:
             victim.clock.offset = timedelta(seconds=world.random.uniform(-limit_s, limit_s))
             world.faults["clock set"] += 1
             world.note(victim.name, f"has its clock set to {victim.clock.offset} off")
+
+    return act
+
+
+def store_clock_setter(stage: Stage, *, steps: int = 40) -> Act:
+    """Somebody who sets the store's clock, to and fro."""
+
+    def act(world: World, actor: Actor) -> None:
+        for _ in range(steps):
+            actor.clock.sleep(world.random.choice((0.1, 0.5, 3.0)))
+            world.step_s = world.random.uniform(-MOST_STEP_S, MOST_STEP_S)
+            world.faults["store's clock set"] += 1
 
     return act
 

@@ -5,7 +5,7 @@ a reader on a copy of the store that nothing disturbs. The directory scope has i
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -323,7 +323,8 @@ class Model:
         if len(told) + len(missing) != len(state.tids) or any(map(self._must_be_told, missing)):
             yield f"I6: the history {told} instead of {sorted(state.tids)}"
         turns = [turn for _, tid in told if (turn := self.decided[tid].info.get("turn"))]
-        if turns != sorted(turns) or [at for at, _ in told] != sorted(at for at, _ in told):
+        times = [] if self.world.risks.steps else [at for at, _ in told]
+        if turns != sorted(turns) or times != sorted(times):
             yield f"I6: the history is out of order: {told}"
 
     def _must_be_told(self, tid: str) -> bool:
@@ -351,13 +352,47 @@ class Model:
     # --- what actors see ------------------------------------------------------------------------------------------
 
     def check_read(self, snapshot: Snapshot, *, since: int) -> None:
-        """I1, I6: what a reader got that began in step `since` is the state at one instant of its read."""
-        began = max(i for i, state in enumerate(self.states) if state.step <= since)
-        differences = [list(self._differences(snapshot, state)) for state in self.states[began:]]
-        if all(differences):
-            raise Violation(f"I6: a reader saw no state since step {since}; beside the last: {differences[-1]}")
-        if len(differences) > 1:
+        """R1 to R3 of a read that began in step `since`, and that what it got adds up."""
+        commits = {tid: decision for tid, decision in self.decided.items() if not decision.is_abort}
+        told = {it.tid for it in snapshot.decided if not it.marker.is_abort}
+        forgotten = {tid for tid, it in commits.items() if it.step <= since and not self._must_be_told(tid)}
+        seen = (told | forgotten) & commits.keys()
+        if told - seen:
+            raise Violation(f"I1: a reader saw {sorted(told - seen)}, which are not committed")
+        missed = {tid: commits[tid] for tid in commits.keys() - seen}
+        if lost := [tid for tid, it in missed.items() if it.step <= since]:
+            raise Violation(f"R1: a reader that began in step {since} missed {sorted(lost)}")
+        self._check_prefix({tid: commits[tid] for tid in seen}, missed)
+        if difference := next(self._differences(snapshot, self._state_of(seen)), None):
+            raise Violation(f"{difference}: read since step {since}")
+        if any(it.step > since for it in commits.values()):
             self.world.happened("a commit came during a read")
+        if snapshot.log.later:
+            self.world.happened("a read left out a commit that it had listed")
+
+    def _check_prefix(self, seen: Mapping[str, Decision], missed: Mapping[str, Decision]) -> None:
+        last_turn = max((it.info.get("turn", 0) for it in seen.values()), default=0)
+        if skipped := [tid for tid, it in missed.items() if 0 < it.info.get("turn", 0) < last_turn]:
+            raise Violation(f"R3: a reader saw turn {last_turn}, and missed the earlier turns of {sorted(skipped)}")
+        if self.world.risks.steps:
+            return
+        for tid in seen:
+            knew = max(self.started.get(tid, 0), self.turns.get(tid, 0))
+            if below := [other for other, it in missed.items() if it.step <= knew]:
+                raise Violation(f"R2: a reader saw {tid}, and missed {sorted(below)}, on which it may rest")
+        newest = max((it.modified for it in seen.values()), default=EPOCH)
+        if not self.world.risks.slow and (older := [tid for tid, it in missed.items() if it.modified < newest]):
+            raise Violation(f"R3: a reader saw a commit of {newest}, and missed {sorted(older)}, which are older")
+
+    def _state_of(self, tids: Collection[str]) -> State:
+        """What these commits add up to."""
+        commits = [it for tid, it in self.decided.items() if tid in tids]
+        apps: dict[str, int] = {}
+        for app in filter(None, (it.info.get("app") for it in commits)):
+            apps[app["id"]] = max(app["version"], apps.get(app["id"], -1))
+        turn = max((it.info.get("turn", 0) for it in commits), default=0)
+        live = _union(it.added for it in commits) - _union(it.removed for it in commits)
+        return State(0, frozenset(live), frozenset(tids), apps, dict(self.schemas)[turn])
 
     def check_absent(self, *, since: int) -> None:
         """A reader that began in step `since` was told that there is no table."""

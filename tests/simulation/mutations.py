@@ -3,7 +3,7 @@
 A mutation says which check it fails, by the beginning of the Violation's message.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from dbio_commit import decision, listing, roots, turns
+from dbio_commit import decision, listing, roots, settled, turns
 from dbio_commit.clock import Clock
 from dbio_commit.errors import (
     CommitStateUnknownError,
@@ -28,7 +28,7 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.log import Log, parse_log, settle
 from dbio_commit.protocol.markers import CommitMarker, FileInfo, Operation
 from dbio_commit.protocol.operations import RULES, TableState
 from dbio_commit.protocol.scope import Scope
@@ -372,10 +372,54 @@ def change_the_schema_unseen() -> Iterator[None]:
 # --- readers ------------------------------------------------------------------------------------------------------
 
 
-@mutation("crowd", "I6", "I7")
+def _committed(store: Store) -> Mapping[str, Entry]:
+    return parse_log(store.list_log(names.Kind.COMMITTED)).committed
+
+
+@mutation("busy", "R2", "R3")
 def read_the_log_once() -> Iterator[None]:
     """One listing of the log is believed."""
-    with patch.object(table, "agreed_log", lambda store, log, clock: (log, listing.read_checkpoint(store, log))):
+    with patch.object(settled, "_list_commits", lambda store, clock, first: first):
+        yield
+
+
+@mutation("busy", "R2", "R3")
+def believe_all_of_a_second_listing() -> Iterator[None]:
+    """Whatever a second listing shows counts."""
+
+    def list_commits(store: Store, clock: Clock, first: Log) -> Log:
+        return replace(first, committed={**first.committed, **_committed(store)})
+
+    with patch.object(settled, "_list_commits", list_commits):
+        yield
+
+
+@mutation("busy", "R2", "R3")
+def list_again_without_a_wait() -> Iterator[None]:
+    """The last listing comes at once, when objects of the time of those before it are still to appear."""
+
+    def list_commits(store: Store, clock: Clock, first: Log) -> Log:
+        second = _committed(store)
+        if second.keys() <= first.committed.keys():
+            return first
+        committed, later = settle({**second, **first.committed}, _committed(store))
+        return replace(first, committed=committed, later=later)
+
+    with patch.object(settled, "_list_commits", list_commits):
+        yield
+
+
+@mutation("busy", "R1", "I9", "I7")
+def list_checkpoints_first() -> Iterator[None]:
+    """A read goes by the checkpoints that it has listed first."""
+    with patch.object(settled, "_list_checkpoints", lambda store, log: log):
+        yield
+
+
+@mutation("busy", "R3")
+def tell_turns_by_the_clock() -> Iterator[None]:
+    """A turn that the store's clock has after a later one is left out."""
+    with patch.object(settled, "_with_earlier_turns", lambda store, log, checkpoint, descriptor: log):
         yield
 
 

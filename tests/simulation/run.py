@@ -80,7 +80,7 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
     world = World(seed, risks, trace=trace)
     _PROBED.add(world.store.identity)
     retention_hours = chance.choice(cast.retentions_hours)
-    promised = timedelta(hours=retention_hours) - risks.skew - timedelta(seconds=2)
+    promised = timedelta(hours=retention_hours) - risks.skew - timedelta(seconds=2 + 2 * actors.MOST_STEP_S)
     partitioned, untracked = chance.random() < 0.5, chance.random() < 0.5
     table_model = Model(world, promised, is_dbio=not partitioned, untracked=untracked)
     model = DirectoryModel(world, promised) if cast.in_directories else table_model

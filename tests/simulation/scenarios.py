@@ -76,6 +76,19 @@ def adoption_risks(chance: random.Random) -> Risks:
     )
 
 
+def busy_risks(chance: random.Random) -> Risks:
+    """Times that tell little: of whole seconds, of objects that come later, of a clock that is set."""
+    return Risks(
+        stall=0.002,
+        stalls_s=(0.5, 3.0),
+        lost_answer=chance.choice((0, 0.01)),
+        not_applied=chance.choice((0, 0.01)),
+        whole_seconds=chance.random() < 0.5,
+        slow=chance.choice((0, 0.2, 0.6)),
+        steps=chance.random() < 0.25,
+    )
+
+
 def stalls(
     *seconds: float,
     likely: float,
@@ -153,6 +166,21 @@ def _crowd(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     cast = [world.spawn(f"writer{i}", writer) for i in range(4)]
     reader = actors.reader(stage, reads=8, naps_s=(0.01, 0.1))
     return [*cast, *(world.spawn(f"reader{i}", reader) for i in range(2))]
+
+
+def _busy(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Commits during every read: of snapshots, overwrites and vacuums."""
+    writer = actors.writer(stage, transactions=12, operations=("append",), apps=0, naps_s=(0, 0, 0.3))
+    cast = [world.spawn(f"writer{i}", writer, after_s=0.3 * i) for i in range(4)]
+    turns = actors.writer(stage, transactions=4, operations=("overwrite", "append"), apps=0.3, naps_s=(0, 0.3))
+    cast.append(world.spawn("writer-in-turn", turns, after_s=1.0))
+    reader = actors.reader(stage, reads=10, naps_s=(0.01, 0.2))
+    cast += [world.spawn(f"reader{i}", reader, after_s=0.5) for i in range(2)]
+    vacuum = actors.vacuumer(stage, runs=6, naps_s=(0.1, 1.0, 3.0), checkpoint_after=(0, 3))
+    cast += [world.spawn(f"vacuum{i}", vacuum) for i in range(chance.randint(1, 2))]
+    if world.risks.steps:
+        world.spawn("store's clock", actors.store_clock_setter(stage), immortal=True)
+    return cast
 
 
 def _readers(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
@@ -282,6 +310,7 @@ SCENARIOS = {
         purge_after_s=2.0,
     ),
     "crowd": Scenario(risks=stalls(1, likely=0.01), cast=_crowd, share=1),
+    "busy": Scenario(risks=busy_risks, cast=_busy, share=2, purge_after_s=8.0),
     "readers": Scenario(
         risks=stalls(60, HOUR_S, likely=0.05, skew=SKEW), cast=_readers, share=2, retentions_hours=(1,)
     ),

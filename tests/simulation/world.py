@@ -30,6 +30,9 @@ MUTATIONS = ("put_if_absent", "write", "delete")
 
 HOUR_S, DAY_S = 3600.0, 86400.0
 
+SLOWEST_PUT_S = 0.9
+"""From the time of an object until it appears: less than readers wait for it."""
+
 
 class Killed(BaseException):
     """The process of the actor is dead; what its handlers still try does not happen."""
@@ -68,6 +71,10 @@ class Risks:
     """Of those listings: how many are in any order, as a disk gives them."""
     whole_seconds: bool = False
     """As S3 gives modification times."""
+    slow: float = 0.0
+    """Of a put_if_absent: the object appears some time after its modification time."""
+    steps: bool = False
+    """The store's clock is set, by seconds, again and again."""
     skew: timedelta = timedelta()
     """Clocks of actors differ from the store's by up to so much."""
 
@@ -100,6 +107,8 @@ class World:
         self.random = random.Random(seed)
         self.risks = risks
         self.time_s = 0.0
+        self.step_s = 0.0
+        """By how much the store's clock is off."""
         self.steps = 0
         self.faults: Counter[str] = Counter()
         self.events: Counter[str] = Counter()
@@ -114,8 +123,13 @@ class World:
 
     @property
     def now(self) -> datetime:
-        """By the store's clock."""
         return EPOCH + timedelta(seconds=self.time_s)
+
+    @property
+    def stamp(self) -> datetime:
+        """What the store gives an object that is created now as its modification time."""
+        at = self.now + timedelta(seconds=self.step_s)
+        return at.replace(microsecond=0) if self.risks.whole_seconds else at
 
     def spawn(
         self,
@@ -220,6 +234,9 @@ class World:
             return "own conflict"
         return None
 
+    def is_slow(self, operation: str) -> bool:
+        return operation == "put_if_absent" and self._happens(self.risks.slow)
+
     def note(self, name: str, text: str) -> None:
         if self.trace is not None:
             self.trace.append(f"{self.steps:6d} {timedelta(seconds=round(self.time_s, 3))!s:>22.18} {name:<14} {text}")
@@ -276,10 +293,14 @@ class SerialStore(MemoryStore):
 class SimStore(SerialStore):
     """MemoryStore, but every call of an actor is a point where anything may happen, and listings are not atomic."""
 
+    settle_s = 1.0
+
     def __init__(self, world: World) -> None:
         super().__init__()
         self.changes = 0
         self._world = world
+        self._stamp: datetime | None = None
+        """Of an object that is about to appear, since some time."""
 
     # --- calls ----------------------------------------------------------------------------------------------------
 
@@ -293,12 +314,21 @@ class SimStore(SerialStore):
         actor.at = ""
         fault = world.fault(actor, operation)
         actor.suffered |= fault is not None
+        stamp: datetime | None = None
+        if fault is None and world.is_slow(operation):
+            stamp = world.stamp
+            world.faults["slow PUT"] += 1
+            actor.wake_s = world.time_s + world.random.uniform(0, SLOWEST_PUT_S)
+            world.pause(actor)
+        self._stamp = stamp
         try:
             result = self._with_fault(actor, fault, operation, path, function)
         except DbioError as error:
             if actor.seen is not None:
                 actor.seen = hash((actor.seen, operation, path, type(error)))
             raise
+        finally:
+            self._stamp = None
         if actor.seen is not None:
             actor.seen = hash((actor.seen, operation, path, repr(result)))
         return result
@@ -356,8 +386,7 @@ class SimStore(SerialStore):
         body: bytes | None = None
         if path in self.objects:
             body = self.objects[path][0]
-            now = self._world.now
-            self.objects[path] = (body, now.replace(microsecond=0) if self._world.risks.whole_seconds else now)
+            self.objects[path] = (body, self._stamp or self._world.stamp)
         if (watcher := self._world.watcher) is None:
             return
         try:
@@ -368,8 +397,9 @@ class SimStore(SerialStore):
 
     # --- listings -------------------------------------------------------------------------------------------------
 
-    def list_log(self) -> list[Entry]:
-        return self._pages("list_log", "", lambda path: path.startswith("_") and "/" not in path)
+    def list_log(self, *prefixes: str) -> list[Entry]:
+        wanted = prefixes or ("_",)
+        return self._pages("list_log", " ".join(prefixes), lambda path: path.startswith(wanted) and "/" not in path)
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
         prefix = f"{under}/" if under else ""

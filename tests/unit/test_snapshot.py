@@ -81,9 +81,9 @@ def test_a_listing_that_shows_a_later_commit_without_an_earlier_one_is_not_belie
 
         """Its first listing passes the place of `_committed_1` before that is created, and of `_committed_2` after."""
 
-        def list_log(self) -> list[Entry]:
+        def list_log(self, *prefixes: str) -> list[Entry]:
             self.listings += 1
-            return [e for e in super().list_log() if self.listings > 1 or e.path != "_committed_1"]
+            return [e for e in super().list_log(*prefixes) if self.listings > 1 or e.path != "_committed_1"]
 
     world = Overtaken(descriptor=True)
     world.commit("1", [data("1")])
@@ -126,8 +126,8 @@ def test_a_marker_that_vacuum_purges_before_it_is_read_restarts_the_read(descrip
 
 def test_a_marker_that_is_listed_but_never_there_is_given_up_with_an_error() -> None:
     class Haunted(World):
-        def list_log(self) -> list[Entry]:
-            return [*super().list_log(), Entry("_committed_1", 9, OLD)]
+        def list_log(self, *prefixes: str) -> list[Entry]:
+            return [*super().list_log(*prefixes), Entry("_committed_1", 9, OLD)]
 
     with pytest.raises(StoreError, match="changed under each"):
         Haunted().snapshot()
