@@ -29,7 +29,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import FileInfo, Operation
-from dbio_commit.protocol.names import Partition
+from dbio_commit.protocol.names import Kind, Partition
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.roots import KINDS
 from dbio_commit.snapshot import Snapshot
@@ -445,7 +445,7 @@ def reader(stage: Stage, *, reads: int, naps_s: Sequence[float] = (0.05, 30.0, H
     def act(world: World, actor: Actor) -> None:
         table = table_of(world, actor)
         for _ in range(reads):
-            since, at, model = world.steps, world.now, stage.model
+            since, at, model, listings = world.steps, world.now, stage.model, actor.listed[Kind.COMMITTED]
             try:
                 snapshot = table.snapshot()
             except TableNotFoundError:
@@ -454,7 +454,7 @@ def reader(stage: Stage, *, reads: int, naps_s: Sequence[float] = (0.05, 30.0, H
                 actor.clock.sleep(1.0)
                 continue
             if model is stage.model:
-                model.check_read(snapshot, since=since)
+                model.check_read(snapshot, since=since, waited=actor.listed[Kind.COMMITTED] > listings + 1)
             else:
                 world.happened("a directory was adopted during a read")
             world.note(actor.name, f"sees {len(snapshot.files)} files")

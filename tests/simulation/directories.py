@@ -117,7 +117,7 @@ class DirectoryModel:
 
     # --- what actors see ------------------------------------------------------------------------------------------
 
-    def check_read(self, snapshot: Snapshot, *, since: int) -> None:
+    def check_read(self, snapshot: Snapshot, *, since: int, waited: bool) -> None:
         """I1, I2, for each directory: all that was committed before, and some of what came meanwhile, each whole."""
         got: defaultdict[str, set[str]] = defaultdict(set)
         for file in snapshot.files:

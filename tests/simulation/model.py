@@ -351,18 +351,20 @@ class Model:
 
     # --- what actors see ------------------------------------------------------------------------------------------
 
-    def check_read(self, snapshot: Snapshot, *, since: int) -> None:
-        """R1 to R3 of a read that began in step `since`, and that what it got adds up."""
+    def check_read(self, snapshot: Snapshot, *, since: int, waited: bool) -> None:
+        """R1 to R3 of a read that began in step `since`, and that what it got adds up.
+
+        `waited`: for what was still to appear, of the time of what it had listed.
+        """
         commits = {tid: decision for tid, decision in self.decided.items() if not decision.is_abort}
         told = {it.tid for it in snapshot.decided if not it.marker.is_abort}
         forgotten = {tid for tid, it in commits.items() if it.step <= since and not self._must_be_told(tid)}
-        seen = (told | forgotten) & commits.keys()
-        if told - seen:
-            raise Violation(f"I1: a reader saw {sorted(told - seen)}, which are not committed")
+        seen = (told | forgotten | {ADOPTED}) & commits.keys()
         missed = {tid: commits[tid] for tid in commits.keys() - seen}
         if lost := [tid for tid, it in missed.items() if it.step <= since]:
             raise Violation(f"R1: a reader that began in step {since} missed {sorted(lost)}")
         self._check_prefix({tid: commits[tid] for tid in seen}, missed)
+        self._check_times(commits, missed, seen - snapshot.checkpoint.covered if waited else None)
         if difference := next(self._differences(snapshot, self._state_of(seen)), None):
             raise Violation(f"{difference}: read since step {since}")
         if any(it.step > since for it in commits.values()):
@@ -380,8 +382,16 @@ class Model:
             knew = max(self.started.get(tid, 0), self.turns.get(tid, 0))
             if below := [other for other, it in missed.items() if it.step <= knew]:
                 raise Violation(f"R2: a reader saw {tid}, and missed {sorted(below)}, on which it may rest")
-        newest = max((it.modified for it in seen.values()), default=EPOCH)
-        if not self.world.risks.slow and (older := [tid for tid, it in missed.items() if it.modified < newest]):
+
+    def _check_times(
+        self, commits: Mapping[str, Decision], missed: Mapping[str, Decision], waited_for: Collection[str] | None
+    ) -> None:
+        """R3 where times tell the order; who waited knows the order also of objects that come after their time."""
+        if self.world.risks.steps or (self.world.risks.slow and waited_for is None):
+            return
+        of = commits if waited_for is None or not self.world.risks.slow else waited_for
+        newest = max((commits[tid].modified for tid in of if tid not in missed), default=EPOCH)
+        if older := [tid for tid, it in missed.items() if it.modified < newest]:
             raise Violation(f"R3: a reader saw a commit of {newest}, and missed {sorted(older)}, which are older")
 
     def _state_of(self, tids: Collection[str]) -> State:
@@ -392,7 +402,7 @@ class Model:
             apps[app["id"]] = max(app["version"], apps.get(app["id"], -1))
         turn = max((it.info.get("turn", 0) for it in commits), default=0)
         live = _union(it.added for it in commits) - _union(it.removed for it in commits)
-        return State(0, frozenset(live), frozenset(tids), apps, dict(self.schemas)[turn])
+        return State(0, frozenset(live), frozenset(tids) - {ADOPTED}, apps, dict(self.schemas)[turn])
 
     def check_absent(self, *, since: int) -> None:
         """A reader that began in step `since` was told that there is no table."""

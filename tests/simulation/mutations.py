@@ -409,14 +409,14 @@ def list_again_without_a_wait() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R1", "I9", "I7")
+@mutation("readers", "R1", "R3", "I9", "I7")
 def list_checkpoints_first() -> Iterator[None]:
     """A read goes by the checkpoints that it has listed first."""
     with patch.object(settled, "_list_checkpoints", lambda store, log: log):
         yield
 
 
-@mutation("busy", "R3")
+@mutation("busy", "R3", "I7")
 def tell_turns_by_the_clock() -> Iterator[None]:
     """A turn that the store's clock has after a later one is left out."""
     with patch.object(settled, "_with_earlier_turns", lambda store, log, checkpoint, descriptor: log):

@@ -96,6 +96,8 @@ class Actor:
     error: BaseException | None = None
     at: str = ""
     """The operation that it makes next."""
+    listed: Counter[str] = field(default_factory=Counter)
+    """How often it has listed the log, by prefix."""
     seen: int | None = None
     """Where somebody asks for it: a digest of all that it has seen of the store."""
 
@@ -399,6 +401,8 @@ class SimStore(SerialStore):
 
     def list_log(self, *prefixes: str) -> list[Entry]:
         wanted = prefixes or ("_",)
+        if (actor := self._world.current()) is not None:
+            actor.listed[" ".join(prefixes)] += 1
         return self._pages("list_log", " ".join(prefixes), lambda path: path.startswith(wanted) and "/" not in path)
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
