@@ -2,20 +2,23 @@
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from dbio_commit.clock import Clock
 from dbio_commit.data.footers import Inspector
-from dbio_commit.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
 from dbio_commit.listing import until_quiet
+from dbio_commit.options import checkpoint_every
 from dbio_commit.probe import probe
 from dbio_commit.protocol import names
 from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.garbage import is_foreign
 from dbio_commit.protocol.markers import App, Descriptor, Operation, decode_descriptor, encode
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.roots import KINDS, Nothing, Target, find_root
+from dbio_commit.roots import KINDS, Nothing, TableRoot, Target, find_root, read_snapshot
 from dbio_commit.roots.directory import left_alone
+from dbio_commit.roots.table import is_committed
 from dbio_commit.store import Store
 from dbio_commit.tids import new_uuid
 from dbio_commit.transaction import Transaction
@@ -30,6 +33,8 @@ def look(store: Store, clock: Clock, *, must_be_empty: bool = False) -> Target:
 
 def _look(store: Store, clock: Clock, *, must_be_empty: bool) -> Target:
     looked = clock.moment()
+    if target := TableRoot(store, clock).find_target(must_be_empty=must_be_empty, looked=looked):
+        return target
     root = find_root(store, clock)
     if not isinstance(root, Nothing):
         return root.target(must_be_empty=must_be_empty, looked=looked)
@@ -53,14 +58,16 @@ def begin(
     must_be_empty: bool = False,
     target: Target | None = None,
     inspector: Inspector | None = None,
+    skipped: bool = False,
 ) -> Transaction:
-    """Creates the table where there is none, and claims a tid.
+    """Creates the table where there is none, and claims a tid. `skipped`: what `has_committed` says.
 
     `must_be_empty` asks for a table without commits so far; `target` is what `look` found, if it was asked before.
     Raises SchemaMismatchError for other partition columns than the table's, TableExistsError, UnsupportedStoreError
     where the store has no put-if-absent.
     """
     application = check_app(app)
+    every = checkpoint_every()
     target = target or look(store, clock, must_be_empty=must_be_empty)
     columns = choose_partition_columns(target, partition_by, where=store.url)
     creates = target.scope is None
@@ -89,8 +96,20 @@ def begin(
         began=clock.moment(),
         schema=target.schema,
         creates=creates,
+        checkpoint_every=every,
+        skipped=skipped,
     )
     return Transaction(store, clock, terms, inspector=inspector)
+
+
+def has_committed(store: Store, clock: Clock, app: tuple[str, int] | None) -> bool:
+    """Whether there is a table where the application has committed this version, or a later one (I8)."""
+    application = check_app(app)
+    if application is None:
+        return False
+    with suppress(TableNotFoundError):
+        return is_committed(read_snapshot(store, clock), application)
+    return False
 
 
 def choose_partition_columns(target: Target, partition_by: Sequence[str], *, where: str) -> tuple[str, ...]:

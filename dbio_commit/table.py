@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
-from dbio_commit.begin import begin
+from dbio_commit.begin import begin, has_committed
 from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.data.footers import Inspector, inspect_files
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
@@ -111,6 +111,7 @@ class Table:
             app=app,
             must_be_empty=must_be_empty,
             inspector=self.inspector,
+            skipped=has_committed(self.store, self.clock, app),
         )
 
     def resume(self, terms: Terms) -> Transaction:

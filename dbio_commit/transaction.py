@@ -32,6 +32,7 @@ from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.operations import RULES
 from dbio_commit.roots import KINDS
 from dbio_commit.store import Store
+from dbio_commit.upkeep.checkpoints import checkpoint_by_chance
 
 _log = logging.getLogger(__name__)
 
@@ -177,6 +178,8 @@ class Transaction:
             self._state = _State.COMMITTED
             self._refuse_other_files(commit, draft)
             commit = _timed(commit, draft.commit_ms(self._clock.monotonic()))
+            if self.terms.is_table:
+                checkpoint_by_chance(self._store, self._clock, every=self.terms.checkpoint_every)
         _log.info("%s: %s %s: %d files added, %d removed", self._store.url, commit.operation, self.tid,
                   commit.added_files, commit.removed_files)  # fmt: skip
         return commit

@@ -4,12 +4,14 @@ import logging
 from contextlib import suppress
 
 from dbio_commit.clock import Clock
-from dbio_commit.decision import PUT_ATTEMPTS, abort_transaction, has_start
+from dbio_commit.decision import PUT_ATTEMPTS, abort_transaction
 from dbio_commit.errors import AccessDeniedError, StoreError, TransactionStateError
 from dbio_commit.listing import read_last_turn, read_turn
 from dbio_commit.protocol import names
-from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers import Turn, encode
+from dbio_commit.protocol.names import Kind
 from dbio_commit.store import Store
 
 LEASE_S = 60.0
@@ -31,26 +33,26 @@ def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
     watched, watched_s, looked_s, pause_s = -1, 0.0, 0.0, 0.02
     failures = 0
     while True:
-        log = parse_log(store.list_log())
-        if tid in log.committed:
-            return None
+        log = parse_log(store.list_log(Kind.TURN))
         last = read_last_turn(store, log)
-        if last:
-            holder = read_turn(store, log)
-            if holder == tid:
-                return last  # taken by a request whose answer was lost
-            if holder is not None and _is_undecided(store, log, holder):
-                now_s = clock.monotonic()
-                if last != watched:
-                    watched, watched_s, looked_s, pause_s = last, 0.0, now_s, 0.02
-                else:
-                    watched_s, looked_s = watched_s + min(now_s - looked_s, LOOK_S), now_s
-                    if watched_s >= LEASE_S:
-                        _end_lease(store, clock, holder)
-                        continue
-                clock.sleep(pause_s)
-                pause_s = min(pause_s * 1.5, 1.0)
-                continue
+        holder = read_turn(store, log) if last else None
+        is_over, is_free = _look(store, tid, holder)
+        if is_over:
+            return None
+        if holder == tid:
+            return last  # taken by a request whose answer was lost
+        if not is_free:
+            now_s = clock.monotonic()
+            if last != watched:
+                watched, watched_s, looked_s, pause_s = last, 0.0, now_s, 0.02
+            else:
+                watched_s, looked_s = watched_s + min(now_s - looked_s, LOOK_S), now_s
+                if holder is not None and watched_s >= LEASE_S:
+                    _end_lease(store, clock, holder)
+                    continue
+            clock.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, 1.0)
+            continue
         try:
             if store.put_if_absent(names.turn(last + 1), encode(Turn(tid=tid))):
                 return last + 1
@@ -62,11 +64,20 @@ def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
                 raise
 
 
-def _is_undecided(store: Store, log: Log, tid: str) -> bool:
-    """A listing that was overtaken may show a turn, and not the start marker that came before it."""
-    if tid in log.committed:
-        return False
-    return tid in log.started or has_start(store, tid)
+def _look(store: Store, tid: str, holder: str | None) -> tuple[bool, bool]:
+    """Whether our transaction is decided, and whether the last holder's is; all by the names of their markers.
+
+    A holder's start marker came before its turn: where it is gone, vacuum has purged it as decided.
+    """
+    if holder is None:
+        (ours,) = store.stat_many([names.committed(tid)])
+        return _decides(ours), True
+    ours, committed, started = store.stat_many([names.committed(tid), names.committed(holder), names.started(holder)])
+    return _decides(ours), started is None or _decides(committed)
+
+
+def _decides(marker: Entry | None) -> bool:
+    return marker is not None and marker.size > 0
 
 
 def _end_lease(store: Store, clock: Clock, holder: str) -> None:

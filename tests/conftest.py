@@ -24,6 +24,8 @@ os.environ.setdefault("JAVA_HOME", str(Path(__file__).parents[1] / ".ci/java"))
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
+os.environ.setdefault("DBIO_CHECKPOINT_EVERY", "0")  # by chance: for the tests that ask for it
+
 # The same examples each time, so that what passes here passes elsewhere; DBIO_TEST_RANDOM=1 looks for new ones.
 settings.register_profile("untimed", deadline=None, derandomize="DBIO_TEST_RANDOM" not in os.environ)
 settings.load_profile("untimed")

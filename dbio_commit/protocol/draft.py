@@ -33,6 +33,10 @@ class Terms:
     """The table's columns when it began."""
     creates: bool = False
     """Whether it created the table."""
+    checkpoint_every: int = 0
+    """After about so many commits its writer makes a checkpoint; 0 is never."""
+    skipped: bool = False
+    """Whether its application's version was committed before it began: it commits nothing, and leaves no marker."""
 
     @property
     def is_table(self) -> bool:

@@ -1,74 +1,176 @@
-"""Which columns a table has, as cheaply as its log tells it: for transactions that begin."""
+"""What a transaction must know of a table to begin: its descriptor, and its columns as of a decided turn.
+
+It costs the same at any length of the log. Turns come one after the other and never change, so a process that has been
+here looks for the next one only; and as long as that is undecided, the columns are those as of the one before.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from threading import Lock
 
+from cachetools import LRUCache
+
+from dbio_commit.clock import Clock, Moment
+from dbio_commit.decision import has_start
 from dbio_commit.errors import ObjectNotFoundError
-from dbio_commit.listing import read_last_turn, read_marker, read_turn
+from dbio_commit.listing import read_descriptor, read_last_turn, read_turn, refuse_dropped
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.markers import decode_commit, decode_turn
+from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.markers import CommitMarker, Descriptor, decode_commit
+from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.state import NO_SCHEMA, TableSchema
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
 
-_NEWEST = 3
+_TABLES = 1000
+"""How many a process remembers."""
+
+_UNDECIDED_S = 20 * 60.0
+"""For so long a holder that was undecided is so while its commit marker is not there; vacuum purges none so young."""
+
+_SAME_SECOND = timedelta(seconds=2)
+"""A descriptor that was older when it was read is no other of the same time and size, where times are whole seconds."""
 
 
-def find_schema(store: Store, log: Log, read_snapshot: Callable[[], Snapshot]) -> TableSchema:
-    """The table's columns as of the log in hand, with as few requests as will do.
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A table, as a transaction that began has seen it."""
 
-    The newest commit markers nearly always tell: each records the schema, and the last turn as of which it was so.
-    While the last turn is undecided, the one before it tells: it is decided, and none has changed the schema since.
-    A snapshot tells in any case.
-    """
-    newest = sorted(log.committed.values(), key=lambda entry: (entry.modified, entry.path), reverse=True)[:_NEWEST]
-    if not newest and not log.checkpoints:
-        return NO_SCHEMA
-    last_turn = read_last_turn(store, log)
+    entry: Entry
+    """Of its descriptor."""
+    descriptor: Descriptor
+    schema: TableSchema
+    """As of a decided turn."""
     holder: str | None = None
-    if log.pending and last_turn:
-        holder = read_turn(store, log)
-    decided = last_turn - 1 if holder in log.pending else last_turn
-    told: list[TableSchema] = []
-    for entry in newest:
-        told += _recorded_schema(store, entry)
-        if told and told[-1].turn == decided:
-            return told[-1]
-    if last_turn and (found := _schema_of_turn(store, log, decided)):
-        return found
+    """Who holds the turn after that, where it is taken, and was undecided."""
+    at: Moment | None = None
+    """When that was so; None where there is no holder."""
+
+
+_SEEN: LRUCache[tuple[str, str, str], Seen] = LRUCache(_TABLES)
+_LOCK = Lock()
+
+
+def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapshot]) -> Seen | None:
+    """The table that is there; None where there is none. Its columns are as new as each turn that was decided before.
+
+    Raises TableNotFoundError where it was dropped.
+    """
+    seen = _recall(store, clock)
+    if seen is None:
+        front = parse_log(store.list_log("_d", Kind.TURN))
+    else:
+        front = parse_log(store.stat_log(names.DESCRIPTOR, names.DROPPED).values())
+    refuse_dropped(store, front)
+    if front.descriptor is None:
+        return None
+    if seen is not None and seen.entry == front.descriptor:
+        seen = _go_on(store, clock, seen, read_snapshot)
+        _remember(store, clock, seen)
+        return seen
+    now = clock.now()
+    turns = front if seen is None else parse_log(store.list_log(Kind.TURN))
+    fresh = Seen(front.descriptor, read_descriptor(store, front), NO_SCHEMA)
+    seen = _look_anew(store, clock, fresh, turns, read_snapshot)
+    if now - front.descriptor.modified >= _SAME_SECOND:
+        _remember(store, clock, seen)
+    return seen
+
+
+def remember_schema(store: Store, clock: Clock, schema: TableSchema) -> None:
+    """What this process has committed under a turn; nothing where it does not remember the table."""
+    if (seen := _recall(store, clock)) is not None and seen.schema.turn < schema.turn:
+        _remember(store, clock, replace(seen, schema=schema, holder=None, at=None))
+
+
+def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], Snapshot]) -> Seen:
+    """From what was seen, turn by turn."""
+    while True:
+        turn = seen.schema.turn
+        if seen.holder is not None and seen.at is not None and clock.is_within(seen.at, _UNDECIDED_S):
+            marker = _read_commit(store, seen.holder)
+            if marker is None:
+                return seen
+            if (schema := _schema_after(marker, seen.schema, turn + 1)) is not None:
+                seen = replace(seen, schema=schema, holder=None, at=None)
+                continue
+        found = parse_log(store.stat_log(*([names.turn(turn)] if turn else []), names.turn(turn + 1)).values())
+        if seen.holder is None and turn + 1 not in found.turns and (turn in found.turns or not turn):
+            return seen
+        turns = parse_log(store.list_log(Kind.TURN))  # purged, or there are more
+        return _look_anew(store, clock, seen, turns, read_snapshot)
+
+
+def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: Callable[[], Snapshot]) -> Seen:
+    """From the last turn; while that is undecided, from the one before, which is decided."""
+    last = read_last_turn(store, log)
+    at = clock.moment()
+    if not last:
+        return replace(seen, schema=NO_SCHEMA, holder=None, at=None)
+    holder = read_turn(store, log, table_id=seen.descriptor.id)
+    if holder is not None and _read_commit(store, holder) is None and has_start(store, holder):
+        schema = _schema_of(store, log, last - 1, seen)
+        if schema is not None:
+            return replace(seen, schema=schema, holder=holder, at=at)
+    elif (schema := _schema_of(store, log, last, seen)) is not None:
+        return replace(seen, schema=schema, holder=None, at=None)
+    # A snapshot tells in any case.
     snapshot = read_snapshot()
     schema = snapshot.table_schema
-    if schema.turn < last_turn and read_turn(store, log) in {commit.tid for commit in snapshot.decided}:
-        return schema._replace(turn=last_turn)  # that turn ended without a change
-    return schema
+    if schema.turn < last and holder in {commit.tid for commit in snapshot.decided}:
+        schema = schema._replace(turn=last)  # that turn ended without a change
+    return replace(seen, schema=schema, holder=None, at=None)
 
 
-def _schema_of_turn(store: Store, log: Log, turn: int) -> TableSchema | None:
-    """What the holder of a decided turn recorded, or where that was aborted, of the turn before; None where vacuum has
-    purged it.
+def _schema_of(store: Store, log: Log, turn: int, seen: Seen) -> TableSchema | None:
+    """The columns after a decided turn, as its holder recorded them; where that was aborted, of the turn before.
+
+    None where vacuum has purged it, or nothing is recorded.
     """
     for earlier in range(turn, 0, -1):
+        if earlier == seen.schema.turn:
+            return seen.schema._replace(turn=turn)
         if earlier not in log.turns:
             return None
-        with suppress(ObjectNotFoundError):
-            tid = decode_turn(read_marker(store, log.turns[earlier]), where=names.turn(earlier)).tid
-            entry = log.committed.get(tid)
-            if entry is None:
-                return None
-            if recorded := _recorded_schema(store, entry):
-                return recorded[0]._replace(turn=turn)
-            if tid in log.started and decode_commit(read_marker(store, entry), where=store.url_of(entry.path)).is_abort:
-                continue
-        return None
-    return NO_SCHEMA
+        holder = read_turn(store, log, earlier, table_id=seen.descriptor.id)
+        marker = _read_commit(store, holder) if holder else None
+        if marker is None:
+            return None
+        if not marker.is_abort:
+            return _schema_after(marker, None, turn)
+        if not has_start(store, str(holder)):
+            return None
+    return NO_SCHEMA._replace(turn=turn)
 
 
-def _recorded_schema(store: Store, entry: Entry) -> list[TableSchema]:
-    """What a commit marker says of the schema; nothing where it does not, or where vacuum has purged it."""
+def _schema_after(marker: CommitMarker, before: TableSchema | None, turn: int) -> TableSchema | None:
+    """What the holder of the turn left; None where its marker does not tell."""
+    if marker.is_abort:
+        return before._replace(turn=turn) if before else None
+    info = marker.dbio_commit
+    return TableSchema(info.table_schema, turn) if info and info.schema_turn is not None else None
+
+
+def _read_commit(store: Store, tid: str) -> CommitMarker | None:
+    path = names.committed(tid)
     with suppress(ObjectNotFoundError):
-        info = decode_commit(read_marker(store, entry), where=store.url_of(entry.path)).dbio_commit
-        if info and info.schema_turn is not None:
-            return [TableSchema(info.table_schema, info.schema_turn)]
-    return []
+        body = store.get(path)
+        return decode_commit(body, where=store.url_of(path)) if body else None
+    return None
+
+
+def _key(store: Store, clock: Clock) -> tuple[str, str, str]:
+    return store.identity, store.url, clock.boot()
+
+
+def _recall(store: Store, clock: Clock) -> Seen | None:
+    with _LOCK:
+        return _SEEN.get(_key(store, clock))
+
+
+def _remember(store: Store, clock: Clock, seen: Seen) -> None:
+    with _LOCK:
+        _SEEN[_key(store, clock)] = seen

@@ -30,7 +30,7 @@ from dbio_commit.protocol.operations import RULES
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, TableSchema, live_files
 from dbio_commit.roots.root import MAX_LIFE_S, Root, Target
-from dbio_commit.roots.schema import find_schema
+from dbio_commit.roots.schema import look_at_table, remember_schema
 from dbio_commit.settled import Settled, read_settled
 from dbio_commit.snapshot import Snapshot, Source
 from dbio_commit.store import Store
@@ -80,12 +80,20 @@ class TableRoot(Root):
         )
 
     def target(self, *, must_be_empty: bool, looked: Moment) -> Target:
-        log = self._log()
-        if must_be_empty and (log.committed or log.checkpoints) and self._snapshot_now().tids:
+        target = self.find_target(must_be_empty=must_be_empty, looked=looked)
+        if target is None:
+            raise ObjectNotFoundError(f"{self.store.url_of(names.DESCRIPTOR)} has gone; somebody deleted the table")
+        return target
+
+    def find_target(self, *, must_be_empty: bool, looked: Moment) -> Target | None:
+        """As `target`; None where there is no table."""
+        seen = look_at_table(self.store, self.clock, self._snapshot_now)
+        if seen is None:
+            return None
+        if must_be_empty and self._snapshot_now().tids:
             raise self.table_exists()
-        columns = tuple(read_descriptor(self.store, log).partition_columns)
-        schema = find_schema(self.store, log, self._snapshot_now)
-        return Target(scope=self.scope, partition_columns=columns, schema=schema, looked=looked)
+        columns = tuple(seen.descriptor.partition_columns)
+        return Target(scope=self.scope, partition_columns=columns, schema=seen.schema, looked=looked)
 
     def logs(self) -> tuple[Mapping[str, Log], Checkpoint]:
         log = self._log()
@@ -129,7 +137,7 @@ class TableRoot(Root):
 
     def _refuse_changed(self, tid: str, columns: tuple[str, ...]) -> None:
         """Where the table that we looked at was dropped before our start marker came."""
-        log = parse_log(self.store.list_log())
+        log = parse_log(self.store.stat_log(names.DESCRIPTOR, names.DROPPED).values())
         there = log.dropped is None and log.descriptor is not None
         if there and tuple(read_descriptor(self.store, log).partition_columns) == columns:
             return
@@ -155,6 +163,8 @@ class TableRoot(Root):
     def commit(self, draft: Draft) -> Commit:
         """Was it decided already? Else its turn, if it needs one; then the commit marker decides."""
         terms = draft.terms
+        if terms.skipped:
+            return self.result(terms.tid, self._marker(replace(draft, files=()), [], None, terms.schema), skipped=True)
         if found := self._find_earlier(terms):
             return self.result(terms.tid, found)
         rules = RULES[terms.operation]
@@ -177,6 +187,8 @@ class TableRoot(Root):
         found = commit_once(
             self.store, terms.tid, body, commit_id=terms.commit_id, is_young=lambda: self._is_young(terms)
         )
+        if turn is not None and not found:
+            remember_schema(self.store, self.clock, schema)
         return self.result(terms.tid, found or marker)
 
     def _marker(self, draft: Draft, removed: list[str], turn: int | None, schema: TableSchema) -> CommitMarker:
@@ -228,8 +240,11 @@ class TableRoot(Root):
         return TableSchema(draft.schema, turn)
 
     def abort(self, terms: Terms, paths: Iterable[str]) -> None:
-        self._decide_against(terms)
+        if not terms.skipped:
+            self._decide_against(terms)
         self.delete(terms.tid, paths)
+        if terms.skipped:  # nobody can commit it, so that no marker need say so; until now its start hid its files
+            self.delete(terms.tid, [names.started(terms.tid)])
 
     def _decide_against(self, terms: Terms) -> None:
         """Leaves no marker where there is nothing to decide any more: the table may be gone (`drop`), or another."""

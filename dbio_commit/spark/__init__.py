@@ -9,18 +9,16 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from dbio_commit.begin import check_app
-from dbio_commit.errors import AccessDeniedError, InvalidInputError, TableExistsError, TableNotFoundError
+from dbio_commit.begin import has_committed
+from dbio_commit.errors import AccessDeniedError, InvalidInputError, TableExistsError
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.commits import AsOf, Commit
-from dbio_commit.roots.table import is_committed
 from dbio_commit.spark.batches import arrow_batches, weighted
 from dbio_commit.spark.datasource import register
 from dbio_commit.spark.job import WriteOptions, errors_of_workers, no_commit, plan_write
 from dbio_commit.spark.scan import scan
 from dbio_commit.spark.session import is_connect, open_table, raise_explained
 from dbio_commit.spark.task import RESULT_SCHEMA, map_in_arrow
-from dbio_commit.table import Table
 
 __all__ = ["enable", "read", "write"]
 
@@ -60,7 +58,7 @@ def write(
     spark = df.sparkSession
     table = open_table(spark, path, storage_options)
     try:
-        if app is not None and _has_committed(table, app):
+        if has_committed(table.store, table.clock, app):
             return no_commit(table, app)
         plan = plan_write(table, df.schema, mode=mode, partition_by=partition_by, app=app, options=options)
         job = plan.begin()
@@ -115,11 +113,3 @@ def _check_frame(df: object) -> None:
             "dbio.write takes a batch, and this DataFrame is a stream; write each of its batches: "
             'stream.writeStream.foreachBatch(lambda df, id: dbio.write(df, path, app=("name of the query", id)))'
         )
-
-
-def _has_committed(table: Table, app: tuple[str, int]) -> bool:
-    application = check_app(app)
-    try:
-        return application is not None and is_committed(table.snapshot(), application)
-    except TableNotFoundError:
-        return False

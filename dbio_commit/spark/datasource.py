@@ -25,6 +25,7 @@ from pyspark.sql.functions import udtf
 from pyspark.sql.types import StructType
 from pyspark.sql.udtf import UserDefinedTableFunction
 
+from dbio_commit.begin import has_committed
 from dbio_commit.errors import AccessDeniedError, InvalidInputError
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.state import DataFile
@@ -131,7 +132,8 @@ class DbioDataSource(DataSource):
             plan = plan_write(
                 self._table, schema, mode=self._mode(overwrite), partition_by=columns, app=self._app(), options=options
             )
-            return DbioWriter(plan.begin())
+            is_done = has_committed(self._table.store, self._table.clock, self._app())
+            return DbioWriter(plan.begin(skipped=is_done))
 
     @cached_property
     def _table(self) -> Table:

@@ -122,8 +122,11 @@ class WritePlan:
     limits: names.PathLimits
     options: WriteOptions
 
-    def begin(self) -> Job:
-        """Begins its transaction. Raises SchemaMismatchError, TableExistsError where the table changed meanwhile."""
+    def begin(self, *, skipped: bool = False) -> Job:
+        """Begins its transaction; of one that is `skipped`, nothing will be committed.
+
+        Raises SchemaMismatchError, TableExistsError where the table changed meanwhile.
+        """
         table, layout = self.table, self.layout
         transaction = begin(
             table.store,
@@ -133,6 +136,7 @@ class WritePlan:
             app=self.app,
             must_be_empty=self.must_be_empty,
             target=self.target,
+            skipped=skipped,
         )
         sink = TableSink(path=table.url, storage_options=table.storage_options, terms=transaction.terms)
         return Job(

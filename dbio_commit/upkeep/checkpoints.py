@@ -1,12 +1,11 @@
 """Writes checkpoints: what the log says, in one object."""
 
+import logging
 from collections.abc import Collection
 from datetime import timedelta
 
 from dbio_commit.clock import Clock
-from dbio_commit.errors import (
-    InvalidInputError,
-)
+from dbio_commit.errors import DbioError, InvalidInputError
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint
@@ -14,6 +13,8 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.roots import read_snapshot
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
+
+_log = logging.getLogger(__name__)
 
 
 def write_checkpoint(
@@ -52,6 +53,30 @@ def write_checkpoint(
     if store.put_if_absent(name, body) or store.get(name) == body:  # an answer of our own that was lost
         return name
     return None
+
+
+MOST_BYTES = 8 * 1024**2
+"""A writer makes none where the last was larger: it would take seconds, and is left to vacuum."""
+
+
+def checkpoint_by_chance(store: Store, clock: Clock, *, every: int) -> None:
+    """For writers, after a commit: in one of `every` cases, makes a checkpoint where more commits are not covered.
+
+    Of many that are covered, more must not be, so that all of them together write not much more than is committed. A
+    failure is logged, and nothing else: the commit stands. Only vacuum purges.
+    """
+    if not every or clock.random_bits(31) % every:
+        return
+    try:
+        snapshot = read_snapshot(store, clock)
+        covered = snapshot.checkpoint.covered
+        last = snapshot.log.checkpoints.get(snapshot.checkpoint.number)
+        is_due = len(snapshot.log.uncovered(covered)) > max(every, len(covered) // every)
+        if is_due and (last is None or last.size <= MOST_BYTES):
+            prove_store(store)
+            write_checkpoint(store, clock, snapshot)
+    except DbioError as error:
+        _log.info("%s: no checkpoint was made after a commit: %s", store.url, error)
 
 
 def checkpoint_now(store: Store, clock: Clock) -> str | None:

@@ -168,6 +168,9 @@ class Job:
             give_up(self._world, self._actor, "cannot begin", error)
             return "failed"
         self._world.note(self._actor.name, f"begins {operation} {transaction.tid} {app or ''}")
+        if transaction.terms.skipped and isinstance(self._stage.model, Model):
+            self._stage.model.skipped.add(transaction.tid)
+            self._world.happened("a version was known to be committed when its writer began")
         self._asked = self._stage.model.asked[transaction.tid] = Asked(operation)
         try:
             with transaction:

@@ -97,6 +97,8 @@ class Model:
     turns: dict[str, int] = field(default_factory=dict)
     """Tid -> the step in which it took its last turn."""
     asked: dict[str, Asked] = field(default_factory=dict)
+    skipped: set[str] = field(default_factory=set)
+    """Tids that no copy of their writer will commit, since their version was committed before they began."""
     apps: dict[str, int] = field(default_factory=dict)
     created: int | None = None
     """The step in which the table was."""
@@ -132,7 +134,7 @@ class Model:
             elif tid is None:
                 self._written[path] = self.world.now
                 self._late.add(path)
-            elif tid in self.decided:
+            elif tid in self.decided or tid in self.skipped:
                 self._late.add(path)
                 self.world.happened("a file came after its transaction was decided")
             return
@@ -162,7 +164,7 @@ class Model:
         if not self.adopted and self.is_foreign(path):
             raise Violation(f"I4: {path} was deleted, and a stranger's markers are beside it")
         tid = names.parse_data_file(names.split(path)[1])
-        if tid in self.started and tid not in self.decided:
+        if tid in self.started and tid not in self.decided and tid not in self.skipped:
             raise Violation(f"I5: {path} was deleted, and its transaction is not decided")
         if path.startswith("_"):
             self.world.happened(f"purge of {path.rstrip('0123456789')}")
@@ -204,6 +206,8 @@ class Model:
         before_it, self.live = self.live, (self.live | decision.added) - decision.removed
         self._removed_at |= dict.fromkeys(decision.removed - self._removed_at.keys(), decision.modified)
         if not decision.is_abort:
+            if tid in self.skipped:
+                raise Violation(f"I8: {tid} was to be skipped, and is committed")
             self._check_asked(tid, decision)
             self._check_order(tid, decision, before_it)
             self._check_app(tid, decision)
@@ -440,7 +444,7 @@ class Model:
 
     def check_aborted(self, tid: str) -> None:
         decision = self.decided.get(tid)
-        if decision is None or not decision.is_abort:
+        if (decision is None or not decision.is_abort) and tid not in self.skipped:
             raise Violation(f"I3: {tid} was reported as aborted, and is {decision}")
 
     def check_too_late(self, tid: str) -> None:

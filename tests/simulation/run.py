@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import typer
 
+from dbio_commit import begin
 from dbio_commit.errors import DbioError
 from dbio_commit.probe import _PROBED
 from dbio_commit.protocol import names
@@ -87,7 +88,11 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
     stage = Stage(model=model, partitioned=partitioned, retention_hours=retention_hours, untracked=untracked)
     world.watcher = stage
     try:
-        with patch.object(plan, "METADATA_RETENTION", timedelta(seconds=cast.purge_after_s)):
+        every = chance.choice((0, 0, 2, 5))
+        with (
+            patch.object(plan, "METADATA_RETENTION", timedelta(seconds=cast.purge_after_s)),
+            patch.object(begin, "checkpoint_every", lambda: every),
+        ):
             cast.cast(world, stage, chance)
             world.run()
         if isinstance(stage.model, DirectoryModel) and chance.random() < 0.5:
