@@ -1,6 +1,7 @@
 """Turns: transactions whose commits depend on one another are decided one after the other (I7)."""
 
 import logging
+import math
 from contextlib import suppress
 
 from dbio_commit.clock import Clock
@@ -30,29 +31,15 @@ def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
     The turn ends when our transaction is decided. A holder that stays undecided for the lease is aborted. None where
     our transaction is decided already.
     """
-    watched, watched_s, looked_s, pause_s = -1, 0.0, 0.0, 0.02
     failures = 0
     while True:
         log = parse_log(store.list_log(Kind.TURN))
         last = read_last_turn(store, log)
         holder = read_turn(store, log) if last else None
-        is_over, is_free = _look(store, tid, holder)
-        if is_over:
+        if _wait_for(store, clock, holder, tid):
             return None
         if holder == tid:
             return last  # taken by a request whose answer was lost
-        if not is_free:
-            now_s = clock.monotonic()
-            if last != watched:
-                watched, watched_s, looked_s, pause_s = last, 0.0, now_s, 0.02
-            else:
-                watched_s, looked_s = watched_s + min(now_s - looked_s, LOOK_S), now_s
-                if holder is not None and watched_s >= LEASE_S:
-                    _end_lease(store, clock, holder)
-                    continue
-            clock.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, 1.0)
-            continue
         try:
             if store.put_if_absent(names.turn(last + 1), encode(Turn(tid=tid))):
                 return last + 1
@@ -62,6 +49,22 @@ def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
             failures += 1
             if failures >= PUT_ATTEMPTS:
                 raise
+
+
+def _wait_for(store: Store, clock: Clock, holder: str | None, tid: str) -> bool:
+    """Until the holder of the last turn is decided; whether our own transaction is."""
+    watched_s, looked_s, pause_s = 0.0, math.inf, 0.02
+    while True:
+        is_over, is_free = _look(store, tid, holder)
+        if is_over or is_free or holder in (None, tid):
+            return is_over
+        now_s = clock.monotonic()
+        watched_s, looked_s = watched_s + max(min(now_s - looked_s, LOOK_S), 0.0), now_s  # the first watches nothing
+        if holder is not None and watched_s >= LEASE_S:
+            _end_lease(store, clock, holder)
+            continue
+        clock.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, 1.0)
 
 
 def _look(store: Store, tid: str, holder: str | None) -> tuple[bool, bool]:

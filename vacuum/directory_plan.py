@@ -103,7 +103,7 @@ def is_marker(entry: Entry) -> bool:
 def data_files(it: DbioDirectory, horizons: Horizons) -> list[Candidate]:
     """The files that no reader sees. Markers' own modification times count, not the files'."""
     visible = {file.path for file in visible_files(it.directory, it.markers)}
-    known = Known.of(commits_in(it.directory, it.markers), live=visible, started=it.directory.log.started)
+    known = Known.of(commits_in(it.directory, it.markers), live=visible, log=it.directory.log)
     found: list[Candidate] = []
     for name, entry in it.entries.items():
         why = None if names.is_hidden(name) else known.why_not_live(entry)

@@ -51,7 +51,7 @@ class Judge:
         known = Known.of(
             snapshot.decided,
             live={file.path for file in snapshot.files},
-            started=snapshot.log.started,
+            log=snapshot.log,
             assume_aborted=assume_aborted,
             partition_columns=snapshot.partition_columns,
         )

@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.names import Kind
 
 
@@ -60,7 +61,7 @@ class Known:
     committed: Set[str]
     aborted: Set[str]
     pending: Mapping[str, datetime]
-    """Tid -> when it began."""
+    """Tid -> when it began; those that were decided too late to count here, too."""
     partition_columns: tuple[str, ...] | None = None
     """Where a table's transactions write; None: in any directory."""
 
@@ -70,12 +71,12 @@ class Known:
         commits: Iterable[Decided],
         *,
         live: Set[str],
-        started: Mapping[str, Entry],
+        log: Log,
         assume_aborted: Iterable[str] = (),
         partition_columns: tuple[str, ...] | None = None,
     ) -> Self:
         """`assume_aborted`: pending transactions to be treated as if they had been aborted."""
-        commits = list(commits)
+        commits, begun = list(commits), {**log.later, **log.started}  # what came later is none of this state's garbage
         aborted = {commit.tid for commit in commits if commit.marker.is_abort} | set(assume_aborted)
         committed = {commit.tid for commit in commits} - aborted
         return cls(
@@ -83,7 +84,7 @@ class Known:
             removed=removed_files(commits),
             committed=committed,
             aborted=aborted,
-            pending={tid: started[tid].modified for tid in started.keys() - committed - aborted},
+            pending={tid: begun[tid].modified for tid in begun.keys() - committed - aborted},
             partition_columns=partition_columns,
         )
 

@@ -89,33 +89,40 @@ def remember_schema(store: Store, clock: Clock, schema: TableSchema) -> None:
 def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], Snapshot]) -> Seen:
     """From what was seen, turn by turn."""
     while True:
-        turn = seen.schema.turn
-        if seen.holder is not None and seen.at is not None and clock.is_within(seen.at, _UNDECIDED_S):
-            marker = _read_commit(store, seen.holder)
-            if marker is None:
-                return seen
-            if (schema := _schema_after(marker, seen.schema, turn + 1)) is not None:
-                seen = replace(seen, schema=schema, holder=None, at=None)
-                continue
-        found = parse_log(store.stat_log(*([names.turn(turn)] if turn else []), names.turn(turn + 1)).values())
-        if seen.holder is None and turn + 1 not in found.turns and (turn in found.turns or not turn):
-            return seen
-        turns = parse_log(store.list_log(Kind.TURN))  # purged, or there are more
-        return _look_anew(store, clock, seen, turns, read_snapshot)
+        at, turn = clock.moment(), seen.schema.turn
+        is_watched = seen.at is not None and clock.is_within(seen.at, _UNDECIDED_S)
+        holder = seen.holder if is_watched else None
+        if holder is None:
+            found = parse_log(store.stat_log(*([names.turn(turn)] if turn else []), names.turn(turn + 1)).values())
+            if turn and turn not in found.turns:
+                break  # purged, because there are others
+            if turn + 1 not in found.turns:
+                return replace(seen, holder=None, at=None)
+            holder = read_turn(store, found, turn + 1, table_id=seen.descriptor.id)
+        marker = _read_commit(store, holder) if holder else None
+        if marker is None:
+            if holder is None or not (is_watched or has_start(store, holder)):
+                break
+            return seen if is_watched else replace(seen, holder=holder, at=at)
+        if (schema := _schema_after(marker, seen.schema, turn + 1)) is None:
+            break
+        seen = replace(seen, schema=schema, holder=None, at=None)
+    return _look_anew(store, clock, seen, parse_log(store.list_log(Kind.TURN)), read_snapshot)
 
 
 def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: Callable[[], Snapshot]) -> Seen:
     """From the last turn; while that is undecided, from the one before, which is decided."""
-    last = read_last_turn(store, log)
-    at = clock.moment()
+    at, last = clock.moment(), read_last_turn(store, log)
     if not last:
         return replace(seen, schema=NO_SCHEMA, holder=None, at=None)
     holder = read_turn(store, log, table_id=seen.descriptor.id)
-    if holder is not None and _read_commit(store, holder) is None and has_start(store, holder):
-        schema = _schema_of(store, log, last - 1, seen)
-        if schema is not None:
-            return replace(seen, schema=schema, holder=holder, at=at)
-    elif (schema := _schema_of(store, log, last, seen)) is not None:
+    marker = _read_commit(store, holder) if holder else None
+    if holder and (marker is None or marker.is_abort) and has_start(store, holder):
+        if (schema := _schema_of(store, log, last - 1, seen)) is not None:
+            if marker is None:
+                return replace(seen, schema=schema, holder=holder, at=at)
+            return replace(seen, schema=schema._replace(turn=last), holder=None, at=None)
+    elif marker is not None and (schema := _schema_after(marker, None, last)) is not None:
         return replace(seen, schema=schema, holder=None, at=None)
     # A snapshot tells in any case.
     snapshot = read_snapshot()

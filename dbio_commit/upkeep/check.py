@@ -140,7 +140,7 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     found.expected = {file.path: file.size for file in live_files(commits)}
     found.live = set(found.expected)
     found.corrupt = settled.markers.corrupt | _misplaced(store, own, live=found.live, columns=columns)
-    known = Known.of(commits, live=found.live, started=log.started, partition_columns=columns)
+    known = Known.of(commits, live=found.live, log=log, partition_columns=columns)
     files = (entry for entry in entries if names.is_data_file(entry.path))
     found.judge(known, files, find_strangers(entries))
     found.applications = list_applications(commits, remembered=checkpoint.apps, now=now)
@@ -161,7 +161,7 @@ def _look_at_directories(root: DirectoryRoot, entries: Sequence[Entry]) -> _Foun
         other = set(not_parquet(root.store, visible.items()))
         found.foreign |= other
         found.live |= visible.keys() - other
-        known = Known.of(commits_in(directory, own), live=found.live, started=directory.log.started)
+        known = Known.of(commits_in(directory, own), live=found.live, log=directory.log)
         found.judge(known, directory.files.values())
     return found
 

@@ -27,7 +27,6 @@ from dbio_commit.table import Table
 from tests.builders import NOW, columns, data
 from tests.faults import calls_to
 from tests.unit.checkpointed import GOOD, HEADER, OLD, World, line, packed
-from tests.writers import write
 
 # --- a table with checkpoints, beside the same without ------------------------------------------------------------
 
@@ -182,7 +181,6 @@ USES: list[Callable[[Table], object]] = [
     Table.checkpoint,
     lambda table: table.inspect("1"),
     lambda table: table.abort("2"),
-    Table.begin,
 ]
 
 
@@ -234,7 +232,7 @@ def test_a_checkpoint_that_no_writer_reaches_is_corrupt_by_its_name(number: int)
     world.checkpoint()
     name = f"_checkpoint_{number:020d}"
     world.put(name, packed({**HEADER, "number": number, "commits": 0}))
-    for use in (world.seen, world.checkpoint, lambda: write(world.table())):
+    for use in (world.seen, world.checkpoint):
         with (
             calls_to(world) as calls,
             pytest.raises(CorruptMarkerError, match=f"{name} is a checkpoint that"),

@@ -190,7 +190,7 @@ CASES += [pytest.param(name, "nothing", id=f"{name} to nothing") for name in ON_
 every_case = pytest.mark.parametrize(("name", "on"), CASES)
 
 
-def scenes_of_a_kill(name: str, on: str, *, least_calls: int = 9) -> Iterator[Scene]:
+def scenes_of_a_kill(name: str, on: str, *, least_calls: int = 8) -> Iterator[Scene]:
     """A scene of its own for a kill before, and after, each call that the work makes."""
     for at in range(MOST_CALLS):
         for after in (False, True):

@@ -15,7 +15,6 @@ from dbio_commit.errors import (
     CorruptMarkerError,
     DbioError,
     InvalidInputError,
-    StoreError,
     TableNotFoundError,
     UnsupportedTableError,
 )
@@ -27,25 +26,25 @@ from dbio_commit.protocol.state import UNKNOWN_SIZE
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import DESCRIPTOR, NOW, OLD, World, data
-from tests.faults import PagedLog, calls_to
+from tests.faults import PagedLog, calls_to, once
 from tests.writers import live, stage, write_days
 from vacuum import VacuumOptions, vacuum_table
 
 CHECKPOINT = f"_checkpoint_{1:020d}"
 
 
-# --- table scope: two listings that agree (I6) --------------------------------------------------------------------
+# --- table scope: one state from listings that commits overtake (R1 to R3) ----------------------------------------
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
-def test_a_commit_between_two_listings_is_seen_whole_or_not_at_all(nth: int) -> None:
+def test_a_commit_during_a_read_is_seen_whole_or_not_at_all(nth: int) -> None:
     world = World()
     world.commit("1", [data("1")])
-    world.when("list_log", "", lambda: world.commit("2", [data("2"), data("2", 1)], [data("1")]), nth=nth)
+    world.when("list_log", "*", lambda: world.commit("2", [data("2"), data("2", 1)], [data("1")]), nth=nth)
     assert world.seen() == ({data("2"), data("2", 1)} if nth < 3 else {data("1")})
 
 
-def test_two_listings_that_agree_are_not_believed_where_vacuum_purged_by_a_new_checkpoint_meanwhile() -> None:  # I6
+def test_what_vacuum_purged_before_it_could_be_listed_is_read_from_the_checkpoint_which_is_listed_last() -> None:  # I6
     """A commit comes behind the cursor of listing 1, another ahead of it. Listing 2 is suspended for half an hour
     after its first page: a checkpoint comes behind the cursor, and the marker of the first commit goes, ahead of it.
     """
@@ -91,28 +90,100 @@ def test_a_listing_that_shows_a_later_commit_without_an_earlier_one_is_not_belie
     assert world.seen() == {data("1"), data("2")}
 
 
-def test_a_reader_needs_two_listings_of_the_log_and_lists_no_data_file() -> None:
+def before_listings(world: World, second: Callable[[], None], third: Callable[[], None]) -> None:
+    """What others do right before the second, and the third, listing of commit markers."""
+    steps = [once("list_log", "_committed_", second), once("list_log", "_committed_", third, nth=2)]
+
+    def before(operation: str, path: str) -> None:
+        for step in steps:
+            step(operation, path)
+
+    world.before = before
+
+
+READ = [
+    ("list_log", ""),
+    ("get", "_dbio_table"),
+    ("list_log", "_committed_"),
+    ("list_log", "_checkpoint_"),
+    ("get", "_committed_1"),
+]
+
+
+def test_a_reader_lists_commit_markers_twice_and_checkpoints_once_and_no_data_file() -> None:
     world = World()
     world.commit("1", [data("1")], files={"size": [5], "rows": [1]})
-    calls: list[tuple[str, str]] = []
-    world.before = lambda operation, path: calls.append((operation, path))
-    world.seen()
-    assert sorted(calls) == [("get", "_committed_1"), ("get", "_dbio_table"), ("list_log", ""), ("list_log", "")]
+    with calls_to(world) as calls:
+        world.seen()
+    assert calls == READ
 
 
-def test_a_table_that_never_holds_still_is_given_up_with_an_error() -> None:
+def test_a_reader_that_commits_overtake_without_end_lists_once_more_and_sees_all_that_came_before_it() -> None:  # R1
     world = World()
-    number = 0
+    world.commit("0", [data("0")])
+    came: list[str] = []
 
     def always(operation: str, path: str) -> None:
-        nonlocal number
+        calls.append((operation, path))
         if operation == "list_log":
-            number += 1
-            world.commit(str(number), [data(str(number))])
+            came.append(str(len(came) + 1))
+            world.commit(came[-1], [data(came[-1])])
 
+    calls: list[tuple[str, str]] = []
     world.before = always
-    with pytest.raises(StoreError, match="quieter"):
-        world.snapshot()
+    seen = world.seen()
+    assert [path for operation, path in calls if operation == "list_log"] == ["", *["_committed_"] * 2, "_checkpoint_"]
+    assert {data("0")} <= seen < {data(tid) for tid in ("0", *came)}
+
+
+def test_a_reader_leaves_out_what_came_after_the_newest_that_it_had_listed_and_says_so() -> None:  # R3
+    world = World()
+    world.commit("1", [data("1")])
+    before_listings(
+        world,
+        lambda: world.commit("2", [data("2")], at=NOW),
+        lambda: world.commit("3", [data("3")], at=NOW + timedelta(seconds=9)),
+    )
+    snapshot = world.snapshot()
+    assert snapshot.tids == ("1", "2")
+    assert set(snapshot.log.later) == {"3"}
+    assert not snapshot.log.pending
+
+
+def test_a_reader_takes_the_turns_before_one_that_it_saw_whatever_the_stores_clock_said() -> None:  # R3
+    world = World()
+    late = NOW + timedelta(seconds=9)
+    world.commit("1", [data("1")])
+
+    def turns_1_and_3() -> None:
+        world.commit("2", [data("2")], at=late, operation="overwrite", turn=1)
+        world.commit("4", [data("4")], at=late, operation="overwrite", turn=3)
+
+    before_listings(world, lambda: world.commit("3", [data("3")], at=NOW, operation="overwrite", turn=2), turns_1_and_3)
+    snapshot = world.snapshot()
+    assert set(snapshot.tids) == {"1", "2", "3"}
+    assert set(snapshot.log.later) == {"4"}
+
+
+def test_what_a_reader_has_read_it_does_not_read_again() -> None:
+    world = World()
+    sized = {"size": [5], "rows": [1]}
+    world.commit("1", [data("1")], files=sized)
+    table = world.table()
+    table.snapshot()
+    world.commit("2", [data("2")], files=sized)
+    with calls_to(world) as calls:
+        assert table.snapshot().tids == ("1", "2")
+    assert calls == [*READ[:-1], ("get", "_committed_2")]
+
+
+def test_a_marker_that_was_withdrawn_while_it_was_read_counts_as_absent() -> None:
+    """It decided nothing: no checkpoint covers it, though it is gone."""
+    world = World()
+    world.commit("1", [data("1")])
+    world.commit("2", [data("2")])
+    world.when("get", "_committed_1", lambda: world.delete("_committed_1"))
+    assert world.seen() == {data("2")}
 
 
 @pytest.mark.parametrize("descriptor", [True, False])
@@ -122,15 +193,6 @@ def test_a_marker_that_vacuum_purges_before_it_is_read_restarts_the_read(descrip
     world.commit("2", [data("2")])
     world.when("get", "_committed_1", lambda: world.delete("_committed_1", data("1")))
     assert world.seen() == {data("2")}
-
-
-def test_a_marker_that_is_listed_but_never_there_is_given_up_with_an_error() -> None:
-    class Haunted(World):
-        def list_log(self, *prefixes: str) -> list[Entry]:
-            return [*super().list_log(*prefixes), Entry("_committed_1", 9, OLD)]
-
-    with pytest.raises(StoreError, match="changed under each"):
-        Haunted().snapshot()
 
 
 def test_a_table_that_is_deleted_under_the_read_is_not_found() -> None:

@@ -24,6 +24,7 @@ from dbio_commit.protocol.directory import (
 )
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.log import settle as settle_log
 from dbio_commit.protocol.markers import App, CommitMarker, abort_marker
 from dbio_commit.protocol.state import app_versions, current_schema, live_files
 from tests.builders import NOW, OLD, data, marker
@@ -174,22 +175,13 @@ def test_a_commit_marker_of_no_length_is_no_marker_but_a_start_marker_is() -> No
     assert log.pending == ["1"]
 
 
-def test_listings_agree_when_they_show_the_same_commits_and_checkpoints_whatever_else_differs() -> None:
-    log = parse_log(listed("_committed_1", names.checkpoint(1)))
-    assert log.agrees_with(parse_log(listed("_committed_1", names.checkpoint(1), "_started_2", names.turn(7))))
-    assert not log.agrees_with(parse_log(listed("_committed_1")))
-    assert not log.agrees_with(parse_log(listed("_committed_1", names.checkpoint(2))))
-    assert not log.agrees_with(parse_log(listed("_committed_2", names.checkpoint(1))))
+def test_commit_markers_count_up_to_the_newest_that_was_listed_before_the_pause() -> None:
+    def markers(**seconds: int) -> dict[str, Entry]:
+        return {tid: Entry(f"_committed_{tid}", 9, NOW + timedelta(seconds=at)) for tid, at in seconds.items()}
 
-
-def test_listings_agree_whatever_is_purged_of_what_the_newest_checkpoint_covers() -> None:
-    log = parse_log(listed("_committed_1", "_committed_2", names.checkpoint(1), names.checkpoint(2)))
-    purged = parse_log(listed("_committed_2", names.checkpoint(2)))
-    assert log.agrees_with(purged, covered={"1"})
-    assert purged.agrees_with(log, covered={"1"})
-    assert not log.agrees_with(purged)
-    assert not log.agrees_with(parse_log(listed("_committed_1", names.checkpoint(2))), covered={"1"})
-    assert purged.uncovered({"1"}).keys() == log.uncovered({"1"}).keys() == {"2"}
+    base = markers(a=1, b=5)
+    committed, later = settle_log(base, markers(b=5, c=3, d=5, e=6))
+    assert (set(committed), set(later)) == ({"a", "b", "c", "d"}, {"e"})
 
 
 def test_the_newest_checkpoint_has_the_highest_number() -> None:

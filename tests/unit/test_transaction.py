@@ -345,8 +345,7 @@ def test_abort_decides_first_and_then_deletes_the_files(table: Table, store: Mem
         transaction.abort()
     assert calls == [  # what a checkpoint covers, a marker does not decide any more: hence the look in between
         ("put_if_absent", f"_committed_{transaction.tid}"),
-        ("list_log", ""),
-        ("list_log", ""),
+        ("list_log", "_checkpoint_"),
         ("delete", path),
     ]
     marker = decode_commit(store.get(f"_committed_{transaction.tid}"), where="")

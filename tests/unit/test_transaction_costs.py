@@ -1,6 +1,7 @@
 """What a transaction costs in requests, and what it leaves on disk."""
 
 import json
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -11,8 +12,10 @@ from dbio_commit import probe as probe_module
 from dbio_commit.errors import (
     TableNotFoundError,
 )
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import Operation, Turn, encode
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import NO_SCHEMA
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import columns
@@ -45,28 +48,64 @@ def write_later(
 
 
 APPEND = [
-    ("list_log", ""),
-    ("get", "_dbio_table"),
-    ("get", "_committed_"),
+    ("stat_log", "_dbio_table _dropped"),
+    ("stat_log", f"{names.turn(1)} _serial_"),
     ("put_if_absent", "_started_"),
     ("put_if_absent", "_committed_"),
 ]
+"""After one turn, which gave the table its columns."""
+
+FIRST = [
+    ("list_log", "_d _serial_"),
+    ("get", "_dbio_table"),
+    ("get", "_serial_"),
+    ("get", "_committed_"),
+    *APPEND[2:],
+]
 
 
-def test_an_append_to_an_existing_table_costs_five_requests_and_once_a_probe(
-    used: Table, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+def of_another_process(store: MemoryStore) -> None:
+    """Who has read nothing of the table yet."""
+    store._identity += "'"
+    probe_module._PROBED.add(store.identity)
+
+
+def without_numbers(costs: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(operation, re.sub("[0-9]+", "", path)) for operation, path in costs]
+
+
+def test_an_append_costs_four_requests_and_two_more_the_first_time_in_a_process(
+    used: Table, store: MemoryStore, clock: ManualClock
 ) -> None:
     assert cost(store, lambda: write_later(used, clock)) == APPEND
+    of_another_process(store)
+    assert cost(store, lambda: write_later(used, clock)) == FIRST
+    assert cost(store, lambda: write_later(used, clock)) == APPEND
+
+
+def test_a_process_proves_a_store_with_one_request_more_once(
+    used: Table, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(probe_module, "_PROBED", set())
-    probing = [*APPEND[:4], ("put_if_absent", "_started_"), *APPEND[4:]]
+    probing = [*APPEND[:3], ("put_if_absent", "_started_"), *APPEND[3:]]
     assert cost(store, lambda: write_later(used, clock)) == probing
     assert cost(store, lambda: write_later(used, clock)) == APPEND
 
 
-def test_to_begin_at_a_place_without_anything_lists_it_once_and_creates_two_markers(
+def test_an_append_costs_the_same_at_any_length_of_the_log(used: Table, store: MemoryStore, clock: ManualClock) -> None:
+    for number in range(500):
+        store.put_if_absent(names.started(str(number)), b"")
+        store.put_if_absent(names.committed(str(number)), b'{"added": [], "removed": []}')
+    assert cost(store, lambda: write_later(used, clock)) == APPEND
+    of_another_process(store)
+    assert cost(store, lambda: write_later(used, clock)) == FIRST
+
+
+def test_to_begin_at_a_place_without_anything_lists_its_log_twice_and_it_once_and_creates_two_markers(
     table: Table, store: MemoryStore
 ) -> None:
     assert cost(store, table.begin) == [
+        ("list_log", "_d _serial_"),
         ("list_log", ""),
         ("list_files", ""),
         ("put_if_absent", "_dbio_table"),
@@ -78,32 +117,50 @@ def test_to_begin_at_a_place_without_anything_lists_it_once_and_creates_two_mark
 @pytest.mark.parametrize(
     "last", [{"operation": "overwrite"}, {"operation": "overwrite", "column": "b"}, {"app": ("job", 1)}]
 )
-def test_an_append_after_a_turn_costs_no_more(
+def test_an_append_after_a_turn_of_this_process_costs_no_more(
     used: Table, store: MemoryStore, clock: ManualClock, last: dict[str, Any]
 ) -> None:
     write_later(used, clock, **last)
     column = last.get("column", "a")
-    assert cost(store, lambda: write_later(used, clock, column=column)) == APPEND
+    assert without_numbers(cost(store, lambda: write_later(used, clock, column=column))) == without_numbers(APPEND)
 
 
-def test_an_append_after_an_overwrite_that_took_longer_than_three_appends_costs_no_more(
+def test_an_append_after_a_turn_of_another_process_costs_three_more_once(
     used: Table, store: MemoryStore, clock: ManualClock
 ) -> None:
-    overwrite = used.begin("overwrite")
+    mine = store._identity
+    of_another_process(store)
+    write_later(used, clock, "overwrite")
+    store._identity = mine
+    told = [("get", "_serial_"), ("get", "_committed_"), APPEND[1]]
+    costs = without_numbers(cost(store, lambda: write_later(used, clock)))
+    assert costs == without_numbers([*APPEND[:2], *told, *APPEND[2:]])
+    assert without_numbers(cost(store, lambda: write_later(used, clock))) == without_numbers(APPEND)
+
+
+def test_an_append_beside_a_holder_that_never_ends_costs_four_requests_too(
+    used: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    holder = used.begin("overwrite")
+    store.put_if_absent(names.turn(2), encode(Turn(tid=holder.tid)))
+    write_later(used, clock)  # learns who holds it
+    beside = [APPEND[0], ("get", "_committed_"), *APPEND[2:]]
     for _ in range(3):
-        write_later(used, clock)
-    clock.advance(timedelta(seconds=1))
-    overwrite.commit(columns("a"))
-    assert cost(store, lambda: write_later(used, clock)) == APPEND
+        assert cost(store, lambda: write_later(used, clock)) == beside
+    used.abort(holder.tid)
+    write_later(used, clock)
+    assert without_numbers(cost(store, lambda: write_later(used, clock))) == without_numbers(APPEND)
 
 
-def test_appends_after_an_aborted_turn_cost_no_more_once_one_of_them_has_committed(
+def test_a_table_that_was_dropped_and_made_anew_is_not_taken_for_the_one_before(
     used: Table, store: MemoryStore, clock: ManualClock
 ) -> None:
-    for _ in range(2):
-        write_later(used, clock, app=("job", 1))  # the second is skipped: its turn ends with an abort
     write_later(used, clock)
-    assert cost(store, lambda: write_later(used, clock)) == APPEND
+    store.objects.clear()
+    clock.advance(timedelta(seconds=1))
+    write_days(used, a=b"1")
+    assert used.begin().terms.partition_columns == ("day",)
+    assert used.begin().terms.schema == NO_SCHEMA
 
 
 def test_an_append_to_a_table_without_schema_costs_the_same_however_many_commits_there_are(
