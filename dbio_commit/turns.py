@@ -1,11 +1,10 @@
 """Turns: transactions whose commits depend on one another are decided one after the other (I7)."""
 
 import logging
-import math
 from contextlib import suppress
 
 from dbio_commit.clock import Clock
-from dbio_commit.decision import PUT_ATTEMPTS, abort_transaction
+from dbio_commit.decision import PUT_ATTEMPTS, abort_transaction, has_start
 from dbio_commit.errors import AccessDeniedError, StoreError, TransactionStateError
 from dbio_commit.listing import read_last_turn, read_turn
 from dbio_commit.protocol import names
@@ -53,18 +52,20 @@ def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
 
 def _wait_for(store: Store, clock: Clock, holder: str | None, tid: str) -> bool:
     """Until the holder of the last turn is decided; whether our own transaction is."""
-    watched_s, looked_s, pause_s = 0.0, math.inf, 0.02
-    while True:
-        is_over, is_free = _look(store, tid, holder)
-        if is_over or is_free or holder in (None, tid):
-            return is_over
-        now_s = clock.monotonic()
-        watched_s, looked_s = watched_s + max(min(now_s - looked_s, LOOK_S), 0.0), now_s  # the first watches nothing
-        if holder is not None and watched_s >= LEASE_S:
-            _end_lease(store, clock, holder)
-            continue
+    is_over, is_free = _look(store, tid, holder)
+    watched_s, looked_s, pause_s = 0.0, clock.monotonic(), 0.02
+    while holder is not None and holder != tid and not is_over and not is_free:
         clock.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 1.0)
+        # As the holder lists them: where that takes long, it gets the time.
+        committed = parse_log(store.list_log(Kind.COMMITTED)).committed
+        is_over, is_free = tid in committed, holder in committed or not has_start(store, holder)
+        now_s = clock.monotonic()
+        watched_s, looked_s = watched_s + min(now_s - looked_s, LOOK_S), now_s
+        if not is_free and watched_s >= LEASE_S:
+            _end_lease(store, clock, holder)
+            is_over, is_free = _look(store, tid, holder)
+    return is_over
 
 
 def _look(store: Store, tid: str, holder: str | None) -> tuple[bool, bool]:

@@ -3,7 +3,7 @@
 A mutation says which check it fails, by the beginning of the Violation's message.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -28,6 +28,7 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import Known
 from dbio_commit.protocol.log import Log, parse_log, settle
 from dbio_commit.protocol.markers import CommitMarker, FileInfo, Operation
 from dbio_commit.protocol.operations import RULES, TableState
@@ -316,7 +317,12 @@ def take_the_turn_without_waiting() -> Iterator[None]:
 @mutation("disks", "I7", "I8")
 def believe_that_a_missed_holder_is_decided() -> Iterator[None]:
     """A holder of the turn whose start marker a listing missed counts as decided, and purged."""
-    with patch.object(turns, "_is_undecided", lambda store, log, tid: tid in log.pending):
+
+    def look(store: Store, tid: str, holder: str | None) -> tuple[bool, bool]:
+        log = parse_log(store.list_log())
+        return tid in log.committed, holder not in log.pending
+
+    with patch.object(turns, "_look", look):
         yield
 
 
@@ -416,6 +422,18 @@ def list_checkpoints_first() -> Iterator[None]:
         yield
 
 
+@mutation("busy", "I4", "I5")
+def give_up_what_was_decided_too_late() -> Iterator[None]:
+    """Vacuum takes a commit that came too late to count in its snapshot for one that was aborted."""
+    of = Known.of
+
+    def mutated(commits: Iterable[Decided], *, log: Log, **options: Any) -> Known:
+        return of(commits, log=log, **{**options, "assume_aborted": [*options.get("assume_aborted", ()), *log.later]})
+
+    with patch.object(Known, "of", mutated):
+        yield
+
+
 @mutation("busy", "R3", "I7")
 def tell_turns_by_the_clock() -> Iterator[None]:
     """A turn that the store's clock has after a later one is left out."""
@@ -460,7 +478,7 @@ def show_the_history_in_the_wrong_order() -> Iterator[None]:
         yield
 
 
-@mutation("mixed", "I6")
+@mutation("mixed", "I6", "R1")
 def show_no_history() -> Iterator[None]:
     """Readers see the live files, and nothing else."""
     with _seen(lambda found: replace(found, decided=(), checkpoint=NO_CHECKPOINT)):

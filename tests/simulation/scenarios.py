@@ -170,13 +170,13 @@ def _crowd(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
 
 def _busy(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Commits during every read: of snapshots, overwrites and vacuums."""
-    writer = actors.writer(stage, transactions=12, operations=("append",), apps=0, naps_s=(0, 0, 0.3))
+    writer = actors.writer(stage, transactions=8, operations=("append",), apps=0, naps_s=(0, 0, 0.3))
     cast = [world.spawn(f"writer{i}", writer, after_s=0.3 * i) for i in range(4)]
     turns = actors.writer(stage, transactions=4, operations=("overwrite", "append"), apps=0.3, naps_s=(0, 0.3))
     cast.append(world.spawn("writer-in-turn", turns, after_s=1.0))
-    reader = actors.reader(stage, reads=10, naps_s=(0.01, 0.2))
+    reader = actors.reader(stage, reads=6, naps_s=(0.01, 0.2))
     cast += [world.spawn(f"reader{i}", reader, after_s=0.5) for i in range(2)]
-    vacuum = actors.vacuumer(stage, runs=6, naps_s=(0.1, 1.0, 3.0), checkpoint_after=(0, 3))
+    vacuum = actors.vacuumer(stage, runs=4, naps_s=(0.1, 1.0, 3.0), checkpoint_after=(0, 3))
     cast += [world.spawn(f"vacuum{i}", vacuum) for i in range(chance.randint(1, 2))]
     if world.risks.steps:
         world.spawn("store's clock", actors.store_clock_setter(stage), immortal=True)
