@@ -74,7 +74,7 @@ class AzureStore(FsspecStore):
         return {}
 
     def _list(self, under: str, prefix: str, *, flat: bool, until: str = "") -> Listing:
-        """All that starts with the prefix; no page more once `until`, a path, is behind."""
+        """All that starts with the prefix; no page more once a blob has come that is after `until`, a path."""
 
         async def list_blobs() -> Listing:
             client = self._client()
@@ -86,11 +86,11 @@ class AzureStore(FsspecStore):
             found = Listing([], [])
             async for blob in pages:
                 path = blob.name.removeprefix(self._prefix)
-                if until and path > until:
-                    break
                 if not hasattr(blob, "size"):
                     if split(path[:-1])[1]:  # no directory lacks a name
                         found.directories.append(path[:-1])
+                elif until and path > until:  # not of directories: in each page they come before its blobs
+                    break
                 elif not (blob.metadata or {}).get("hdi_isfolder"):
                     found.entries.append(Entry(path, blob.size, blob.last_modified))
             return found

@@ -80,12 +80,17 @@ class Store(ABC):
     def list_log(self, *prefixes: str) -> list[Entry]:
         """The objects directly at the root whose names start with one of these, which start with "_"; or with that.
 
-        Empty where there is no root. On S3, one listing from the first prefix to the last: name neighbours together.
+        None of them starts another. Empty where there is no root. On S3, one listing from the first prefix to the last:
+        name neighbours together. On Azure, one for each.
         """
 
+    @abstractmethod
     def stat_log(self, *names: str) -> dict[str, Entry]:
-        """Those of the objects at the root that are there, by name. One request on object stores, for neighbours."""
-        return {entry.path: entry for entry in self.stat_many(names) if entry}
+        """Those of the objects at the root that are there, by name; at least one name is given.
+
+        One request on object stores, for neighbours. Azure's begins at what all of the names start with: from
+        turn 9,999 to 10,000 it takes pages.
+        """
 
     @abstractmethod
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:

@@ -67,6 +67,15 @@ class LocalStore(Store):
             files = (child for child in children if not child.is_dir(follow_symlinks=False))
             return [entry for child in files if (entry := self._listed(child.name, child))]
 
+    def stat_log(self, *names: str) -> dict[str, Entry]:
+        found: dict[str, Entry] = {}
+        for name in names:
+            with suppress(ObjectNotFoundError):
+                status = self._status(name)
+                if not stat.S_ISDIR(status.st_mode):  # as in `list_log`
+                    found[name] = self._entry(name, status)
+        return found
+
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
         return list(self._walk(under, links=links))
 
@@ -174,8 +183,11 @@ class LocalStore(Store):
         return body
 
     def stat(self, path: str) -> Entry:
+        return self._entry(path, self._status(path))
+
+    def _status(self, path: str) -> os.stat_result:
         with self._translating("look at", path):
-            return self._entry(path, os.stat(self._local(path), follow_symlinks=not _is_hidden(path)))
+            return os.stat(self._local(path), follow_symlinks=not _is_hidden(path))
 
     def open_read(self, path: str) -> BinaryIO:
         with self._translating("read", path):

@@ -69,7 +69,7 @@ class S3Store(FsspecStore):
         if first == last:
             return self._list("", self._prefix + first, Delimiter="/").entries
         prefix = self._prefix + common_start([first, last])
-        before = self._prefix + first[:-1]
+        before = self._prefix + _just_before(first)
         return self._list("", prefix, until=self._prefix + last, Delimiter="/", StartAfter=before).entries
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
@@ -306,6 +306,11 @@ class _FileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
             # "Expect: 100-continue" costs a round trip, and aiohttp waits for its answer without a time-out.
             client.meta.events.unregister("before-call.s3", add_expect_header)
         return client
+
+
+def _just_before(name: str) -> str:
+    """What sorts before the name, with next to nothing in between; no "/", which with a delimiter says more."""
+    return name[:-1] + chr(ord(name[-1]) - 1).replace("/", ".") + "~"
 
 
 class _Undecided(Exception):

@@ -526,6 +526,7 @@ def test_a_marker_that_is_no_regular_file_is_there_and_corrupt(
     listed = [entry.path for entry in store.list_log()]
     assert listed == [] if kind == "directory" else ["_committed_1"]
     assert [entry.path for entry in store.list_files()] == listed
+    assert list(store.stat_log("_committed_1")) == listed
     assert store.put_if_absent("_committed_1", b"x") is False
     for read in (store.get, store.open_read):
         with pytest.raises(CorruptMarkerError, match=f"{root}/_committed_1 is no regular file"):

@@ -1,10 +1,11 @@
 """What each call costs on S3, where requests are paid for; and that a conditional body is never split on Azure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from dbio_commit.protocol.names import DESCRIPTOR, DROPPED, checkpoint, committed, started, turn
 from dbio_commit.store import Store
 from tests.contract.places import Place
 from tests.servers import S3Server, Server
@@ -32,6 +33,9 @@ def store(s3: Place, s3_server: S3Server) -> Store:
     [
         (lambda store: store.get("_marker"), ["GET"]),
         (lambda store: store.list_log(), ["GET"]),
+        (lambda store: store.list_log("_d", "_serial_"), ["GET"]),
+        (lambda store: store.stat_log("_marker"), ["GET"]),
+        (lambda store: store.stat_log("_marker", "_missing"), ["GET"]),
         (lambda store: store.list_files(), ["GET"]),
         (lambda store: store.stat("_marker"), ["HEAD"]),
         (lambda store: store.put_if_absent("_new", b"x"), ["PUT"]),
@@ -85,3 +89,38 @@ def test_2500_objects_are_listed_and_deleted(place: Place, request: pytest.Fixtu
     assert store.delete_many(names) == {}
     cost(["POST"] * 3)
     assert store.list_files() == []
+
+
+def fill(store: Store, names: Sequence[str]) -> None:
+    assert all(store.in_parallel(lambda name: store.put_if_absent(name, b""), names))
+
+
+def test_the_descriptor_and_the_turns_cost_the_same_beside_pages_of_other_markers(
+    remote: Place, server: Server
+) -> None:
+    store, front = remote.open(), [DESCRIPTOR, *map(turn, range(1, 4))]
+    tids = [f"{number:04d}" for number in range(1100)]
+    fill(store, [*front, *map(checkpoint, range(1, 1101)), *map(committed, tids), *map(started, tids)])
+    server.reset()
+    assert sorted(entry.path for entry in store.list_log("_d", "_serial_")) == front
+    assert sent(server) == ["GET"] * {"s3": 1, "azure": 2}[remote.kind]  # Azure's listings begin with a prefix
+    assert [entry.path for entry in store.list_log("_d")] == [DESCRIPTOR]
+    assert sent(server) == ["GET"]
+    assert list(store.stat_log(DESCRIPTOR, DROPPED)) == [DESCRIPTOR]
+    assert sent(server) == ["GET"]
+    assert list(store.stat_log(started("0000"), started("0001"))) == [started("0000"), started("0001")]
+    assert sent(server) == ["GET"]
+
+
+def test_two_neighbours_are_looked_for_by_one_request_beside_3000_turns(remote: Place, server: Server) -> None:
+    store = remote.open()
+    fill(store, [DESCRIPTOR, *map(turn, range(1, 3001)), started("1")])
+    server.reset()
+    for number in (0, 1, 9, 10, 99, 999, 1000, 1234, 1999, 2000, 2998, 2999, 3000, 3001):
+        found = store.stat_log(turn(number), turn(number + 1))
+        assert list(found) == [turn(it) for it in (number, number + 1) if 1 <= it <= 3000]
+        assert sent(server) == ["GET"]
+    assert list(store.stat_log(DESCRIPTOR, DROPPED)) == [DESCRIPTOR]
+    assert sent(server) == ["GET"]
+    assert len(store.list_log("_d", "_serial_")) == 3001
+    assert sent(server) == ["GET"] * {"s3": 4, "azure": 2}[remote.kind]
