@@ -18,6 +18,10 @@ LIMIT_BYTES = 128 * 1024**2
 """Of memory, as far as the size of a body tells it; what has not been asked for longest goes first."""
 
 
+_AT_LEAST = 1024
+"""Of memory, of each key and what comes with it."""
+
+
 class Key(NamedTuple):
     """One object of one table. A name alone does not tell it: somebody may delete a table, or restore it."""
 
@@ -60,4 +64,4 @@ def recall(store: Store, table_id: str | None, entry: Entry, read: Callable[[], 
     """What the object says, which `read` reads where it is not remembered; without a `table_id`, nothing is."""
     if table_id is None:
         return read()
-    return MEMORY.recall(Key(store.identity, store.url, table_id, entry), read, bytes=bytes)
+    return MEMORY.recall(Key(store.identity, store.url, table_id, entry), read, bytes=bytes + _AT_LEAST)

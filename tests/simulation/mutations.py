@@ -314,18 +314,6 @@ def take_the_turn_without_waiting() -> Iterator[None]:
         yield
 
 
-@mutation("disks", "I7", "I8")
-def believe_that_a_missed_holder_is_decided() -> Iterator[None]:
-    """A holder of the turn whose start marker a listing missed counts as decided, and purged."""
-
-    def look(store: Store, tid: str, holder: str | None) -> tuple[bool, bool]:
-        log = parse_log(store.list_log())
-        return tid in log.committed, holder not in log.pending
-
-    with patch.object(turns, "_look", look):
-        yield
-
-
 @mutation("turns", "no end")
 def wait_for_ever() -> Iterator[None]:
     """Who waits does not abort the holder of the turn when the lease has ended."""
@@ -389,7 +377,7 @@ def read_the_log_once() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R2", "R3")
+@mutation("busy", "R2", "R3", "I6")
 def believe_all_of_a_second_listing() -> Iterator[None]:
     """Whatever a second listing shows counts."""
 
@@ -400,7 +388,7 @@ def believe_all_of_a_second_listing() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R2", "R3")
+@mutation("busy", "R2", "R3", "I7")
 def list_again_without_a_wait() -> Iterator[None]:
     """The last listing comes at once, when objects of the time of those before it are still to appear."""
 

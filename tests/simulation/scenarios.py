@@ -85,7 +85,7 @@ def busy_risks(chance: random.Random) -> Risks:
         not_applied=chance.choice((0, 0.01)),
         whole_seconds=chance.random() < 0.5,
         slow=chance.choice((0, 0.2, 0.6)),
-        steps=chance.random() < 0.25,
+        steps=chance.random() < 0.4,
     )
 
 
