@@ -19,6 +19,7 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
+from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers import MAX_BYTES, Bounds, FileInfo, Operation, decode_commit, encode_commit
 from dbio_commit.protocol.names import HIVE_NULL
 from dbio_commit.roots import table as table_module
@@ -26,6 +27,7 @@ from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import DurableStore, calls_to, once
 from tests.writers import contents, data_files, live, stage, write, write_days
+from vacuum import VacuumOptions, vacuum_table
 
 # --- append -------------------------------------------------------------------------------------------------------
 
@@ -283,6 +285,33 @@ def test_a_version_stays_committed_when_its_files_are_overwritten(table: Table) 
 def test_an_aborted_version_is_not_committed(table: Table) -> None:
     table.begin(app=("job", 5)).abort()
     assert not write(table, app=("job", 5)).skipped
+
+
+def test_retries_of_a_version_that_is_committed_already_leave_nothing_in_the_log(
+    table: Table, store: MemoryStore
+) -> None:
+    write(table, app=("job", 5))
+    before = set(store.objects)
+    for retry in range(3):
+        transaction = table.begin(app=("job", 5))
+        stage(table, transaction)
+        assert transaction.tid in parse_log(store.list_log()).pending  # which hides its files from DBIO's readers
+        if retry == 2:
+            transaction.abort()
+        else:
+            assert transaction.commit().skipped
+    assert set(store.objects) == before
+
+
+def test_a_retry_that_was_killed_is_cleared_away_like_any_writer(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    write(table, app=("job", 5))
+    stage(table, table.begin(app=("job", 5)))
+    clock.advance(timedelta(days=3))
+    (aborted,) = vacuum_table(table, VacuumOptions()).aborted
+    assert aborted in parse_log(store.list_log()).committed
+    assert len(data_files(store)) == 1
 
 
 def test_of_concurrent_twins_with_one_version_one_commits_and_the_other_is_skipped(table: Table) -> None:

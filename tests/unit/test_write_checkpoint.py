@@ -9,12 +9,13 @@ from dbio_commit.errors import (
     InvalidInputError,
     StoreError,
 )
+from dbio_commit.options import CHECKPOINT_EVERY
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.checkpoints import write_checkpoint
-from tests.faults import Killed, Killer, Retrying, fail_with, heal, once
+from tests.faults import Killed, Killer, Retrying, calls_to, fail_with, heal, once
 from tests.unit.checkpointed import (
     Interruptions,
     busy_table,
@@ -26,7 +27,7 @@ from tests.unit.checkpointed import (
     purge,
     tid_of,
 )
-from tests.writers import contents, write_days
+from tests.writers import contents, write, write_days
 
 # --- who writes checkpoints ---------------------------------------------------------------------------------------
 
@@ -154,3 +155,73 @@ def test_a_checkpoint_leaves_out_the_pending_and_what_commits_meanwhile() -> Non
     purge(memory(table))
     assert b"7" in contents(table)
     assert b"pending" not in contents(table)
+
+
+# --- writers, after their commits ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def every_third(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After more than three commits, each writer makes a checkpoint: chance always says so."""
+    monkeypatch.setenv(CHECKPOINT_EVERY, "3")
+    monkeypatch.setattr(ManualClock, "random_bits", _Counter().next_multiple_of_three)
+
+
+class _Counter:
+    def __init__(self) -> None:
+        self._value = 0
+
+    def next_multiple_of_three(self, bits: int) -> int:
+        self._value += 3
+        return self._value
+
+
+@pytest.mark.usefixtures("every_third")
+def test_a_table_that_nobody_vacuums_is_read_in_few_requests_since_its_writers_make_checkpoints(
+    table: Table, store: MemoryStore
+) -> None:
+    for number in range(40):
+        write(table, bodies=[str(number).encode()])
+    log = parse_log(store.list_log())
+    assert len(log.committed) == 40  # only vacuum purges
+    assert log.last_checkpoint >= 3
+    fresh = MemoryStore()
+    fresh.objects = store.objects
+    with calls_to(fresh) as calls:
+        assert len(Table.over(fresh).snapshot().files) == 40
+    assert sum(operation == "get" for operation, _ in calls) < 15
+
+
+@pytest.mark.usefixtures("every_third")
+def test_a_commit_stands_where_its_checkpoint_fails(table: Table, store: MemoryStore) -> None:
+    for number in range(5):
+        write(table, bodies=[str(number).encode()])
+
+    def fail(operation: str, path: str) -> None:
+        if path.startswith("_checkpoint_"):
+            raise StoreError("the store is full")
+
+    store.before = fail
+    for number in range(5, 9):
+        assert write(table, bodies=[str(number).encode()]).added
+    store.before = lambda operation, path: None
+    assert contents(table) == [str(number).encode() for number in range(9)]
+
+
+@pytest.mark.parametrize("every", ["0", "64"])
+def test_a_writer_makes_none_where_none_is_due(
+    table: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch, every: str
+) -> None:
+    monkeypatch.setenv(CHECKPOINT_EVERY, every)
+    for _ in range(50):
+        write(table)
+    assert not parse_log(store.list_log()).checkpoints
+
+
+def test_a_setting_that_is_no_number_is_refused_before_anything_is_written(
+    table: Table, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CHECKPOINT_EVERY, "often")
+    with pytest.raises(InvalidInputError, match="DBIO_CHECKPOINT_EVERY='often' is no number of commits"):
+        table.begin()
+    assert not store.objects
