@@ -13,7 +13,7 @@ from time import monotonic
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import cases_memory, cases_read, cases_requests, cases_vacuum, cases_write, report
+from bench import cases_busy, cases_memory, cases_read, cases_requests, cases_vacuum, cases_write, report
 from bench.measure import Bench, java_version
 
 CASES: dict[str, Callable[[Bench], report.Section]] = {
@@ -22,6 +22,8 @@ CASES: dict[str, Callable[[Bench], report.Section]] = {
     "read": cases_read.read,
     "plan": cases_read.plan,
     "requests": cases_requests.requests,
+    "begin": cases_busy.begin,
+    "busy": cases_busy.busy,
     "memory": cases_memory.memory,
     "vacuum": cases_vacuum.vacuum,
     "read-10000": cases_vacuum.long_history,

@@ -31,14 +31,29 @@ settings.register_profile("untimed", deadline=None, derandomize="DBIO_TEST_RANDO
 settings.load_profile("untimed")
 
 
+SLOW_TWINS = {
+    "test_2500_objects_in_nested_directories_are_deleted_by_batches": {"azure"},
+    "test_2500_objects_are_listed_and_deleted": {"azure"},
+    "test_2500_objects_are_listed_by_directory": {"azure"},
+    "test_of_a_writer_killed_at_any_call_all_or_nothing_is_seen_and_the_next_one_works": {"s3-overwrite", "s3-replace"},
+    "test_of_a_spark_job_killed_at_a_step_all_or_nothing_is_seen_and_a_repetition_works": {"begun", "written"},
+    "test_of_a_spark_job_killed_in_part_all_or_nothing_is_seen_and_a_repetition_works": {"workers", "driver"},
+    "test_a_vacuum_with_spark_does_and_reports_the_same": {"s3-make_directory"},
+    "test_ten_processes_write_at_once_and_no_row_is_lost_or_doubled": {"s3-5"},
+}
+"""Cases of tests that take half a minute and more, and whose other cases `make test` runs: they are `long`."""
+
+
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests that need a server, as their fixtures tell, and those that the server cannot pass."""
+    """Marks the tests that need a server, as their fixtures tell, those that it cannot pass, and slow twins."""
     for item in items:
         if not isinstance(item, pytest.Function):
             continue
         if os.environ.get("DBIO_TEST_S3_SERVER") == "minio" and item.originalname in minio.LEFT_OUT:
             item.add_marker(pytest.mark.skip(reason=minio.LEFT_OUT[item.originalname]))
+        if hasattr(item, "callspec") and item.callspec.id in SLOW_TWINS.get(item.originalname, ()):
+            item.add_marker(pytest.mark.long)
         if {"s3_server", "azure_server"} & set(item.fixturenames):
             item.add_marker(pytest.mark.server)
 

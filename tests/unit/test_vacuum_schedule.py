@@ -382,7 +382,7 @@ def test_to_find_a_table_its_log_is_not_listed_by_the_service(tmp_path: Path, mo
     """Somebody may have put millions of objects there."""
     make_table(tmp_path / "a")
 
-    def list_log(self: LocalStore) -> list[Entry]:
+    def list_log(self: LocalStore, *prefixes: str) -> list[Entry]:
         raise AssertionError(f"{self.url} was listed")
 
     monkeypatch.setattr(LocalStore, "list_log", list_log)
@@ -396,10 +396,10 @@ def test_a_directory_that_cannot_be_looked_into_fails_by_itself(
     (tmp_path / "secret").mkdir()
     list_log = LocalStore.list_log
 
-    def refuse(self: LocalStore) -> list[Entry]:
+    def refuse(self: LocalStore, *prefixes: str) -> list[Entry]:
         if self.url.endswith("secret"):
             raise AccessDeniedError("denied")
-        return list_log(self)
+        return list_log(self, *prefixes)
 
     monkeypatch.setattr(LocalStore, "list_log", refuse)
     assert run_once(FakeVacuum(), tmp_path / "*") == {f"{tmp_path}/a", f"{tmp_path}/secret"}
