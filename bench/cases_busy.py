@@ -102,8 +102,8 @@ def busy(bench: Bench) -> report.Section:
 
 _BUSY = """\
 Another process appends to the table, so many times a second (the moments are random), while this one reads snapshots,
-overwrites, and vacuums, with a checkpoint where there are new commits. On a local disk; nothing was purged, and a checkpoint covers what
-was in the log before. Times are of the whole; listings are of the log."""
+overwrites, and vacuums, with a checkpoint where there are new commits. On a local disk; nothing was purged, and a
+checkpoint covers what was in the log before. Times are of the whole; listings are of the log."""
 
 
 def _overwrite(table: dbio.Table) -> None:
