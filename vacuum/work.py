@@ -25,6 +25,13 @@ _R = TypeVar("_R")
 _BATCHES_AT_ONCE = 16
 """Between so many batches of deletions the caller may stop us."""
 
+_FEWEST_RANGES, _IN_A_RANGE = 8, 5000
+"""Into how many ranges of directories a table is divided, where a store lists a range at once, and how many live files
+make one more. Each begins a page of its own, of 1,000 objects."""
+
+_FEW = 5
+"""With fewer directories than that, those below them are divided."""
+
 _UNITS_AT_ONCE = 8 * CONCURRENCY
 """Likewise of directories to list."""
 
@@ -54,7 +61,7 @@ class Workers:
         """Every directory but those that readers skip; the top ones first, then whole subtrees in parallel."""
         keep = _LeaveOut(live)
         level, listed = [""], 0
-        enough = 1 if self._spark else CONCURRENCY
+        enough = 1 if self._spark else _FEW if self._store.lists_ranges else CONCURRENCY
         while level == [""] or 0 < len(level) < enough:
             listings = self._store.in_parallel(self._store.list_directory, level)
             below: list[str] = []
@@ -64,7 +71,10 @@ class Workers:
                 listed += len(listing.entries)
             level = below
             self.report("listing", listed, None)
-        units = [(unit, keep.below(unit)) for unit in level]
+        in_order = sorted(level, key=lambda directory: f"{directory}/")
+        ranges = max(_FEWEST_RANGES, min(CONCURRENCY, len(live) // _IN_A_RANGE))
+        size = max(1, -(-len(level) // ranges)) if self._store.lists_ranges else 1
+        units = [(unit, [path for top in unit for path in keep.below(top)]) for unit in chunks(in_order, size)]
         for found in self._on_workers(partial(list_below, self._store), units):
             yield from found
             listed += sum(len(it.entries) + it.live for it in found)
@@ -124,15 +134,15 @@ def leave_out(directory: str, entries: Sequence[Entry], directories: Sequence[st
     return Listed(directory, kept, len(entries) - len(kept), directories)
 
 
-def list_below(store: Store, unit: tuple[str, Collection[str]]) -> list[Listed]:
-    """The directories below one, itself included, without the live files that come with it."""
-    top, live = unit[0], frozenset(unit[1])
+def list_below(store: Store, unit: tuple[Sequence[str], Collection[str]]) -> list[Listed]:
+    """The directories below some, themselves included, without the live files that come with them."""
+    tops, live = unit[0], frozenset(unit[1])
     if not store.has_directories:
-        entries = [e for e in store.list_files(top, links=False) if _is_readable(names.split(e.path)[0])]
+        entries = [e for e in store.list_below(tops) if _is_readable(names.split(e.path)[0])]
         entries.sort(key=_directory)
         return [leave_out(path, list(found), (), live) for path, found in groupby(entries, key=_directory)]
     listed: list[Listed] = []
-    level = [top]
+    level = [*tops]
     while level:
         directory = level.pop()
         listing = store.list_directory(directory)

@@ -99,6 +99,13 @@ class Store(ABC):
         `links=False` leaves out what is, or lies behind, a symbolic link; only a local disk has any.
         """
 
+    lists_ranges: ClassVar[bool] = False
+    """Whether `list_below` takes no more requests for many directories than their objects have pages."""
+
+    def list_below(self, directories: Sequence[str]) -> list[Entry]:
+        """Every object below these directories, none of which lies in another; as `list_files(links=False)` does."""
+        return [entry for directory in directories for entry in self.list_files(directory, links=False)]
+
     @abstractmethod
     def list_directory(self, under: str = "") -> Listing:
         """The objects and directories directly in the directory `under`; nothing where there is no such directory.

@@ -51,6 +51,8 @@ class S3Store(FsspecStore):
         endpoint = options.get("endpoint_url") or options.get("client_kwargs", {}).get("endpoint_url", "")
         return f"s3:{endpoint}:{self._bucket}"
 
+    lists_ranges = True
+
     def connect(self) -> Any:
         options = dict(self.storage_options)
         config = {"max_pool_connections": 64, **options.pop("config_kwargs", {})}
@@ -74,6 +76,19 @@ class S3Store(FsspecStore):
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
         return self._list(under, self._prefix_of(under)).entries
+
+    def list_below(self, directories: Sequence[str]) -> list[Entry]:
+        """One listing, from the first to the last of them: give it neighbours."""
+        if len(directories) < 2:
+            return super().list_below(directories)
+        starts = sorted(self._prefix_of(directory) for directory in directories)
+        found = self._list("", self._prefix, until=starts[-1], StartAfter=_just_before(starts[0])).entries
+        wanted, depths = set(directories), {directory.count("/") + 1 for directory in directories}
+        return [
+            entry
+            for entry in found
+            if any("/".join(entry.path.split("/", depth)[:depth]) in wanted for depth in depths)
+        ]
 
     def list_directory(self, under: str = "") -> Listing:
         return self._list(under, self._prefix_of(under), Delimiter="/")

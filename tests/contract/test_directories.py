@@ -165,3 +165,21 @@ def test_object_stores_have_no_directories_to_remove(remote: Place) -> None:
     create(store, "a/x")
     assert store.remove_directories(["a", "b"]) == []
     assert [entry.path for entry in store.list_files()] == ["a/x"]
+
+
+# --- many directories at once -------------------------------------------------------------------------------------
+
+
+def test_what_lies_below_several_directories_is_listed_at_once_and_nothing_else(store: Store) -> None:
+    create(
+        store, "_started_1", "a=1/_started_2", "a=1/b=1/part-1", "a=1.crc", "a=1-x/part", "a=10/part-3",
+        "a=10/c/part-4",
+        "a=2/part-5", "a=3/part-6", "a=é/part-7", "part-0",
+    )  # fmt: skip
+    for directories in (["a=1"], ["a=1", "a=10"], ["a=1", "a=2"], ["a=10", "a=3"], ["a=1", "a=1-x"], ["a=3", "a=é"]):
+        wanted = [path for path in [it.path for it in store.list_files()] if path.split("/")[0] in directories]
+        assert sorted(entry.path for entry in store.list_below(directories)) == sorted(wanted)
+    assert store.list_below(["a=1/b=1", "a=10/c"]) == [
+        *store.list_files("a=1/b=1"), *store.list_files("a=10/c")
+    ]  # fmt: skip
+    assert store.list_below(["a=4", "a=5"]) == store.list_below([]) == []
