@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from time import sleep
 from typing import Any
 from uuid import uuid4
 
@@ -203,37 +204,40 @@ def test_options_of_the_call_go_before_the_sessions_settings(
 # --- what it costs ------------------------------------------------------------------------------------------------
 
 
-def test_an_append_costs_a_put_for_each_file_and_six_requests_at_most(
+def test_an_append_costs_a_put_for_each_file_and_four_requests(
     spark: SparkSession, s3_root: Root, s3_server: S3Server
 ) -> None:
     url, options = s3_root
-    for _ in range(3):
+    for _ in range(2):
         dbio.write(numbers(spark, 0, 2), url, storage_options=options)
+        sleep(2)  # who saw the table when it was younger sees it anew
     s3_server.reset()
     dbio.write(numbers(spark, 0, 9, tasks=3), url, storage_options=options)
     found = methods(s3_server)
     assert found.pop("PUT data") == 3
-    assert sum(found.values()) <= 6, found
+    assert sum(found.values()) == 4, found
 
 
-def test_an_append_through_the_data_source_costs_no_more(
+def test_an_append_through_the_data_source_costs_what_the_first_of_a_process_does(
     spark: SparkSession, s3_root: Root, s3_server: S3Server
 ) -> None:
     url, options = s3_root
     dbio.enable(spark)
-    dbio.write(numbers(spark, 0, 2), url, storage_options=options)
+    for _ in range(2):
+        dbio.write(numbers(spark, 0, 2), url, storage_options=options)
+        sleep(2)  # who saw the table when it was younger sees it anew
     s3_server.reset()
     secret = json.dumps(options)
     numbers(spark, 0, 9, tasks=3).write.format("dbio").mode("append").option("secretStorageOptions", secret).save(url)
     found = methods(s3_server)
     assert found.pop("PUT data") == 3
-    assert sum(found.values()) <= 6, found
+    assert sum(found.values()) <= 4 + 2 + 1, found  # Spark may begin it in a new one each time
 
 
-def test_the_first_append_of_a_process_costs_no_more(job: dict[str, Any]) -> None:
+def test_the_first_append_of_a_process_costs_two_more_and_one_that_proves_the_store(job: dict[str, Any]) -> None:
     data = [method for method, path in job["requests"] if path.endswith(".parquet")]
     assert data == ["PUT"] * 2
-    assert len(job["requests"]) - len(data) <= 6, job["requests"]
+    assert len(job["requests"]) - len(data) == 4 + 2 + 1, job["requests"]
 
 
 @pytest.mark.parametrize("commits", [1, 5])
