@@ -17,7 +17,6 @@ _T = TypeVar("_T")
 LIMIT_BYTES = 128 * 1024**2
 """Of memory, as far as the size of a body tells it; what has not been asked for longest goes first."""
 
-
 _AT_LEAST = 1024
 """Of memory, of each key and what comes with it."""
 

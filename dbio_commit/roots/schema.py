@@ -49,6 +49,10 @@ class Seen:
     at: Moment | None = None
     """When that was so; None where there is no holder."""
 
+    def as_of(self, schema: TableSchema, holder: str | None = None, at: Moment | None = None) -> "Seen":
+        """The same table with these columns; `holder` was undecided then."""
+        return replace(self, schema=schema, holder=holder, at=at)
+
 
 _SEEN: LRUCache[tuple[str, str, str], Seen] = LRUCache(_TABLES)
 _LOCK = Lock()
@@ -83,7 +87,7 @@ def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapsh
 def remember_schema(store: Store, clock: Clock, schema: TableSchema) -> None:
     """What this process has committed under a turn; nothing where it does not remember the table."""
     if (seen := _recall(store, clock)) is not None and seen.schema.turn < schema.turn:
-        _remember(store, clock, replace(seen, schema=schema, holder=None, at=None))
+        _remember(store, clock, seen.as_of(schema))
 
 
 def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], Snapshot]) -> Seen:
@@ -97,16 +101,16 @@ def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], S
             if turn and turn not in found.turns:
                 break  # purged, because there are others
             if turn + 1 not in found.turns:
-                return replace(seen, holder=None, at=None)
+                return seen.as_of(seen.schema)
             holder = read_turn(store, found, turn + 1, table_id=seen.descriptor.id)
         marker = _read_commit(store, holder) if holder else None
         if marker is None:
             if holder is None or not (is_watched or has_start(store, holder)):
                 break
-            return seen if is_watched else replace(seen, holder=holder, at=at)
+            return seen if is_watched else seen.as_of(seen.schema, holder, at)
         if (schema := _schema_after(marker, seen.schema, turn + 1)) is None:
             break
-        seen = replace(seen, schema=schema, holder=None, at=None)
+        seen = seen.as_of(schema)
     return _look_anew(store, clock, seen, parse_log(store.list_log(Kind.TURN)), read_snapshot)
 
 
@@ -114,22 +118,22 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
     """From the last turn; while that is undecided, from the one before, which is decided."""
     at, last = clock.moment(), read_last_turn(store, log)
     if not last:
-        return replace(seen, schema=NO_SCHEMA, holder=None, at=None)
+        return seen.as_of(NO_SCHEMA)
     holder = read_turn(store, log, table_id=seen.descriptor.id)
     marker = _read_commit(store, holder) if holder else None
     if holder and (marker is None or marker.is_abort) and has_start(store, holder):
         if (schema := _schema_of(store, log, last - 1, seen)) is not None:
             if marker is None:
-                return replace(seen, schema=schema, holder=holder, at=at)
-            return replace(seen, schema=schema._replace(turn=last), holder=None, at=None)
+                return seen.as_of(schema, holder, at)
+            return seen.as_of(schema._replace(turn=last))
     elif marker is not None and (schema := _schema_after(marker, None, last)) is not None:
-        return replace(seen, schema=schema, holder=None, at=None)
+        return seen.as_of(schema)
     # A snapshot tells in any case.
     snapshot = read_snapshot()
     schema = snapshot.table_schema
     if schema.turn < last and holder in {commit.tid for commit in snapshot.decided}:
         schema = schema._replace(turn=last)  # that turn ended without a change
-    return replace(seen, schema=schema, holder=None, at=None)
+    return seen.as_of(schema)
 
 
 def _schema_of(store: Store, log: Log, turn: int, seen: Seen) -> TableSchema | None:

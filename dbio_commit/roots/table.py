@@ -164,7 +164,7 @@ class TableRoot(Root):
         """Was it decided already? Else its turn, if it needs one; then the commit marker decides."""
         terms = draft.terms
         if terms.skipped:
-            return self.result(terms.tid, self._marker(replace(draft, files=()), [], None, terms.schema), skipped=True)
+            return self._skip(draft)
         if found := self._find_earlier(terms):
             return self.result(terms.tid, found)
         rules = RULES[terms.operation]
@@ -175,8 +175,7 @@ class TableRoot(Root):
                 return self.result(terms.tid, taken)
             turn, table = taken
             if terms.app and is_committed(table, terms.app):
-                nothing = self._marker(replace(draft, files=()), [], turn, schema)
-                return self.result(terms.tid, nothing, skipped=True)  # I8
+                return self._skip(draft, turn)  # I8
             if terms.must_be_empty and table.tids:
                 raise self.table_exists()
             removed = rules.removes(draft, table)
@@ -190,6 +189,10 @@ class TableRoot(Root):
         if turn is not None and not found:
             remember_schema(self.store, self.clock, schema)
         return self.result(terms.tid, found or marker)
+
+    def _skip(self, draft: Draft, turn: int | None = None) -> Commit:
+        nothing = self._marker(replace(draft, files=()), [], turn, draft.terms.schema)
+        return self.result(draft.terms.tid, nothing, skipped=True)
 
     def _marker(self, draft: Draft, removed: list[str], turn: int | None, schema: TableSchema) -> CommitMarker:
         metrics = draft.metrics(self.clock.monotonic())
