@@ -561,7 +561,7 @@ def test_a_waiter_does_not_flood_the_store_while_it_waits(table: Table, store: M
     waiter = begin_overwrite(table, b"waiter")
     with calls_to(store) as calls:
         waiter.commit()
-    assert len(calls) < 250
+    assert len(calls) < 200
 
 
 def test_a_holder_whose_markers_vacuum_has_purged_was_decided(

@@ -189,7 +189,7 @@ def test_a_table_that_nobody_vacuums_is_read_in_few_requests_since_its_writers_m
     fresh.objects = store.objects
     with calls_to(fresh) as calls:
         assert len(Table.over(fresh).snapshot().files) == 40
-    assert sum(operation == "get" for operation, _ in calls) < 15
+    assert sum(operation == "get" for operation, _ in calls) < 12
 
 
 @pytest.mark.usefixtures("every_third")
