@@ -1,7 +1,7 @@
 """What a reader gets: the live files of a table at one instant, and what decided them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +86,23 @@ class Snapshot:
                     f"{self.url}/{file.path} has one of * ? [ ] {{ in its name, which other tools take for a pattern: "
                     "they might read other files; rename it, or take its path from `files` and open it yourself"
                 )
+
+    def where(self, condition: str, *, time_zone: str | None = None) -> "Snapshot":
+        """The same state with those of its files only that may hold rows which fulfil the condition, in Spark's SQL.
+
+        Files are left out by their partitions and by the statistics that their writers recorded, so other rows are
+        still in those that stay. Times without a zone are in `time_zone`; without one, in any. What of the condition is
+        not understood, and where no writer recorded the columns, leaves nothing out. Raises InvalidInputError for what
+        is no condition on columns of the table, UnsupportedStoreError without sqlglot.
+        """
+        _require("sqlglot", what="where")
+        from dbio_commit.data.pruning import column_types, prune
+        from dbio_commit.data.where import parse_where
+
+        if self.schema is None:
+            return self
+        outline = parse_where(condition, self.schema, zone=time_zone)
+        return replace(self, files=prune(self.files, self.decided, outline, column_types(self.schema)))
 
     def to_arrow(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pyarrow.Table":
         """The rows, as an Arrow table: with partition columns, and the types that the table records.

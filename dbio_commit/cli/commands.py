@@ -74,18 +74,26 @@ def files(
     ignore_corrupt_markers: Annotated[
         bool, typer.Option("--ignore-corrupt-markers", help="Take their transactions for pending.")
     ] = False,
+    where: Annotated[
+        str | None, typer.Option(metavar="CONDITION", help='Those only that may hold such rows: "id > 5".')
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """List the live files.
+
+    A condition is in Spark's SQL; it leaves files out by their partitions and by the statistics of their columns. Times
+    in it that name no zone may be in any.
 
     In a pipe: path, bytes, tid and partition of each, separated by tabs.
     """
     with _errors(as_json):
         snapshot = Table(path).snapshot(as_of=as_of, ignore_corrupt_markers=ignore_corrupt_markers)
+        found = snapshot if where is None else snapshot.where(where)
+    left_out = len(snapshot.files) - len(found.files)
     if as_json:
-        print_json(snapshot_json(snapshot))
+        print_json(snapshot_json(found, left_out=left_out))
     else:
-        print_files(snapshot)
+        print_files(found, left_out=left_out)
 
 
 @app.command()

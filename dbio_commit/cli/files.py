@@ -9,17 +9,19 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 
 
-def print_files(snapshot: Snapshot) -> None:
+def print_files(snapshot: Snapshot, *, left_out: int = 0) -> None:
+    """`left_out`: how many files no condition asked for."""
     if in_pipe():
         print_lines(_FILE, snapshot.files)
         return
     print_pages(_FILE, snapshot.files)
     partitions = len({partition_text(file.partition) for file in snapshot.files} - {""})
     in_partitions = f" in {count_text(partitions, 'partition')}" if partitions else ""
-    say(total_text(snapshot.files) + in_partitions, style="bold")
+    others = f"; {count_text(left_out, 'file')} left out" if left_out else ""
+    say(total_text(snapshot.files) + in_partitions + others, style="bold")
 
 
-def snapshot_json(snapshot: Snapshot) -> dict[str, Any]:
+def snapshot_json(snapshot: Snapshot, *, left_out: int = 0) -> dict[str, Any]:
     described = [
         {
             "path": file.path,
@@ -35,6 +37,7 @@ def snapshot_json(snapshot: Snapshot) -> dict[str, Any]:
         "scope": snapshot.scope,
         "partition_columns": snapshot.partition_columns,
         "total": total_json(snapshot.files),
+        "left_out": left_out,
         "files": described,
     }
 

@@ -6,7 +6,7 @@ file's columns become the table's, in `conform`. pyarrow does the work; others a
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
 from dbio_commit.protocol.state import DataFile
@@ -21,6 +21,7 @@ except ImportError as error:
 
 from dbio_commit.data import columns as kinds
 from dbio_commit.data.conform import conform, parse_value
+from dbio_commit.data.pruning import UNKNOWN, AllOf, AnyOf, Comparison, Condition, IsNull, Operator, column_types, prune
 
 if TYPE_CHECKING:
     from dbio_commit.snapshot import Snapshot
@@ -37,7 +38,8 @@ _BATCH_ROWS = 64 * 1024
 
 def to_arrow(snapshot: "Snapshot", store: Store, *, columns: Sequence[str] | None, filter: Filter | None) -> "pa.Table":
     """See `Snapshot.to_arrow`."""
-    schema = table_schema(snapshot, store)
+    known = table_columns(snapshot, store)
+    schema = kinds.arrow_schema(known, where=snapshot.url)
     wanted = list(schema.names) if columns is None else _known(columns, schema)
     if not wanted:
         raise InvalidInputError(f"no column of {snapshot.url} was asked for; name one of {_listed(schema)}")
@@ -45,7 +47,9 @@ def to_arrow(snapshot: "Snapshot", store: Store, *, columns: Sequence[str] | Non
     used = {column for choice in choices or () for column, _, _ in choice} | set(wanted)
     target = pa.schema([field for field in schema if field.name in used])
     condition = _any_of(choices, target) if choices else None
-    files = _prune(snapshot.files, choices, pa.schema([field for field in schema if field.name in _parts(snapshot)]))
+    files = (
+        prune(snapshot.files, snapshot.decided, _outline(choices), column_types(known)) if choices else snapshot.files
+    )
 
     def read(file: DataFile) -> list["pa.RecordBatch"]:
         return _read(store, file, target, condition)
@@ -54,16 +58,11 @@ def to_arrow(snapshot: "Snapshot", store: Store, *, columns: Sequence[str] | Non
     return pa.Table.from_batches(batches, schema=target).select(wanted)
 
 
-def table_schema(snapshot: "Snapshot", store: Store) -> "pa.Schema":
-    """The table's columns: those that its writers recorded, or those of the newest file and of the directories.
+def table_columns(snapshot: "Snapshot", store: Store) -> Mapping[str, Any]:
+    """The table's columns, as Spark's JSON: those that its writers recorded, or the newest file's and the directories'.
 
     Raises InvalidInputError for an empty table without any.
     """
-    return kinds.arrow_schema(table_columns(snapshot, store), where=snapshot.url)
-
-
-def table_columns(snapshot: "Snapshot", store: Store) -> Mapping[str, Any]:
-    """The same, as Spark's JSON."""
     if snapshot.schema is not None:
         return snapshot.schema
     if not snapshot.files:
@@ -115,10 +114,6 @@ def _parquet(source: Any, where: str) -> "pq.ParquetFile":
 
 
 # --- filters ------------------------------------------------------------------------------------------------------
-
-
-def _parts(snapshot: "Snapshot") -> set[str]:
-    return set(snapshot.partition_columns)
 
 
 def _known(columns: Sequence[str], schema: "pa.Schema") -> list[str]:
@@ -198,16 +193,19 @@ def _any_of(choices: Sequence[Sequence[Term]], schema: "pa.Schema") -> Any:
     return found
 
 
-def _prune(files: Sequence[DataFile], choices: list[list[Term]] | None, partition: "pa.Schema") -> Sequence[DataFile]:
-    """The files in whose partitions a row may pass the filter."""
-    parts = [[term for term in choice if term[0] in partition.names] for choice in choices or ()]
-    if not parts or not all(parts) or not files:
-        return files
-    values = {
-        field.name: pa.array([parse_value(file.partition.get(field.name), field.type) for file in files], field.type)
-        for field in partition
-    }
-    number = "\0number"  # no column is named so
-    table = pa.table({**values, number: pa.array(range(len(files)))})
-    found: list[Any] = table.filter(_any_of(parts, partition)).column(number).to_pylist()
-    return [files[i] for i in found]
+def _outline(choices: Sequence[Sequence[Term]]) -> Condition:
+    """The filter as far as files can be left out by it."""
+    return AnyOf(tuple(AllOf(tuple(_part(*term) for term in choice)) for choice in choices))
+
+
+def _part(column: str, operator: str, value: Any) -> Condition:
+    if operator in ("in", "not in"):
+        each = AnyOf(tuple(_part(column, "=", it) for it in value))
+        return each if operator == "in" else AllOf((IsNull(column, False), each.negated()))
+    found = value.as_py()
+    if found is None:
+        return {"=": IsNull(column), "==": IsNull(column), "!=": IsNull(column, False)}.get(operator, UNKNOWN)
+    return Comparison(column, cast(Operator, _SAME.get(operator, operator)), found, found)
+
+
+_SAME = {"==": "="}

@@ -245,7 +245,7 @@ def unpack_files(marker: CommitMarker) -> list[FileInfo]:
             size=files.size[i],
             rows=files.rows[i],
             partition={column: values[i] for column, values in files.partition.items()},
-            statistics={c: _bounds(b, i) for c, b in files.statistics.items()} or None,
+            statistics={c: bounds_of(b, i) for c, b in files.statistics.items()} or None,
         )
         for i, path in enumerate(marker.added)
     ]
@@ -276,7 +276,8 @@ def _select(files: AddedFiles, kept: Sequence[int]) -> AddedFiles:
     )
 
 
-def _bounds(bounds: ColumnBounds, i: int) -> Bounds:
+def bounds_of(bounds: ColumnBounds, i: int) -> Bounds:
+    """Of the added file with this index."""
     return Bounds(_scalar(bounds.min[i]), _scalar(bounds.max[i]), bounds.nulls[i])
 
 

@@ -75,18 +75,25 @@ def write(
 
 
 def read(
-    spark: SparkSession, path: Path, as_of: AsOf = None, *, storage_options: Mapping[str, Any] | None = None
+    spark: SparkSession,
+    path: Path,
+    as_of: AsOf = None,
+    *,
+    where: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> DataFrame:
     """The table's committed rows as of now, or of a time (aware, or ISO 8601 text), or of the commit with a tid.
 
-    The DataFrame is pinned to that snapshot: later commits do not show, however often it is used. Raises
-    TableNotFoundError, CorruptMarkerError, InvalidInputError, StoreError.
+    The DataFrame is pinned to that snapshot: later commits do not show, however often it is used. `where`, in Spark's
+    SQL, is the same as `.where(…)` on the result, but Spark never hears of files that by their partition, or by the
+    statistics in the markers, hold no such row; the log (INFO) says how many those are. Raises TableNotFoundError,
+    CorruptMarkerError, InvalidInputError, StoreError, and Spark's errors for what is wrong in `where`.
     """
     if isinstance(spark, str | os.PathLike):
         raise InvalidInputError("dbio.read takes the Spark session first: dbio.read(spark, path)")
     table = open_table(spark, path, storage_options)
     try:
-        return scan(spark, table, table.snapshot(as_of))
+        return scan(spark, table, table.snapshot(as_of), where=where)
     except AccessDeniedError as error:
         raise_explained(error, table, withheld=is_connect(spark))
 

@@ -49,7 +49,8 @@ def _columns_of_file(stream: BinaryIO, *, where: str) -> t.StructType:
         recorded = (footer.metadata or {}).get(_ROW_METADATA)
         if recorded is not None:
             return schemas.from_json(json.loads(recorded), where=where)
-        return from_arrow_schema(pa.schema([_signed(field) for field in arrow.plain_schema(footer)]))
+        signed = pa.schema([_signed(field) for field in arrow.plain_schema(footer)])
+        return from_arrow_schema(signed, prefer_timestamp_ntz=True)  # the default from Spark 4.2 on
     except (OSError, ValueError, RecursionError, PySparkException) as error:
         raise InvalidInputError(
             f"{where} cannot be read as Parquet: {error!s:.200}; `dbio check` looks further"

@@ -5,6 +5,7 @@ Spark is handed the exact files (in the form in which its own file sink lists th
 
 import atexit
 import json
+import logging
 import re
 import shutil
 import tempfile
@@ -32,13 +33,46 @@ from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.session import native_root, parallelism
 from dbio_commit.table import Table
 
+_logger = logging.getLogger(__name__)
+
 _WHOLE_BYTES = 64 * 1024 * 1024
 _BATCH_ROWS = 64 * 1024
 _BATCH_BYTES = 32 * 1024 * 1024
 
 
-def scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
-    """The rows of the snapshot's files. Raises InvalidInputError where nothing says what the columns are."""
+def scan(spark: SparkSession, table: Table, snapshot: Snapshot, *, where: str | None = None) -> DataFrame:
+    """The rows of the snapshot's files, or those `where` a condition holds.
+
+    Raises InvalidInputError where nothing says what the columns are.
+    """
+    if where is None:
+        return _scan(spark, table, snapshot)
+    if not isinstance(where, str) or not where.strip():
+        raise InvalidInputError(f'where={where!r:.200} is no condition; give one as text, in Spark\'s SQL: "id > 5"')
+    return _scan(spark, table, _prune(spark, snapshot, where)).where(where)
+
+
+def _prune(spark: SparkSession, snapshot: Snapshot, where: str) -> Snapshot:
+    """The snapshot without the files that hold no such row, as far as we know."""
+    if spark.conf.get(_DATES_AS_TEXTS, "false") == "true":
+        _logger.info("%s: no file was left out by the condition, because of %s", snapshot.url, _DATES_AS_TEXTS)
+        return snapshot
+    try:
+        pruned = snapshot.where(where, time_zone=spark.conf.get("spark.sql.session.timeZone"))
+    except InvalidInputError as error:  # Spark, which is asked next, knows more of its SQL
+        _logger.info("%s: no file was left out by the condition: %s", snapshot.url, error)
+        return snapshot
+    all_bytes, kept_bytes = (sum(max(file.size, 0) for file in it.files) for it in (snapshot, pruned))
+    _logger.info("%s: %d of %d files may hold such rows, %d of %d bytes; %d files were left out by the condition",
+                 snapshot.url, len(pruned.files), len(snapshot.files), kept_bytes, all_bytes,
+                 len(snapshot.files) - len(pruned.files))  # fmt: skip
+    return pruned
+
+
+_DATES_AS_TEXTS = "spark.sql.legacy.typeCoercion.datetimeToString.enabled"
+
+
+def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
     if not snapshot.files:
         return spark.createDataFrame([], _known(table_schema(table.store, snapshot), snapshot))
     root = _native_root(spark, table, snapshot)

@@ -52,6 +52,7 @@ JOB = """
     found["overwrite"] = ids(dbio.read(spark, path))
     found["pinned"] = [ids(pinned), ids(pinned.where("day = 'd0'")), pinned.count()]
     found["as of"] = ids(dbio.read(spark, path, as_of=commit.tid))
+    found["where"] = ids(dbio.read(spark, path, as_of=commit.tid, where="day = 'd0' AND id BETWEEN 1 AND 2"))
     dbio.write(numbers(0, 0), path, mode="overwrite")
     found["empty"] = [dbio.read(spark, path).collect(), dbio.read(spark, path).dtypes]
 
@@ -160,6 +161,7 @@ def test_the_result_of_a_write_is_there_over_connect(found: dict[str, Any]) -> N
 def test_reads_are_pinned_over_connect(found: dict[str, Any]) -> None:
     assert found["pinned"] == [[0, 1, 2, 3], [0, 2], 4]
     assert found["as of"] == found["nothing listed"] == [0, 1, 2, 3]
+    assert found["where"] == [2]
 
 
 def test_types_and_odd_names_come_back_over_connect(found: dict[str, Any]) -> None:

@@ -50,6 +50,7 @@ RETRIES = """
     from pathlib import Path
 
     sys.path.insert(0, sys.argv[1])
+    from py4j.protocol import Py4JError
     from pyspark import TaskContext
     from pyspark.sql import SparkSession
 
@@ -105,7 +106,7 @@ RETRIES = """
         try:
             write(action, attempts, path, through)
             error = None
-        except (*SPARK_ERRORS, dbio.DbioError, KeyboardInterrupt) as caught:
+        except (*SPARK_ERRORS, dbio.DbioError, KeyboardInterrupt, Py4JError) as caught:  # as Spark 4.0 says Ctrl+C
             error = f"{type(caught).__name__}: {caught}"
         snapshot = dbio.Table(path).snapshot()
         report = dbio.Table(path).check()

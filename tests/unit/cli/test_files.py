@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dbio_commit import Table
+from tests.builders import columns
 from tests.command_line import TID, append, dbio, dbio_json, in_terminal, new_files
 
 
@@ -30,8 +31,32 @@ def test_files_as_json_has_all_that_the_snapshot_has(table: Table) -> None:
         "scope": "table",
         "partition_columns": ["day"],
         "total": {"files": 1, "size": 10},
+        "left_out": 0,
         "files": [{"path": path, "url": f"{table.url}/{path}", "size": 10, "tid": tid, "partition": {"day": "1"}}],
     }
+
+
+def test_files_where_a_condition_may_hold_are_listed_and_the_others_counted(table: Table) -> None:
+    append(table, {"1": 10, "2": 20, "3": 30})
+    with table.begin() as transaction:
+        transaction.commit(schema=columns("id", "day"))
+
+    shown = dbio_json("files", table.url, "--where", "day BETWEEN 2 AND 9")
+    assert [file["partition"]["day"] for file in shown["files"]] == ["2", "3"]
+    assert shown["left_out"] == 1
+    assert dbio("files", table.url, "--where", "day = 2").stdout.count("\n") == 1
+    _, lines = in_terminal(100, "files", table.url, "--where", "day = 2")
+    assert "1 file, 20 bytes in 1 partition; 2 files left out" in "\n".join(lines)
+
+
+def test_files_where_no_condition_can_be_read_is_a_usage_error(table: Table) -> None:
+    append(table, {"1": 10})
+    with table.begin() as transaction:
+        transaction.commit(schema=columns("id", "day"))
+    for where in ("nonsense = 1", "id ="):
+        result = dbio("files", table.url, "--where", where)
+        assert result.exit_code == 2
+        assert f"where='{where}'" in result.stderr
 
 
 def test_files_as_of_a_tid_or_the_time_in_the_log_includes_that_commit_and_none_after(table: Table) -> None:

@@ -1,0 +1,215 @@
+"""Conditions in Spark's SQL, as far as files can be left out by them; see `pruning`. Pure.
+
+What is not understood to the letter holds anywhere: Spark filters the rows, so a file too many costs time only. A value
+counts as what Spark casts it to beside a column of that type (its `AnsiTypeCoercion` and `TypeCoercion`).
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from dbio_commit.data.pruning import (
+    UNKNOWN,
+    AllOf,
+    AnyOf,
+    AtMost,
+    Comparison,
+    Condition,
+    IsNull,
+    Operator,
+    column_types,
+)
+from dbio_commit.errors import InvalidInputError
+
+
+def parse_where(sql: str, schema: Mapping[str, Any], *, zone: str | None) -> Condition:
+    """The condition. `zone` is the one in which times without a zone are meant; None where nobody knows.
+
+    Raises InvalidInputError for what is no condition, or names no column of the schema (Spark's JSON).
+    """
+    try:
+        tree = sqlglot.parse_one(sql, dialect="spark")
+    except (SqlglotError, RecursionError) as error:
+        raise InvalidInputError(f"where={sql!r:.200} cannot be read as a condition: {str(error)[:200]}") from None
+    names = {field["name"].lower(): field["name"] for field in schema.get("fields", ())}
+    for column in tree.find_all(exp.Column):
+        if not column.table and column.name.lower() not in names and not tree.find(exp.Lambda):
+            raise InvalidInputError(
+                f"where={sql!r:.200} names {column.name!r:.100}, which is no column of the table; it has "
+                f"{', '.join(names.values())[:1000]}"
+            )
+    if _READ_BY_SETTINGS.search(sql):
+        return UNKNOWN
+    return _Reader(column_types(schema), names, zone).condition(tree)
+
+
+_READ_BY_SETTINGS = re.compile(r"""\\|"|''|--|/\*""")
+"""Escapes, double quotes, two texts side by side and comments: Spark's settings say what they are."""
+
+
+class _Reader:
+    def __init__(self, types: Mapping[str, str], names: Mapping[str, str], zone: str | None) -> None:
+        self._types, self._names, self._zone = types, names, zone
+
+    def condition(self, tree: Any) -> Condition:
+        match tree:
+            case exp.Paren():
+                return self.condition(tree.this)
+            case exp.And():
+                return AllOf((self.condition(tree.left), self.condition(tree.right)))
+            case exp.Or():
+                return AnyOf((self.condition(tree.left), self.condition(tree.right)))
+            case exp.Not():
+                return self.condition(tree.this).negated()
+            case exp.Column():
+                return self._compare("=", tree, exp.true())
+            case exp.Is(expression=exp.Null()):
+                column = self._column(tree.this)
+                return IsNull(column) if column else UNKNOWN
+            case exp.Between() if not tree.args.get("symmetric"):
+                low = self._compare(">=", tree.this, tree.args["low"])
+                return AllOf((low, self._compare("<=", tree.this, tree.args["high"])))
+            case exp.In() if tree.expressions and not tree.args.get("query"):
+                found = AnyOf(tuple(self._compare("=", tree.this, value) for value in tree.expressions))
+                return found if self._is_alike(tree) else AtMost(found)
+        operator = _OPERATORS.get(type(tree))
+        if operator is None:
+            return UNKNOWN
+        if self._column(tree.left):
+            return self._compare(operator, tree.left, tree.right)
+        return self._compare(_MIRRORED[operator], tree.right, tree.left)
+
+    def _is_alike(self, tree: exp.In) -> bool:
+        """Whether a list holds nothing beside which Spark might compare all of it, and the column, as texts."""
+        texts = [value.unnest().is_string for value in tree.expressions]
+        return all(texts) if self._types.get(self._column(tree.this) or "") == "string" else not any(texts)
+
+    def _column(self, tree: Any) -> str | None:
+        """The table's name of a column, none of a field inside of one."""
+        tree = tree.unnest()
+        return self._names.get(tree.name.lower()) if isinstance(tree, exp.Column) and not tree.table else None
+
+    def _compare(self, operator: Operator, left: Any, right: Any) -> Condition:
+        column = self._column(left)
+        kind = self._types.get(column or "")
+        if column is None or kind is None:
+            return UNKNOWN
+        found = _literal(right.unnest(), kind, self._zone)
+        if found is None:
+            return UNKNOWN
+        return Comparison(column, operator, *found)
+
+
+_OPERATORS: Mapping[type, Operator] = {
+    exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">=",
+}  # fmt: skip
+_MIRRORED: Mapping[Operator, Operator] = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+# --- values -------------------------------------------------------------------------------------------------------
+
+_Interval = tuple[Any, Any]
+"""From where to where the value may lie."""
+
+
+def _literal(tree: Any, kind: str, zone: str | None) -> _Interval | None:
+    """What the literal is beside a column of the type; None where that is not sure."""
+    sign = ""
+    if isinstance(tree, exp.Neg) and isinstance(tree.this, exp.Literal) and not tree.this.is_string:
+        sign, tree = "-", tree.this
+    type_name = None
+    if isinstance(tree, exp.Cast) and isinstance(tree.this, exp.Literal) and tree.this.is_string:
+        type_name, tree = tree.to.sql(dialect="spark"), tree.this
+    if isinstance(tree, exp.Boolean):
+        return (tree.this, tree.this) if kind == "boolean" else None
+    if not isinstance(tree, exp.Literal):
+        return None
+    text = sign + str(tree.this)
+    if not tree.is_string:
+        value: int | Decimal | str | None = _number(text, kind)
+    elif type_name is None and kind == "string":
+        value = text
+    elif type_name is None and kind in _INTEGERS and re.fullmatch(r"-?[0-9]{1,18}", text):
+        value = int(text)
+    else:
+        return _time(text, type_name, kind, zone)
+    return None if value is None else (value, value)
+
+
+_INTEGERS = ("byte", "short", "integer", "long")
+
+
+def _number(text: str, kind: str) -> int | Decimal | None:
+    """Of a number without an exponent, beside a column of numbers."""
+    found = re.fullmatch(r"-?([0-9]*)\.?([0-9]*)", text)
+    if not found:
+        return None
+    whole, fraction = len(found[1].lstrip("0")), len(found[2])
+    if whole + fraction == 0 and not text.strip("-."):
+        return None
+    value = Decimal(text) if "." in text else int(text)
+    if kind in ("float", "double"):  # exact in either, whichever of them Spark casts to
+        return value if isinstance(value, int) and -(1 << 24) < value < 1 << 24 else None
+    if match := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind):
+        precision, scale = int(match[1]), int(match[2])
+        return value if max(precision - scale, whole) + max(scale, fraction) <= _DIGITS else None
+    return value if kind in _INTEGERS and max(_LONG_DIGITS, whole) + fraction <= _DIGITS else None
+
+
+_DIGITS = 38
+"""Of Spark's decimals: where both sides need more, it rounds them."""
+_LONG_DIGITS = 20
+"""Of the decimal that a long counts as."""
+
+_DAY = r"(?:19|2[0-9])[0-9]{2}-[0-9]{2}-[0-9]{2}"
+_CLOCK = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
+_TIME = re.compile(rf"({_DAY})(?:[ T]{_CLOCK}(?:Z|[+-][0-9]{{2}}:[0-9]{{2}})?)?")
+"""From the year 1900 on: before that, clocks went by the sun, and time zones by opinion."""
+
+
+def _time(text: str, type_name: str | None, kind: str, zone: str | None) -> _Interval | None:
+    found = _TIME.fullmatch(text)
+    if not found or type_name not in _BESIDE.get(kind, ()):
+        return None
+    try:
+        if kind == "date":
+            day = date.fromisoformat(found[1])
+            return (day, day) if text == found[1] else None
+        if type_name == "DATE" and text != found[1]:
+            return None
+        value = datetime.fromisoformat(text)
+    except ValueError:  # 30 February
+        return None
+    if kind == "timestamp_ntz":
+        return None if value.tzinfo else (value, value)
+    return (value, value) if value.tzinfo else _instants(value, zone)
+
+
+_BESIDE: Mapping[str, tuple[str | None, ...]] = {
+    "date": (None, "DATE"),
+    "timestamp": (None, "DATE", "TIMESTAMP", "TIMESTAMP_NTZ"),
+    "timestamp_ntz": (None, "DATE", "TIMESTAMP_NTZ"),
+}
+"""Literals of these types (None: text) count as the column's type beside it."""
+
+_FARTHEST = timedelta(hours=18)
+"""From UTC, in Java."""
+
+
+def _instants(local: datetime, zone: str | None) -> _Interval | None:
+    """When that may be: once, but for clocks that are set back, or where the zone is not known."""
+    try:
+        if zone is None:
+            raise ZoneInfoNotFoundError
+        known = ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError):
+        utc = local.replace(tzinfo=UTC)
+        return utc - _FARTHEST, utc + _FARTHEST
+    both = sorted(local.replace(tzinfo=known, fold=fold).astimezone(UTC) for fold in (0, 1))
+    return both[0], both[1]
