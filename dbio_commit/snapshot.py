@@ -47,7 +47,7 @@ class Snapshot:
 
     url: str
     scope: Scope
-    files: tuple[DataFile, ...]
+    files: Sequence[DataFile]
     partition_columns: tuple[str, ...]
     decided: tuple[Decided, ...] = field(repr=False)
     """Every decided transaction that counted, oldest first, aborted ones included."""

@@ -1,10 +1,10 @@
 """What the commits of a table add up to: live files, columns, versions of applications (PROTOCOL.md 8)."""
 
-from collections.abc import Iterable, Mapping
-from functools import cache
-from itertools import repeat
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
@@ -27,18 +27,104 @@ class DataFile(NamedTuple):
     partition: Partition
 
 
-def live_files(commits: Iterable[Decided]) -> tuple[DataFile, ...]:
-    """All that was added less all that was removed, in the order of time."""
+class Added(NamedTuple):
+    """What is live of what one transaction added."""
+
+    tid: str
+    paths: Sequence[str]
+    sizes: Sequence[int]
+
+
+class LiveFiles(Sequence[DataFile]):
+    """Live files, in the order of time. Each is put together when it is asked for: a million of them cost much memory.
+
+    So whoever goes over them again and again keeps what it needs. Files of one directory share their `partition`.
+    """
+
+    def __init__(self, added: Sequence[Added]) -> None:
+        """Each path must be there once."""
+        self._added = added
+        self._ends = list(accumulate(len(it.paths) for it in added))
+        directories = {path.rpartition("/")[0] for it in added for path in it.paths}
+        self._partitions = {directory: names.parse_partition(directory) for directory in directories}
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[DataFile]:
+        partitions = self._partitions
+        for tid, paths, sizes in self._added:
+            for path, size in zip(paths, sizes, strict=True):
+                yield DataFile(path, size, tid, partitions[path.rpartition("/")[0]])
+
+    @overload
+    def __getitem__(self, index: int) -> DataFile: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[DataFile, ...]: ...
+    def __getitem__(self, index: int | slice) -> DataFile | tuple[DataFile, ...]:
+        if isinstance(index, slice):
+            return tuple(self[i] for i in range(*index.indices(len(self))))
+        number = range(len(self))[index]  # or IndexError
+        place = bisect_right(self._ends, number)
+        tid, paths, sizes = self._added[place]
+        i = number - self._ends[place]  # from the end
+        return DataFile(paths[i], sizes[i], tid, self._partitions[paths[i].rpartition("/")[0]])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} live files>"
+
+    def outside(self, columns: tuple[str, ...]) -> DataFile | None:
+        """One that lies in no partition by these columns."""
+        wrong = {directory for directory, partition in self._partitions.items() if tuple(partition) != columns}
+        return next((file for file in self if file.path.rpartition("/")[0] in wrong), None) if wrong else None
+
+    def of_unknown_size(self) -> list[str]:
+        """The paths of those whose writers recorded no size."""
+        return [
+            path
+            for it in self._added
+            if UNKNOWN_SIZE in it.sizes
+            for path, size in zip(it.paths, it.sizes, strict=True)
+            if size == UNKNOWN_SIZE
+        ]
+
+    def with_sizes(self, sizes: Mapping[str, int]) -> "LiveFiles":
+        """The same files, some with these sizes, by path."""
+        return LiveFiles(
+            [
+                Added(it.tid, it.paths, [sizes.get(path, size) for path, size in zip(it.paths, it.sizes, strict=True)])
+                if UNKNOWN_SIZE in it.sizes
+                else it
+                for it in self._added
+            ]
+        )
+
+
+def live_files(commits: Iterable[Decided]) -> LiveFiles:
+    """All that was added less all that was removed, in the order of time. What was added twice counts once."""
     commits = sorted(commits, key=itemgetter(0, 1))
     removed = {path for commit in commits for path in commit.marker.removed}
-    live: dict[str, DataFile] = {}
-    partition_of = cache(names.parse_partition)
+    added: list[Added] = []
     for _, tid, marker, *_ in commits:
         files = marker.dbio_commit.files if marker.dbio_commit else None
-        for path, size in zip(marker.added, files.size if files else repeat(UNKNOWN_SIZE), strict=False):
-            if path not in removed:
-                live[path] = DataFile(path, size, tid, partition_of(path.rpartition("/")[0]))
-    return tuple(live.values())
+        sizes = files.size if files else [UNKNOWN_SIZE] * len(marker.added)
+        it = Added(tid, marker.added, sizes)
+        added.append(_select(it, removed) if removed and not removed.isdisjoint(it.paths) else it)
+    if len(set(chain.from_iterable(it.paths for it in added))) < sum(len(it.paths) for it in added):
+        latest = {path: i for i, it in enumerate(added) for path in it.paths}
+        added = [_select(it, {path for path in it.paths if latest[path] != i}) for i, it in enumerate(added)]
+    return LiveFiles([it for it in added if it.paths])
+
+
+def _select(added: Added, gone: Collection[str]) -> Added:
+    """Without those that are gone, and each once."""
+    kept = {path: size for path, size in zip(added.paths, added.sizes, strict=True) if path not in gone}
+    return Added(added.tid, list(kept), list(kept.values()))
 
 
 class TableSchema(NamedTuple):

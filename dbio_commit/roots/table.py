@@ -28,7 +28,7 @@ from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import App, CommitMarker, FileInfo, encode_commit
 from dbio_commit.protocol.operations import RULES
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, TableSchema, live_files
+from dbio_commit.protocol.state import DataFile, LiveFiles, TableSchema, live_files
 from dbio_commit.roots.root import MAX_LIFE_S, Root, Target
 from dbio_commit.roots.schema import look_at_table, remember_schema
 from dbio_commit.settled import Settled, read_settled
@@ -298,21 +298,19 @@ def _check_past(store: Store, files: Iterable[DataFile], commits: Iterable[Decid
         )
 
 
-def check_partitions(store: Store, files: Iterable[DataFile], columns: tuple[str, ...]) -> None:
+def check_partitions(store: Store, files: LiveFiles, columns: tuple[str, ...]) -> None:
     """Raises CorruptMarkerError: a DBIO writer may commit at our root without knowing of our partition columns."""
-    for file in files:
-        if tuple(file.partition) != columns:
-            raise CorruptMarkerError(
-                f"{store.url_of(names.committed(str(file.tid)))} adds {file.path!r} to a table that is partitioned by "
-                f"{list(columns)}, but the file lies in no such partition; inspect it with `dbio show`, and remove the "
-                "marker if that commit was a mistake"
-            )
+    if file := files.outside(columns):
+        raise CorruptMarkerError(
+            f"{store.url_of(names.committed(str(file.tid)))} adds {file.path!r} to a table that is partitioned by "
+            f"{list(columns)}, but the file lies in no such partition; inspect it with `dbio show`, and remove the "
+            "marker if that commit was a mistake"
+        )
 
 
-def _with_sizes(store: Store, files: tuple[DataFile, ...]) -> tuple[DataFile, ...]:
+def _with_sizes(store: Store, files: LiveFiles) -> LiveFiles:
     """The files with the sizes that their writers left out (another DBIO writer's, in a table of ours)."""
-    unknown = [file.path for file in files if file.size == UNKNOWN_SIZE]
+    unknown = files.of_unknown_size()
     if not unknown:
         return files
-    sizes = {entry.path: entry.size for entry in store.stat_many(unknown) if entry}
-    return tuple(file._replace(size=sizes[file.path]) if file.path in sizes else file for file in files)
+    return files.with_sizes({entry.path: entry.size for entry in store.stat_many(unknown) if entry})

@@ -177,7 +177,10 @@ class LocalStore(Store):
 
     def get(self, path: str, *, limit_bytes: int = MAX_BYTES) -> bytes:
         with self._translating("read", path), self._open(path) as file:
-            body = file.read(limit_bytes + 1)
+            expected = min(os.fstat(file.fileno()).st_size, limit_bytes) + 1
+            body = file.read(expected)
+            if len(body) == expected <= limit_bytes:  # it grew
+                body += file.read(limit_bytes + 1 - expected)
         if len(body) > limit_bytes:
             raise too_large(self._local(path), limit_bytes)
         return body

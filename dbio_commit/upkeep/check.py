@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache
 
 from dbio_commit.clock import Clock
 from dbio_commit.data.parquet import not_parquet
@@ -17,7 +16,7 @@ from dbio_commit.protocol.garbage import Known, Reason, find_strangers, is_forei
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers import CommitMarker
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, live_files
+from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles, live_files
 from dbio_commit.roots import DirectoryRoot, TableRoot, open_root
 from dbio_commit.roots.table import check_partitions
 from dbio_commit.store import Store
@@ -171,12 +170,10 @@ def _misplaced(
 ) -> dict[str, CorruptMarkerError]:
     """The commit markers, by path, for which readers refuse the table: they add files outside of its partitions."""
     corrupt = {}
-    partition_of = cache(names.parse_partition)
     for tid, marker in markers.items():
         added = [path for path in marker.added if path in live]
-        files = [DataFile(path, UNKNOWN_SIZE, tid, partition_of(names.split(path)[0])) for path in added]
         try:
-            check_partitions(store, files, columns)
+            check_partitions(store, LiveFiles([Added(tid, added, [UNKNOWN_SIZE] * len(added))]), columns)
         except CorruptMarkerError as error:
             corrupt[names.committed(tid)] = error
     return corrupt
