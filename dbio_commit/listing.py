@@ -161,7 +161,11 @@ def _check_visible(marker: CommitMarker, *, where: str) -> None:
 
 
 def _check_local(marker: CommitMarker, *, where: str) -> None:
-    """In the directory scope, markers name files of their own directory only."""
+    """In the directory scope, markers name files of their own directory only, and each of them."""
+    if marker.removed_tids:
+        raise CorruptMarkerError(
+            f"{where} names transactions whose files go, which only a table's markers may. {INSPECT}"
+        )
     for name in (*marker.added, *marker.removed):
         if "/" in name:
             raise CorruptMarkerError(

@@ -12,6 +12,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log, settle
 from dbio_commit.protocol.markers import CommitInfo, Descriptor
 from dbio_commit.protocol.names import Kind
+from dbio_commit.protocol.references import resolve
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 
@@ -44,7 +45,7 @@ class Settled:
         """All that is decided, as far as it can be read."""
         new, valid = self.log.uncovered(self.checkpoint.covered), self.markers.valid
         told = [Decided(it.modified, tid, valid[it.path]) for tid, it in new.items() if it.path in valid]
-        return [*self.checkpoint.commits, *told]
+        return resolve([*self.checkpoint.commits, *told])
 
 
 def read_settled(store: Store, clock: Clock, first: Log) -> Settled:

@@ -222,14 +222,19 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     descriptor = markers.decode_descriptor(bodies["descriptor"], where="the document")
     commit = markers.decode_commit(bodies["commit"], where="the document")
     abort = markers.decode_commit(bodies["abort"], where="the document")
+    referring = markers.decode_commit(bodies["referring"], where="the document")
     turn = markers.decode_turn(bodies["turn"], where="the document")
     tombstone = markers.decode_tombstone(bodies["tombstone"], where="the document")
     assert commit.dbio_commit
     assert commit.dbio_commit.files
-    for example in (descriptor, commit, commit.dbio_commit, commit.dbio_commit.files, turn, tombstone):
+    assert referring.dbio_commit
+    shown = commit.dbio_commit.model_fields_set | referring.dbio_commit.model_fields_set
+    assert shown == set(markers.CommitInfo.model_fields), "a key is not shown"
+    for example in (descriptor, commit, commit.dbio_commit.files, turn, tombstone):
         assert example.model_fields_set == set(type(example).model_fields), "a key is not shown"
     assert abort.is_abort
-    decoded = {"descriptor": descriptor, "commit": commit, "abort": abort, "turn": turn, "tombstone": tombstone}
+    decoded = {"descriptor": descriptor, "commit": commit, "abort": abort, "referring": referring, "turn": turn,
+               "tombstone": tombstone}  # fmt: skip
     for name, body in decoded.items():
         assert json.loads(markers.encode(body)) == json.loads(bodies[name])
 

@@ -3,7 +3,9 @@
 Conservative: where nothing is known, a row may be there. How a condition is read from SQL is in `where`.
 """
 
+import math
 import re
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -11,8 +13,9 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, NamedTuple
 
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers import Bounds, bounds_of
-from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.markers import Bounds, ColumnBounds, CommitMarker, bounds_of
+from dbio_commit.protocol.names import Partition
+from dbio_commit.protocol.state import Added, DataFile, LiveFiles
 
 # --- conditions ---------------------------------------------------------------------------------------------------
 
@@ -181,7 +184,7 @@ def value_of(bound: Any, kind: str) -> Any:
         case "byte" | "short" | "integer" | "long":
             return bound if type(bound) is int else None
         case "float" | "double":
-            return bound if type(bound) in (int, float) else None
+            return bound if type(bound) in (int, float) and math.isfinite(bound) else None
         case "boolean":
             return bound if type(bound) is bool else None
         case "string":
@@ -208,6 +211,7 @@ def _local_time(text: str) -> datetime | None:
     return None if value.tzinfo else value
 
 
+_INTEGERS = ("byte", "short", "integer", "long")
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "decimal": _decimal,
     "date": date.fromisoformat,
@@ -234,64 +238,60 @@ def _partition_value(text: str, kind: str) -> Any:
 
 def prune(
     files: Sequence[DataFile], commits: Iterable[Decided], condition: Condition, types: Mapping[str, str]
-) -> tuple[DataFile, ...]:
+) -> LiveFiles:
     """Those of the files that may hold a row which fulfils the condition. `types` are those of `column_types`."""
     columns = [column for column in dict.fromkeys(condition.columns()) if column in types]
-    if condition is UNKNOWN:
-        return tuple(files)
-    kept = _by_partition(files, condition, columns, types)
-    if kept and set(columns) - _names(kept[0].partition, columns):
-        useless = set(_by_statistics(kept, commits, condition, columns, types))
-        kept = [file for file in kept if file.path not in useless]
-    return tuple(kept)
+    live = files if isinstance(files, LiveFiles) else LiveFiles.of(files)
+    kept = live.in_partitions(lambda it: condition.may_hold(_getter(_partition_facts(it, columns, types))))
+    told = {commit.tid: commit.marker for commit in commits if commit.marker.dbio_commit}
+    return kept.select(lambda it: _hopeful(it, told.get(it.tid or ""), condition, columns, types, kept.partition_of))
 
 
-def _by_partition(
-    files: Sequence[DataFile], condition: Condition, columns: Sequence[str], types: Mapping[str, str]
-) -> list[DataFile]:
-    verdicts: dict[int, bool] = {}  # files of a directory share what was parsed from it
-    kept: list[DataFile] = []
-    for file in files:
-        verdict = verdicts.get(id(file.partition))
-        if verdict is None:
-            facts = _partition_facts(file.partition, columns, types)
-            verdict = verdicts[id(file.partition)] = condition.may_hold(_getter(facts))
-        if verdict:
-            kept.append(file)
-    return kept
-
-
-def _by_statistics(
-    files: Sequence[DataFile],
-    commits: Iterable[Decided],
+def _hopeful(
+    added: Added,
+    marker: CommitMarker | None,
     condition: Condition,
     columns: Sequence[str],
     types: Mapping[str, str],
-) -> Iterator[str]:
-    """The paths of those of the files that cannot hold such a row."""
-    partitions = {file.path: file.partition for file in files}
-    in_partitions: dict[int, dict[str, Facts]] = {}
-    for commit in commits:
-        info = commit.marker.dbio_commit.files if commit.marker.dbio_commit else None
-        told = info.statistics if info else {}
-        spelling = {name.lower(): name for name in told}
-        listed = {column: told[spelling[column.lower()]] for column in columns if column.lower() in spelling}
-        if not info or not listed:
-            continue
-        for i, path in enumerate(commit.marker.added):
-            partition = partitions.get(path)
-            if partition is None:
+    partition_of: Callable[[str], Partition],
+) -> Collection[str]:
+    """The paths of those files of a transaction that may hold such a row, by its statistics and their partitions."""
+    info = marker.dbio_commit.files if marker and marker.dbio_commit else None
+    spelling = {name.lower(): name for name in info.statistics} if info else {}
+    if marker is None or info is None or spelling.keys().isdisjoint(map(str.lower, columns)):
+        return added.paths
+    told = {it: info.statistics[spelling[it.lower()]] for it in columns if it.lower() in spelling}
+    whole = {column: _facts_of_all(it, info.rows, types[column]) for column, it in told.items()}
+    if not condition.may_hold(_getter(whole)):
+        return ()
+    number = {path: i for i, path in enumerate(marker.added)}
+    kept: list[str] = []
+    for path in added.paths:
+        i = number.get(path)
+        if i is not None:
+            own = {column: _facts(bounds_of(it, i), info.rows[i], types[column]) for column, it in told.items()}
+            if not condition.may_hold(_getter(own | _partition_facts(partition_of(path), columns, types))):
                 continue
-            facts = in_partitions.get(id(partition))
-            if facts is None:
-                facts = in_partitions[id(partition)] = _partition_facts(partition, columns, types)
-            own = {column: _facts(bounds_of(it, i), info.rows[i], types[column]) for column, it in listed.items()}
-            if not condition.may_hold(_getter(own | facts)):
-                yield path
+        kept.append(path)
+    return kept
 
 
 def _facts(bounds: Bounds, rows: int | None, kind: str) -> Facts:
     return Facts(value_of(bounds.min, kind), value_of(bounds.max, kind), bounds.nulls, rows)
+
+
+def _facts_of_all(told: ColumnBounds, rows: Sequence[int | None], kind: str) -> Facts:
+    """Of all files of a commit together: of most commits that is enough, and a million files take seconds."""
+    return Facts(_extreme(min, told.min, kind), _extreme(max, told.max, kind), _sum(told.nulls), _sum(rows))
+
+
+def _extreme(of: Callable[[Iterable[Any]], Any], bounds: Sequence[Any], kind: str) -> Any:
+    values = bounds if isinstance(bounds, array) and kind in _INTEGERS else [value_of(it, kind) for it in bounds]
+    return None if not values or None in values else of(values)
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    return None if None in counts else sum(count for count in counts if count is not None)
 
 
 def _partition_facts(
@@ -308,11 +308,6 @@ def _partition_facts(
             elif value is not None:
                 facts[column] = Facts(value, value, nulls=0)
     return facts
-
-
-def _names(partition: Mapping[str, str | None], columns: Collection[str]) -> set[str]:
-    lower = {name.lower() for name in partition}
-    return {column for column in columns if column.lower() in lower}
 
 
 def _getter(facts: Mapping[str, Facts]) -> FactsOf:

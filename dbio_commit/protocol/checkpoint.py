@@ -95,7 +95,7 @@ def condense(
         added, removed = commit.marker.added, commit.marker.removed
         left_added, left_removed = _indices(added, gone), _indices(removed, gone)
         is_old = commit.modified < keep_since and commit.modified != known_since and commit.tid not in noted
-        if is_old and not left_added and not left_removed:
+        if is_old and not left_added and not left_removed and not commit.marker.removed_tids:
             continue
         if (len(left_added), len(left_removed)) != (len(added), len(removed)):
             lost = Forgotten(len(added) - len(left_added), len(removed) - len(left_removed))

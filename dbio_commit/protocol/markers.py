@@ -6,7 +6,7 @@ up to is in `state`. Formats: PROTOCOL.md section 7.
 
 import math
 from array import array
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -35,7 +35,10 @@ MAX_BYTES = 64 * 1024 * 1024
 """A marker fits in one PUT (PROTOCOL.md 7.5); a larger one was not written by any writer."""
 
 VERSION: Final = 1
-"""The version of the table scope's protocol that this software reads and writes."""
+"""The version of the table scope's protocol that this software writes."""
+
+REFERRING: Final = 2
+"""That of a commit marker with `removed_tids`: who knows no such key must not take its files for live."""
 
 Operation = Literal["append", "overwrite", "replace_partitions", "rewrite", "abort", "adopt"]
 
@@ -150,10 +153,17 @@ class App(Body):
     version: Count
 
 
+_NAMES: TypeAdapter[list[str]] = TypeAdapter(Annotated[FailFastList[str], Strict()])
+
+
+def _names_or_none(values: Any) -> list[str] | None:
+    return None if values is None else _NAMES.validate_python(values)
+
+
 class CommitInfo(Body):
     """What we write into a commit marker beyond DBIO's keys."""
 
-    version: Literal[1] = VERSION
+    version: Literal[1, 2] = VERSION
     operation: Operation
     commit_id: str
     """Random: tells our own marker from a stranger's."""
@@ -168,6 +178,8 @@ class CommitInfo(Body):
     schema_turn: Count | None = None
     """The last decided turn as of which the writer knew the table to have this schema."""
     files: AddedFiles | None = None
+    removed_tids: Annotated[SkipValidation[list[str] | None], AfterValidator(_names_or_none)] = None
+    """Transactions, in the place of the paths of all files that they added and that are live (`references`)."""
 
 
 class CommitMarker(Body):
@@ -182,9 +194,16 @@ class CommitMarker(Body):
         info = self.dbio_commit
         if info is not None and info.files is not None and info.files.lengths() - {len(self.added)}:
             raise ValueError("dbio_commit.files does not describe the added paths one by one")
-        if self.is_abort and (self.added or self.removed):
+        if self.is_abort and (self.added or self.removed or self.removed_tids):
             raise ValueError("an abort adds and removes nothing")
+        if info is not None and bool(info.removed_tids) != (info.version == REFERRING):
+            raise ValueError(f"version {REFERRING} is that of markers with removed_tids, and of no others")
         return self
+
+    @property
+    def removed_tids(self) -> Sequence[str]:
+        """See `CommitInfo`."""
+        return (self.dbio_commit.removed_tids if self.dbio_commit else None) or ()
 
     @property
     def is_abort(self) -> bool:
@@ -313,13 +332,22 @@ def encode(body: Body) -> bytes:
     return body.model_dump_json(by_alias=True, exclude_none=True).encode()
 
 
-def encode_commit(marker: CommitMarker, *, limit_bytes: int = MAX_BYTES) -> bytes:
-    """The marker's body; without its statistics where it would not fit with them.
+def encode_commit(
+    marker: CommitMarker,
+    *,
+    shorten: Callable[[CommitMarker], CommitMarker] | None = None,
+    shorten_above: int = MAX_BYTES,
+    limit_bytes: int = MAX_BYTES,
+) -> bytes:
+    """The marker's body; where that is too long, of what `shorten` makes of it, and then without its statistics.
 
     Raises InvalidInputError where it does not fit even so, or where no reader could read it back.
     """
     try:
         body = encode(marker)
+        if len(body) > shorten_above and shorten:
+            marker = shorten(marker)
+            body = encode(marker)
         info = marker.dbio_commit
         if len(body) > limit_bytes and info is not None and info.files is not None:
             info = info.model_copy(update={"files": info.files.model_copy(update={"statistics": {}})})
@@ -351,6 +379,8 @@ def check_marker(marker: CommitMarker, *, where: str) -> None:
         raise CorruptMarkerError(f"{where} does not say what it added and removed; {INSPECT}")
     names.check_paths(marker.added, where=where)
     names.check_paths(marker.removed, where=where)
+    if wrong := next((tid for tid in marker.removed_tids if not names.is_tid(tid)), None):
+        raise CorruptMarkerError(f"{where} removes the files of no tid but {wrong[:100]!r}; {INSPECT}")
 
 
 def decode_descriptor(body: bytes, *, where: str) -> Descriptor:
@@ -399,9 +429,10 @@ def decode_body(model: type[_B], body: bytes, *, where: str) -> _B:
     except ValidationError as error:
         version = _version(model, body)
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    if version > VERSION:
+    known = REFERRING if model is CommitMarker else VERSION
+    if version > known:
         raise UnsupportedTableError(
-            f"{where} was written by version {version!s:.20} of the protocol, and this software knows {VERSION}; "
+            f"{where} was written by version {version!s:.20} of the protocol, and this software knows {known}; "
             "upgrade dbio-commit"
         )
     place = "".join(f"{str(part)!r:.60}: " for part in first["loc"][:4])

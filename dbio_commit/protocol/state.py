@@ -1,10 +1,10 @@
 """What the commits of a table add up to: live files, columns, versions of applications (PROTOCOL.md 8)."""
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain
 from operator import itemgetter
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple, Self, overload
 
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
@@ -30,7 +30,7 @@ class DataFile(NamedTuple):
 class Added(NamedTuple):
     """What is live of what one transaction added."""
 
-    tid: str
+    tid: str | None
     paths: Sequence[str]
     sizes: Sequence[int]
 
@@ -41,12 +41,14 @@ class LiveFiles(Sequence[DataFile]):
     So whoever goes over them again and again keeps what it needs. Files of one directory share their `partition`.
     """
 
-    def __init__(self, added: Sequence[Added]) -> None:
-        """Each path must be there once."""
+    def __init__(self, added: Sequence[Added], partitions: Mapping[str, Partition] | None = None) -> None:
+        """Each path must be there once. `partitions` are those of the directories, as far as they are parsed."""
         self._added = added
         self._ends = list(accumulate(len(it.paths) for it in added))
-        directories = {path.rpartition("/")[0] for it in added for path in it.paths}
-        self._partitions = {directory: names.parse_partition(directory) for directory in directories}
+        if partitions is None:
+            directories = {path.rpartition("/")[0] for it in added for path in it.paths}
+            partitions = {directory: names.parse_partition(directory) for directory in directories}
+        self._partitions = partitions
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -77,6 +79,28 @@ class LiveFiles(Sequence[DataFile]):
 
     def __repr__(self) -> str:
         return f"<{len(self):,} live files>"
+
+    @classmethod
+    def of(cls, files: Iterable[DataFile]) -> Self:
+        """The same files, which lie there one by one."""
+        return cls([Added(file.tid, [file.path], [file.size]) for file in files])
+
+    def partition_of(self, path: str) -> Partition:
+        """Of one of these files."""
+        return self._partitions[path.rpartition("/")[0]]
+
+    def in_partitions(self, may: Callable[[Partition], bool]) -> "LiveFiles":
+        """Those in partitions of which that is true."""
+        wrong = {directory for directory, partition in self._partitions.items() if not may(partition)}
+        if not wrong:
+            return self
+        return self.select(lambda it: [path for path in it.paths if path.rpartition("/")[0] not in wrong])
+
+    def select(self, choose: Callable[[Added], Collection[str]]) -> "LiveFiles":
+        """Those whose paths are chosen of what each transaction added."""
+        chosen = [(it, choose(it)) for it in self._added]
+        whole = [it if len(paths) == len(it.paths) else _only(it, {*paths}) for it, paths in chosen if paths]
+        return LiveFiles(whole, self._partitions)
 
     def outside(self, columns: tuple[str, ...]) -> DataFile | None:
         """One that lies in no partition by these columns."""
@@ -114,16 +138,16 @@ def live_files(commits: Iterable[Decided]) -> LiveFiles:
         files = marker.dbio_commit.files if marker.dbio_commit else None
         sizes = files.size if files else [UNKNOWN_SIZE] * len(marker.added)
         it = Added(tid, marker.added, sizes)
-        added.append(_select(it, removed) if removed and not removed.isdisjoint(it.paths) else it)
+        added.append(_only(it, {*it.paths} - removed) if removed and not removed.isdisjoint(it.paths) else it)
     if len(set(chain.from_iterable(it.paths for it in added))) < sum(len(it.paths) for it in added):
         latest = {path: i for i, it in enumerate(added) for path in it.paths}
-        added = [_select(it, {path for path in it.paths if latest[path] != i}) for i, it in enumerate(added)]
+        added = [_only(it, {path for path in it.paths if latest[path] == i}) for i, it in enumerate(added)]
     return LiveFiles([it for it in added if it.paths])
 
 
-def _select(added: Added, gone: Collection[str]) -> Added:
-    """Without those that are gone, and each once."""
-    kept = {path: size for path, size in zip(added.paths, added.sizes, strict=True) if path not in gone}
+def _only(added: Added, paths: Collection[str]) -> Added:
+    """With these paths only, and each once."""
+    kept = {path: size for path, size in zip(added.paths, added.sizes, strict=True) if path in paths}
     return Added(added.tid, list(kept), list(kept.values()))
 
 

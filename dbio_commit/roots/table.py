@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dbio_commit.clock import Clock, Moment
@@ -11,6 +12,7 @@ from dbio_commit.decision import abort_transaction, commit_once, decided_long_ag
 from dbio_commit.errors import (
     CommitConflictError,
     CorruptMarkerError,
+    DbioError,
     InvalidInputError,
     ObjectNotFoundError,
     StoreError,
@@ -25,8 +27,9 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit, Decided, committed_by
 from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import App, CommitMarker, FileInfo, encode_commit
+from dbio_commit.protocol.markers import MAX_BYTES, App, CommitMarker, FileInfo, encode_commit
 from dbio_commit.protocol.operations import RULES
+from dbio_commit.protocol.references import refer
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile, LiveFiles, TableSchema, live_files
 from dbio_commit.roots.root import MAX_LIFE_S, Root, Target
@@ -52,6 +55,8 @@ class TableRoot(Root):
     """A table of ours. Reading goes by the log as it was listed when the root was opened, or lists it."""
 
     scope = Scope.TABLE
+    refer_above = MAX_BYTES
+    """From how many bytes on a marker names transactions instead of the paths that it removes; tests have less."""
 
     def __init__(self, store: Store, clock: Clock, log: Log | None = None) -> None:
         super().__init__(store, clock)
@@ -166,29 +171,38 @@ class TableRoot(Root):
         if terms.skipped:
             return self._skip(draft)
         if found := self._find_earlier(terms):
-            return self.result(terms.tid, found)
+            return self._result_as_found(terms.tid, found)
         rules = RULES[terms.operation]
-        turn, removed, schema = None, list[str](), terms.schema
+        turn, removed, schema, shorten = None, list[str](), terms.schema, None
         if rules.needs_state or terms.app or terms.must_be_empty or draft.changes_schema:
             taken = self._take_turn(terms)
             if isinstance(taken, CommitMarker):
-                return self.result(terms.tid, taken)
+                return self._result_as_found(terms.tid, taken)
             turn, table = taken
             if terms.app and is_committed(table, terms.app):
                 return self._skip(draft, turn)  # I8
             if terms.must_be_empty and table.tids:
                 raise self.table_exists()
             removed = rules.removes(draft, table)
+            shorten = partial(refer, live=table.files)
             schema = self._schema_after(draft, table.schema, turn, sets=rules.sets_schema)
         marker = self._marker(draft, removed, turn, schema)
-        body = encode_commit(marker)
+        body = encode_commit(marker, shorten=shorten, shorten_above=self.refer_above)
         self.check_life(terms)
         found = commit_once(
             self.store, terms.tid, body, commit_id=terms.commit_id, is_young=lambda: self._is_young(terms)
         )
         if turn is not None and not found:
             remember_schema(self.store, self.clock, schema)
-        return self.result(terms.tid, found or marker)
+        return self._result_as_found(terms.tid, found) if found else self.result(terms.tid, marker)
+
+    def _result_as_found(self, tid: str, marker: CommitMarker) -> Commit:
+        """Of a transaction that was committed already; with the paths that it removed, if the table can be read."""
+        if marker.removed_tids:
+            with suppress(DbioError):  # it is committed, whatever happens now
+                told = {commit.tid: commit.marker for commit in self._snapshot_now().decided}
+                return self.result(tid, told.get(tid, marker))
+        return self.result(tid, marker)
 
     def _skip(self, draft: Draft, turn: int | None = None) -> Commit:
         nothing = self._marker(replace(draft, files=()), [], turn, draft.terms.schema)

@@ -66,6 +66,18 @@ def without_fillers(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.filter(pc.invert(batch.column(index)))
 
 
+def with_decimals(batch: pa.RecordBatch, kinds: Mapping[int, pa.DataType]) -> pa.RecordBatch:
+    """The batch with the whole numbers at these positions as decimals of these types, which have the same digits."""
+    columns = [_scaled(column, kinds[i]) if i in kinds else column for i, column in enumerate(batch.columns)]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if kinds else batch
+
+
+def _scaled(column: Any, kind: pa.DataType) -> Any:
+    """Cast to a decimal without a fraction; where the point is, only the type says."""
+    whole = column.cast(pa.decimal128(19, 0))
+    return pa.Array.from_buffers(kind, len(whole), whole.buffers(), whole.null_count, whole.offset)
+
+
 def sound(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch; where Arrow's Java left out the offsets of what has no values, those columns are made anew.
 

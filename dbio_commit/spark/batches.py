@@ -1,8 +1,10 @@
-"""The size of the Arrow batches in which Spark hands rows to Python: large enough to be fast, and bounded in bytes.
+"""The Arrow batches in which Spark hands rows to Python: of a size that is fast and has a bound, and cheap to make.
 
 Spark can bound a batch by its bytes, but then measures the whole batch again for every row, which costs half as much as
 all the rest. So it is told to count rows only, and rows are made to count for what they weigh: behind a heavy row come
 as many rows of fillers as there would have been ordinary rows in its place. Tasks drop them (`arrow.without_fillers`).
+
+Decimals are what the JVM converts slowest, so where Spark lets us, they go as whole numbers (`arrow.with_decimals`).
 
 Works on classic sessions and over Spark Connect.
 """
@@ -10,11 +12,23 @@ Works on classic sessions and over Spark Connect.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import ArrayType, BinaryType, CharType, DataType, MapType, StringType, StructType, VarcharType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    CharType,
+    DataType,
+    DecimalType,
+    MapType,
+    StringType,
+    StructType,
+    VarcharType,
+)
 
 from dbio_commit.spark.arrow import FILLER
+from dbio_commit.spark.session import is_connect
 
 BATCH_BYTES = 32 * 1024 * 1024
 _MOST_ROWS = 10_000
@@ -41,6 +55,31 @@ def weighted(df: DataFrame) -> DataFrame:
     fillers = f"IF({weight} >= {unit}, sequence(0, int(({weight}) div {unit})), array(0))"
     columns = [f"IF({FILLER} = 0, `{name}`, NULL) AS `{name}`" if weights[name] else f"`{name}`" for name in weights]
     return numbered.selectExpr("*", f"explode({fillers}) AS {FILLER}").selectExpr(*columns, f"{FILLER} > 0 AS {FILLER}")
+
+
+def unscaled(df: DataFrame) -> tuple[DataFrame, dict[int, DecimalType]]:
+    """The rows with decimals of up to 18 digits as whole numbers, and the types that these were, by their positions.
+
+    `UnscaledValue` is an expression of Spark's own, for its sums of decimals, and has no name in SQL. Over Connect,
+    which knows names only, decimals stay what they are.
+    """
+    kinds = {i: it.dataType for i, it in enumerate(df.schema.fields) if isinstance(it.dataType, DecimalType)}
+    fitting = {i: kind for i, kind in kinds.items() if kind.precision <= _LONG_DIGITS}
+    jvm: Any = getattr(df.sparkSession, "_jvm", None) if fitting and not is_connect(df.sparkSession) else None
+    if jvm is None:
+        return df, {}
+    from pyspark.sql.classic.column import Column
+
+    catalyst, spark = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.classic.ExpressionUtils
+
+    def whole(name: str) -> Any:
+        value = catalyst.UnscaledValue(spark.expression(df[name]._jc))
+        return Column(spark.column(value)).alias(name)
+
+    return df.select(*(whole(name) if i in fitting else df[name] for i, name in enumerate(df.columns))), fitting
+
+
+_LONG_DIGITS = 18
 
 
 def _weight(kind: DataType, value: str) -> str | None:

@@ -110,11 +110,13 @@ def run_task(spec: TaskSpec, batches: Iterable[pa.RecordBatch]) -> list[FileInfo
     return write_task(spec, batches, task=task, attempt=attempt, files=spec.table.open_sink(spec.tid))
 
 
-def map_in_arrow(spec: TaskSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """`run_task` as DataFrame.mapInArrow calls it; the result is of RESULT_SCHEMA."""
+def map_in_arrow(
+    spec: TaskSpec, decimals: Mapping[int, pa.DataType] | None = None
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """`run_task` as DataFrame.mapInArrow calls it, for the batches of `batches`; the result is of RESULT_SCHEMA."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        infos = run_task(spec, map(arrow.without_fillers, batches))
+        infos = run_task(spec, (arrow.with_decimals(arrow.without_fillers(it), decimals or {}) for it in batches))
         yield pa.record_batch([pa.array(map(encode_file_info, infos), pa.string())], names=["file"])
 
     return write

@@ -186,13 +186,21 @@ class Model:
             self.world.happened("a turn was taken again")
         self.turns[tid] = self.world.steps
 
+    def _added(self, tid: str) -> frozenset[str]:
+        """What a transaction added; that of an adoption has no marker."""
+        return self.decided[tid if tid in self.decided else ADOPTED].added
+
     def _on_decision(self, tid: str, body: Mapping[str, Any]) -> None:
+        info = body.get("dbio_commit") or {}
+        referred = frozenset[str]().union(*(self._added(it) & self.live for it in info.get("removed_tids") or ()))
+        if referred:
+            self.world.happened("files were removed by the names of their transactions")
         decision = Decision(
             self.world.steps,
             self.world.store.objects[names.committed(tid)][1],
             frozenset(body["added"]),
-            frozenset(body["removed"]),
-            body.get("dbio_commit") or {},
+            frozenset([*body["removed"], *referred]),
+            info,
         )
         if (before := self.decided.get(tid)) is not None:
             if (before.info.get("commit_id"), before.added) != (decision.info.get("commit_id"), decision.added):
@@ -438,7 +446,9 @@ class Model:
             raise Violation(f"I9: the commit of {tid} was reported, and is {decision}")
         if commit:
             told, there = (frozenset(commit.added), frozenset(commit.removed)), self.world.store.objects.keys()
-            left_out = (decision.added - told[0]) | (decision.removed - told[1])
+            left_out = decision.added - told[0]
+            if not commit.marker.removed_tids:  # else the table could not be read after it, which names the paths
+                left_out |= decision.removed - told[1]
             if not (told[0] <= decision.added and told[1] <= decision.removed) or left_out & there:
                 raise Violation(f"I9: {tid} was reported as {commit.added}, {commit.removed}, and is {decision}")
 

@@ -19,7 +19,9 @@ from dbio_commit import begin
 from dbio_commit.errors import DbioError
 from dbio_commit.probe import _PROBED
 from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.protocol.names import Kind
+from dbio_commit.roots.table import TableRoot
 from dbio_commit.table import Table
 from vacuum import plan
 from vacuum.report import VacuumOptions
@@ -89,7 +91,10 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
     world.watcher = stage
     try:
         every = chance.choice((0, 0, 2, 5))
+        # A DBIO reader, which knows of no partitions, knows of no references either.
+        refer_above = random.Random(f"refer {seed}").choice((0, MAX_BYTES)) if partitioned else MAX_BYTES
         with (
+            patch.object(TableRoot, "refer_above", refer_above),
             patch.object(plan, "METADATA_RETENTION", timedelta(seconds=cast.purge_after_s)),
             patch.object(begin, "checkpoint_every", lambda: every),
         ):

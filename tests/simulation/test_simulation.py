@@ -47,6 +47,7 @@ EVENTS = (
     "_checkpoint_ was gone when it was read",
     "_committed_ was gone when it was read",
     "_serial_ was gone when it was read",
+    "files were removed by the names of their transactions",
     "markers were queued",
     "purge of _checkpoint_",
     "purge of _committed_",
