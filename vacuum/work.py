@@ -73,8 +73,8 @@ class Workers:
             self.report("listing", listed, None)
         in_order = sorted(level, key=lambda directory: f"{directory}/")
         ranges = max(_FEWEST_RANGES, min(CONCURRENCY, len(live) // _IN_A_RANGE))
-        size = max(1, -(-len(level) // ranges)) if self._store.lists_ranges else 1
-        units = [(unit, [path for top in unit for path in keep.below(top)]) for unit in chunks(in_order, size)]
+        groups = self._store.neighbours(in_order, ranges)
+        units = [(unit, [path for top in unit for path in keep.below(top)]) for unit in groups]
         for found in self._on_workers(partial(list_below, self._store), units):
             yield from found
             listed += sum(len(it.entries) + it.live for it in found)

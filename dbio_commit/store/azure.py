@@ -1,6 +1,7 @@
 """Azure Blob Storage and Data Lake Storage."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from itertools import groupby
 from typing import Any, ClassVar, TypeVar, cast
 
 from adlfs import AzureBlobFileSystem
@@ -17,7 +18,16 @@ from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.protocol.names import split
-from dbio_commit.store.base import BATCHES, CONCURRENCY, FsspecStore, Listing, Unfinished, common_start, too_large
+from dbio_commit.store.base import (
+    BATCHES,
+    CONCURRENCY,
+    FsspecStore,
+    Listing,
+    Unfinished,
+    common_start,
+    too_large,
+    within,
+)
 from dbio_commit.store.location import Location
 
 _T = TypeVar("_T")
@@ -30,6 +40,7 @@ class AzureStore(FsspecStore):
     """
 
     delete_batch: ClassVar[int] = 256  # the service's limit
+    lists_ranges = True
 
     def __init__(self, location: Location, storage_options: Mapping[str, Any]) -> None:
         account: dict[str, str] = {}
@@ -63,6 +74,26 @@ class AzureStore(FsspecStore):
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
         return self._list(under, self._prefix_of(under), flat=True).entries
+
+    def list_below(self, directories: Sequence[str]) -> list[Entry]:
+        """One listing, of all that starts as they all do: give it `neighbours`."""
+        if len(directories) < 2:
+            return super().list_below(directories)
+        start = common_start([self._prefix_of(directory) for directory in directories])
+        found = self._list("", start, flat=True).entries
+        return within(found, directories)
+
+    def neighbours(self, directories: Sequence[str], most: int) -> list[Sequence[str]]:
+        """By what they start with: a listing begins anywhere in S3, and here with a prefix only."""
+        groups: list[Sequence[str]] = [directories] if directories else []
+        while len(groups) < most:
+            widest = max(groups, key=len, default=())
+            if len(widest) < 2:
+                break
+            groups.remove(widest)
+            place = len(common_start([f"{directory}/" for directory in widest]))
+            groups += (list(group) for _, group in groupby(widest, key=lambda it: f"{it}/"[place : place + 1]))
+        return sorted(groups, key=lambda it: it[0])
 
     def list_directory(self, under: str = "") -> Listing:
         return self._list(under, self._prefix_of(under), flat=False)

@@ -7,7 +7,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
@@ -105,6 +105,10 @@ class Store(ABC):
     def list_below(self, directories: Sequence[str]) -> list[Entry]:
         """Every object below these directories, none of which lies in another; as `list_files(links=False)` does."""
         return [entry for directory in directories for entry in self.list_files(directory, links=False)]
+
+    def neighbours(self, directories: Sequence[str], most: int) -> list[Sequence[str]]:
+        """The directories, which are sorted by their prefixes, in about as many groups as `list_below` serves best."""
+        return [[directory] for directory in directories]
 
     @abstractmethod
     def list_directory(self, under: str = "") -> Listing:
@@ -234,6 +238,12 @@ class Store(ABC):
 def common_start(names: Sequence[str]) -> str:
     """The longest text that all of the names start with."""
     return os.path.commonprefix(names)  # noqa: RUF071  (of characters: names are no paths of directories here)
+
+
+def within(entries: Sequence[Entry], directories: Collection[str]) -> list[Entry]:
+    """Those of the entries that lie below one of the directories."""
+    wanted, depths = set(directories), {directory.count("/") + 1 for directory in directories}
+    return [it for it in entries if any("/".join(it.path.split("/", depth)[:depth]) in wanted for depth in depths)]
 
 
 def too_large(url: str, limit_bytes: int) -> CorruptMarkerError:

@@ -26,6 +26,7 @@ from dbio_commit.store.base import (
     Unfinished,
     common_start,
     too_large,
+    within,
 )
 from dbio_commit.store.location import Location
 
@@ -83,12 +84,11 @@ class S3Store(FsspecStore):
             return super().list_below(directories)
         starts = sorted(self._prefix_of(directory) for directory in directories)
         found = self._list("", self._prefix, until=starts[-1], StartAfter=_just_before(starts[0])).entries
-        wanted, depths = set(directories), {directory.count("/") + 1 for directory in directories}
-        return [
-            entry
-            for entry in found
-            if any("/".join(entry.path.split("/", depth)[:depth]) in wanted for depth in depths)
-        ]
+        return within(found, directories)
+
+    def neighbours(self, directories: Sequence[str], most: int) -> list[Sequence[str]]:
+        size = max(1, -(-len(directories) // most))
+        return [directories[start : start + size] for start in range(0, len(directories), size)]
 
     def list_directory(self, under: str = "") -> Listing:
         return self._list(under, self._prefix_of(under), Delimiter="/")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
 from tests.spark_tables import data_files, ids, numbers, objects
@@ -437,3 +437,37 @@ def test_a_write_to_the_path_of_a_file_is_a_clear_error(spark: SparkSession, tmp
     (tmp_path / "file").write_text("not a directory")
     with pytest.raises(dbio.StoreError, match="file"):
         dbio.write(numbers(spark, 0, 2), tmp_path / "file")
+
+
+def test_decimals_that_go_as_whole_numbers_come_back_as_they_were(spark: SparkSession, tmp_path: Path) -> None:
+    """Those of up to 18 digits, at the ends of their types, null, as partitions, beside rows of large texts."""
+    values = {
+        "a": ("decimal(18,0)", ["999999999999999999", "-999999999999999999", "0"]),
+        "b": ("decimal(18,18)", ["0.000000000000000001", "-0.999999999999999999", "0"]),
+        "c": ("decimal(15,2)", ["12.30", "-0.01", "9999999999999.99"]),
+        "d": ("decimal(1,0)", ["-9", "0", "9"]),
+        "e": ("decimal(19,1)", ["-999999999999999999.9", "0.1", "0"]),
+        "p": ("decimal(5,2)", ["-1.50", "0.00", "999.99"]),
+    }
+    rows = [
+        ", ".join(f"CAST('{texts[number]}' AS {kind}) AS {name}" for name, (kind, texts) in values.items())
+        for number in range(3)
+    ]
+    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, (kind, _) in values.items())
+    frame = spark.sql(" UNION ALL ".join(f"SELECT {row}" for row in [*rows, nulls]))
+    frame = frame.selectExpr("*", "struct(c, array(c)) AS s").crossJoin(spark.range(50)).selectExpr(
+        "*", "IF(id % 7 = 0, repeat('x', 2000000), 'y') AS t"
+    )  # fmt: skip
+    for partition_by in ((), ("p",), ("c", "e")):
+        path = str(tmp_path / "-".join(["table", *partition_by]))
+        commit = dbio.write(frame, path, partition_by=partition_by)
+        assert commit.metrics["numOutputRows"] == 200
+        back = dbio.read(spark, path)
+        kinds = dict(frame.dtypes)
+        assert dict(back.dtypes) == kinds
+        assert rows_of(back) == rows_of(frame)
+
+
+def rows_of(frame: DataFrame) -> list[str]:
+    found = frame.selectExpr("to_json(struct(a, b, c, d, e, p, s, id, md5(t))) AS json").collect()
+    return sorted(row.json for row in found)

@@ -26,7 +26,7 @@ from dbio_commit.store.base import Unfinished
 from dbio_commit.store.local import LocalStore
 from tests.conftest import Root
 from tests.later import vacuum_later, wait_for_the_next_second
-from tests.servers import Fault, Kind, S3Server, Server
+from tests.servers import AzureServer, Fault, Kind, S3Server, Server
 from tests.writers import live, stage
 from vacuum import Reason, VacuumOptions, VacuumReport
 
@@ -512,13 +512,8 @@ def partitions(*, columns: int, each: int) -> list[dict[str, str]]:
     return [{f"c{column}": value for column, value in enumerate(it)} for it in values]
 
 
-@pytest.mark.parametrize(
-    ("columns", "each", "files"), [(0, 1, 5), (1, 3, 2), (1, 40, 1), (1, 300, 1), (2, 4, 2), (3, 4, 1), (0, 1, 1100)]
-)
-def test_a_vacuum_costs_a_request_for_each_thousand_objects_and_30_besides_however_many_directories_there_are(
-    s3_root: Root, s3_server: S3Server, columns: int, each: int, files: int
-) -> None:
-    table, where = Table(*s3_root), partitions(columns=columns, each=each)
+def overwritten(table: Table, where: list[dict[str, str]], *, columns: int, files: int) -> None:
+    """A table of one file in each partition, beside so many that were overwritten."""
     writes: list[tuple[Operation, int]] = [("append", files), ("overwrite", 1)]
     for operation, count in writes:
         transaction = table.begin(operation, partition_by=[f"c{column}" for column in range(columns)])
@@ -526,6 +521,16 @@ def test_a_vacuum_costs_a_request_for_each_thousand_objects_and_30_besides_howev
         paths = [transaction.new_file(partition=it).removeprefix(f"{table.url}/") for it in where * count]
         table.store.in_parallel(lambda path: table.store.put_if_absent(path, b""), paths)
         transaction.commit()
+
+
+@pytest.mark.parametrize(
+    ("columns", "each", "files"), [(0, 1, 5), (1, 3, 2), (1, 40, 1), (1, 300, 1), (2, 4, 2), (3, 4, 1), (0, 1, 1100)]
+)
+def test_a_vacuum_costs_a_request_for_each_thousand_objects_and_30_besides_however_many_directories_there_are(
+    s3_root: Root, s3_server: S3Server, columns: int, each: int, files: int
+) -> None:
+    table, where = Table(*s3_root), partitions(columns=columns, each=each)
+    overwritten(table, where, columns=columns, files=files)
     garbage, found = len(where) * files, len(where) * (files + 1)
     directories = {
         "/".join(names.format_partition(it).split("/")[:depth]) for it in where for depth in range(columns + 1)
@@ -542,3 +547,18 @@ def test_a_vacuum_costs_a_request_for_each_thousand_objects_and_30_besides_howev
     s3_server.reset()
     sweep(table, 3.1)  # and a purge
     assert len(s3_server.requests()) <= at_most
+
+
+@pytest.mark.parametrize(("columns", "each", "files"), [(0, 1, 5), (1, 300, 1), (2, 8, 2)])
+def test_on_azure_a_vacuum_costs_what_its_bulk_deletions_do_and_30_besides(
+    azure_root: Root, azure_server: AzureServer, columns: int, each: int, files: int
+) -> None:
+    """One deletes 256 at most. A listing has 5,000 blobs, in however many directories they are."""
+    table, where = Table(*azure_root), partitions(columns=columns, each=each)
+    overwritten(table, where, columns=columns, files=files)
+    azure_server.reset()
+
+    report = sweep(table, 3)
+
+    assert len(reasons(report)) == len(where) * files
+    assert len(azure_server.requests()) <= len(where) * files / 256 + 30

@@ -275,15 +275,15 @@ def test_body_with_neither_added_nor_removed_is_corrupt(body: str) -> None:
 @pytest.mark.parametrize(
     "body",
     [
-        body_with(version=2),
-        body_with(version=2, operation="zorder", commit_id=None, timestamp=0),
-        body_with(version=2, files="elsewhere"),
+        body_with(version=3),
+        body_with(version=3, operation="zorder", commit_id=None, timestamp=0),
+        body_with(version=3, files="elsewhere"),
         {"added": {"pages": 3}, "removed": [], "dbio_commit": {"version": 3}},
-        {"added": [], "removed": [], "dbio_commit": {"version": 2}, "version": "14.3.x"},
+        {"added": [], "removed": [], "dbio_commit": {"version": 3}, "version": "14.3.x"},
     ],
 )
 def test_commit_of_a_later_version_asks_for_an_upgrade(body: dict[str, Any]) -> None:
-    with pytest.raises(UnsupportedTableError, match=r"version [23] .*upgrade") as caught:
+    with pytest.raises(UnsupportedTableError, match=r"version 3 .*upgrade") as caught:
         decode(body)
     assert WHERE in str(caught.value)
 

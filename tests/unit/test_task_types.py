@@ -173,3 +173,16 @@ def test_what_has_no_values_and_no_offsets_gets_some(tmp_path: Path) -> None:
     assert arrow.sound(found) is found
     written = write(DirectorySink(tmp_path), pa.RecordBatch.from_arrays([without_offsets()], names=["v"]))
     assert [file.rows for file in written] == [1]
+
+
+@pytest.mark.parametrize(("start", "length"), [(0, 5), (1, 3), (3, 0)])
+def test_whole_numbers_become_the_decimals_that_they_stand_for(start: int, length: int) -> None:
+    kind = pa.decimal128(18, 2)
+    values = [Decimal("0.01"), None, Decimal("-9999999999999999.99"), Decimal("9999999999999999.99"), Decimal("0.00")]
+    whole = pa.array([None if value is None else int(value.scaleb(2)) for value in values], pa.int64())
+    batch = pa.RecordBatch.from_arrays([whole, whole], names=["a", "b"]).slice(start, length)
+    found = arrow.with_decimals(batch, {1: kind})
+    found.validate(full=True)
+    assert found.schema.types == [pa.int64(), kind]
+    assert found.column(1).to_pylist() == values[start : start + length]
+    assert arrow.with_decimals(batch, {}) is batch
