@@ -34,6 +34,8 @@ _Results = tuple[str, list[report.Target]]
 
 
 def peers(bench: Bench) -> report.Section:
+    for name in ("delta", "iceberg", "s3a"):
+        _home(name)  # else one that lacks would be found out after half an hour
     source = str(data.make_lineitem(bench.directory, bench.scale))
     directory = bench.directory / "peers"
     shutil.rmtree(directory, ignore_errors=True)
@@ -61,20 +63,21 @@ def peers(bench: Bench) -> report.Section:
 
 _HOW = """\
 Each peer has the newest Spark that it supports, and dbio_commit is measured on the same one, in the same session:
-{versions}. All ways take turns in one run, each process resting while another works; a ratio is of two ways on one
-Spark, and the target is the worse of the ratios. Tables are new each time, written after a `sync` that is not timed, as
-users type it, and compressed by snappy; by month is by a column of the first days of months. Iceberg shuffles by
-partition before it writes those, as is its default. Its catalog is a directory, and caches nothing. A read includes
-making the DataFrame.
+{versions}. All ways take turns, and the processes of the others rest; a ratio is of two ways on one Spark, and the
+target is the worse of the two ratios. Settings are what each comes with, but for snappy: so Iceberg shuffles by month
+before it writes by month, and puts each month into one file. Its catalog is a directory. Tables are new each time,
+written after a `sync` that is not timed. A read includes making the DataFrame; of one column it is
+`sum(l_extendedprice)`, in 4 times as many rounds.
 
-Planned are tables of files of two rows in 30 partitions, each of which was one commit, by a process that has forgotten
-what it read before: a query of all files, down to its tasks, of which none is run. dbio_commit lists when the DataFrame
-is made, the peers when it is queried, so both are there, and the target is of its DataFrame.
+Plans are of files of two rows in 30 partitions, each of which was one commit, in 4 times as many rounds, by processes
+that have forgotten what they read before. A query is of all files, planned down to its tasks, of which none is run.
+dbio_commit lists when the DataFrame is made, the peers when it is queried: the target is of the former beside the
+latter; its query has a ratio of its own.
 
 Appends are of {processes} processes at once to one table on a local disk, {appends} from each, of {rows} rows, without
 Spark; PyIceberg's catalog is SQLite. Only dbio_commit makes files durable (fsync).
 
-On S3, moto, each request takes {delay_ms} ms more than moto's own time, which answers one at a time."""
+On S3 (moto, one request at a time) each request takes {delay_ms} ms more than moto does."""
 
 
 def _said(versions: Mapping[str, str]) -> str:
@@ -188,16 +191,11 @@ def _appends(bench: Bench, python: "Peer") -> _Results:
 
 def _on_s3(bench: Bench, s3a: "Peer", server: S3Server, source: str) -> _Results:
     ours, magic = "dbio_commit", "magic committer"
-    contenders = {
-        ours: Contender(ours, s3a, "dbio"),
-        magic: Contender(magic, s3a, "magic"),
-        "committer v1": Contender("committer v1", s3a, "v1"),
-    }
-    turns = dict.fromkeys(contenders, 0)
+    contenders = {ours: Contender(ours, s3a, "dbio"), magic: Contender(magic, s3a, "magic")}
+    turns, client = dict.fromkeys(contenders, 0), server.client()
 
     def clear(name: str) -> None:
         turns[name] += 1  # for a table that nobody has seen
-        client = server.client()
         for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=f"{contenders[name].way}/"):
             if keys := [{"Key": found["Key"]} for found in page.get("Contents", [])]:
                 client.delete_objects(Bucket=BUCKET, Delete={"Objects": keys})
@@ -210,6 +208,8 @@ def _on_s3(bench: Bench, s3a: "Peer", server: S3Server, source: str) -> _Results
     timings = take_turns(bench, "peers: write on S3", ways, before=clear)
     counts = {name: one.ask("count", f"t{turns[name]}") for name, one in contenders.items()}
     assert set(counts.values()) == {ds.dataset(source).count_rows()}, f"the ways wrote other rows: {counts}"
+    marker = client.get_object(Bucket=BUCKET, Key=f"magic/t{turns[magic]}/_SUCCESS")["Body"].read()
+    assert json.loads(marker)["committer"] == "magic", f"another committer was at work: {marker!r}"
     what, against = "write lineitem on S3, by ship month", {ours: magic}
     rows = [[what, name, *cells] for name, cells in _cells(timings, against).items()]
     target = _target(what, timings, against, at_most=0.6, peer="the magic committer")
@@ -250,12 +250,9 @@ class Peer:
     """A process of peers_job.py in the environment of a peer. It does one job at a time."""
 
     def __init__(self, name: str, directory: Path, root: str, env: Mapping[str, str]) -> None:
-        home = ROOT / ".venv-peers" / name
-        if not (home / ".installed").exists():
-            raise FileNotFoundError(f"{home} is not there, or not whole; `make bench-peers` installs it")
         directory.mkdir(parents=True, exist_ok=True)
         self._name, self._log = name, directory / "job.log"
-        python = str(home / "bin/python")
+        python = str(_home(name) / "bin/python")
         pythons = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -286,6 +283,14 @@ class Peer:
 
     def end(self) -> None:
         self._process.communicate()
+
+
+def _home(name: str) -> Path:
+    """The environment of the peer."""
+    home = ROOT / ".venv-peers" / name
+    if not (home / ".installed").exists():
+        raise FileNotFoundError(f"{home} is not there, or not whole; `make bench-peers` installs it")
+    return home
 
 
 @contextmanager

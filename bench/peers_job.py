@@ -29,6 +29,7 @@ from bench.peers_appends import Appends
 
 ICEBERG = "1.11.0"
 _CATALOG = "iceberg.bench"
+_CLOUD = "org.apache.spark.internal.io.cloud"
 
 
 class Way:
@@ -147,29 +148,17 @@ class Iceberg(Way):
 # --- on S3 --------------------------------------------------------------------------------------------------------
 
 
-class Committer(Way):
-    """Spark's own writer, with the S3A committer of that name."""
+class Magic(Way):
+    """Spark's own writer, with S3A's magic committer."""
 
-    def __init__(self, root: str, settings: Mapping[str, str]) -> None:
-        super().__init__(root.replace("s3://", "s3a://"))
-        self._settings = settings
+    def path(self, table: str) -> str:
+        return super().path(table).replace("s3://", "s3a://")
 
     def write(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
-        for name, value in self._settings.items():
-            df.sparkSession.conf.set(name, value)
         df.write.partitionBy(*partition_by).parquet(self.path(table))
 
     def read(self, spark: SparkSession, table: str) -> DataFrame:
         return spark.read.parquet(self.path(table))
-
-
-_PROTOCOL, _COMMITTER = "spark.sql.sources.commitProtocolClass", "spark.sql.parquet.output.committer.class"
-_CLOUD = "org.apache.spark.internal.io.cloud"
-MAGIC = {_PROTOCOL: f"{_CLOUD}.PathOutputCommitProtocol", _COMMITTER: f"{_CLOUD}.BindingParquetOutputCommitter"}
-V1 = {
-    _PROTOCOL: "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol",
-    _COMMITTER: "org.apache.parquet.hadoop.ParquetOutputCommitter",
-}
 
 
 # --- the environments ---------------------------------------------------------------------------------------------
@@ -206,8 +195,9 @@ def _s3a(root: str) -> dict[str, str]:
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.committer.name": "magic",
         "spark.hadoop.fs.s3a.committer.magic.enabled": "true",
+        "spark.sql.sources.commitProtocolClass": f"{_CLOUD}.PathOutputCommitProtocol",
+        "spark.sql.parquet.output.committer.class": f"{_CLOUD}.BindingParquetOutputCommitter",
         "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": factory,
-        "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "1",
     }
 
 
@@ -240,8 +230,7 @@ _WAYS: Mapping[str, Callable[[str], Way]] = {
     "dbio": lambda root: Ours(f"{root}/dbio"),
     "delta": lambda root: Delta(f"{root}/delta"),
     "iceberg": lambda root: Iceberg(f"{root}/iceberg"),
-    "magic": lambda root: Committer(f"{root}/magic", MAGIC),
-    "v1": lambda root: Committer(f"{root}/v1", V1),
+    "magic": lambda root: Magic(f"{root}/magic"),
 }
 _SETTINGS: Mapping[str, Callable[[str], dict[str, str]]] = {"delta": _delta, "iceberg": _iceberg, "s3a": _s3a}
 
