@@ -44,7 +44,8 @@ def peers(bench: Bench) -> report.Section:
         results = [_lineitem(bench, duels, source), _plan(bench, duels)]
         versions = [delta.versions, iceberg.versions]
     with started(directory, "iceberg") as (python,):  # anew, without the Java of before
-        results.append(_appends(bench, python))
+        times = max(5, round(APPENDS * min(bench.scale, 1)))
+        results.append(_appends(bench, python, times))
     with moto_server() as server, slowed(server.endpoint_url, DELAY_S) as url:
         server.create_bucket(BUCKET)
         away = server.env | {"AWS_ENDPOINT_URL": url}
@@ -54,7 +55,7 @@ def peers(bench: Bench) -> report.Section:
     shutil.rmtree(directory)
     return report.Section(
         title="beside Delta, Iceberg and the magic committer",
-        how=_HOW.format(versions="; ".join(map(_said, versions)), delay_ms=round(DELAY_S * 1000), appends=APPENDS,
+        how=_HOW.format(versions="; ".join(map(_said, versions)), delay_ms=round(DELAY_S * 1000), appends=times,
                         processes=PROCESSES, rows=ROWS.num_rows),
         tables=[table for table, _ in results],
         targets=[target for _, targets in results for target in targets],
@@ -166,8 +167,7 @@ def _plan(bench: Bench, duels: Sequence[Duel]) -> _Results:
 # --- without Spark ------------------------------------------------------------------------------------------------
 
 
-def _appends(bench: Bench, python: "Peer") -> _Results:
-    times = max(5, round(APPENDS * min(bench.scale, 1)))
+def _appends(bench: Bench, python: "Peer", times: int) -> _Results:
     contenders = {
         "dbio_commit": Contender("dbio_commit", python, "dbio"),
         "deltalake": Contender("deltalake", python, "deltalake"),
