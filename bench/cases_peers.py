@@ -76,7 +76,8 @@ dbio_commit lists when the DataFrame is made, the peers when it is queried: the 
 latter; its query has a ratio of its own.
 
 Appends are of {processes} processes at once to one table on a local disk, {appends} from each, of {rows} rows, without
-Spark; PyIceberg's catalog is SQLite. Only dbio_commit makes files durable (fsync).
+Spark. PyIceberg's catalog is SQLite, which is all that it makes durable (fsync); deltalake makes nothing durable, and
+dbio_commit all files, as in its writes above.
 
 On S3 (moto, one request at a time) each request takes {delay_ms} ms more than moto does."""
 
