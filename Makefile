@@ -20,6 +20,8 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --use-pep517
 SPARK ?= 4.0.5
 SPARK_VENV = $(VENV)-spark-$(SPARK)
+# What dbio_commit is measured beside, each on the newest Spark that it supports.
+PEERS := $(patsubst %,$(VENV)-peers/%/.installed,delta iceberg s3a)
 SPARK_TESTS = $(filter-out %/test_docker.py,$(shell grep -l spark tests/integration/test_*.py tests/unit/test_*.py))
 # Go from 1.21 on fetches by itself the Go that MinIO asks for. Where there is none, it comes from PyPI.
 MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
@@ -39,7 +41,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
 
-.PHONY: help setup demo check test test-long test-rgw test-minio test-s3a test-spark simulate exhaustive fuzz lint bench wheel clean
+.PHONY: help setup demo check test test-long test-rgw test-minio test-s3a test-spark simulate exhaustive fuzz lint bench bench-peers wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 3 minutes the first time)"
@@ -56,6 +58,7 @@ help:
 	@echo "make fuzz              the coverage-guided fuzzer: SECONDS=... for each parser, or for HARNESS=... alone"
 	@echo "make lint              ruff and mypy"
 	@echo "make bench             measure against Spark's own writer and reader; writes bench/RESULTS.md"
+	@echo "make bench-peers       that beside Delta, Iceberg and the magic committer alone; bench has it too (3 GB, from Maven)"
 	@echo "make wheel             build dist/*.whl"
 	@echo "make clean             remove $(VENV), caches and what was built"
 
@@ -119,9 +122,13 @@ lint: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-bench: setup
+bench: setup $(PEERS)
 	@echo "== Benchmarks"
 	$(BIN)/python bench/run.py
+
+bench-peers: setup $(PEERS)
+	@echo "== Benchmarks beside peers"
+	$(BIN)/python bench/run.py peers
 
 wheel: setup
 	@echo "== Building the wheel"
@@ -129,7 +136,7 @@ wheel: setup
 
 clean:
 	@echo "== Removing $(VENV), caches and what was built"
-	rm -rf $(VENV) $(VENV)-spark-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	rm -rf $(VENV) $(VENV)-peers $(VENV)-spark-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
@@ -139,12 +146,14 @@ $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
 
 $(VENV)-spark-%/.installed: pyproject.toml .ci/constraints.txt | $(INSTALLED)
 	@echo "== Installing Spark $* into $(@D), which has all else from $(VENV)"
-	$(BIN)/python -m venv --clear --without-pip $(@D)
-	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
-	    >"$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth"
-	@grep -v -E '^(pyspark|py4j)==' .ci/constraints.txt >$(@D)/constraints.txt
-	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt 'pyspark[connect]==$*'
+	$(call beside_spark,'pyspark[connect]==$*')
 	@ln -s ../$(VENV)/azurite $(@D)/azurite
+	@touch $@
+
+$(VENV)-peers/%/.installed: .ci/peers-%.txt .ci/constraints.txt | $(INSTALLED)
+	@echo "== Installing $(@D), which has all else from $(VENV): Python packages, then jars from Maven, by Spark's own Ivy"
+	$(call beside_spark,-r $<)
+	PYTHONPATH=. $(@D)/bin/python -c 'from bench.peers_job import fetch; fetch("$*")'
 	@touch $@
 
 $(BIN)/pip:
@@ -174,6 +183,15 @@ $(S3A): .ci/constraints.txt | $(INSTALLED)
 	@echo "== Fetching hadoop-aws and its SDK with Spark's own Ivy (600 MB)"
 	$(BIN)/python -c 'from tests.integration.test_s3a import fetch; fetch()'
 	@touch $@
+
+# An environment with its own Spark, and with all else from $(VENV).
+define beside_spark
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	@$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	    >"$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth"
+	@grep -v -E '^(pyspark|py4j)==' .ci/constraints.txt >$(@D)/constraints.txt
+	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt $(1)
+endef
 
 define npm_install
 	@echo "== Installing $(1) $(2)"

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 from rich.progress import Progress
@@ -37,9 +38,9 @@ def spark_session(directory: Path) -> Iterator[SparkSession]:
         spark.stop()
 
 
-def start_spark(directory: Path) -> SparkSession:
+def start_spark(directory: Path, settings: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
     """The session of this process; what its JVM logs goes to a file in the directory."""
-    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "4g")
+    builder = SparkSession.builder.master("local[2]").config("spark.driver.memory", "4g").config(map=dict(settings))
     builder = builder.config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
     with _stderr_to(directory / "spark.log"):  # which the JVM and its Python workers inherit
         return builder.getOrCreate()

@@ -1,0 +1,329 @@
+"""What cases_peers.py measures, done in a peer's environment: by the peer, and by dbio_commit on the same Spark.
+
+Started with the name of the peer, a directory for logs, and a path or URL for tables. Jobs come on stdin and answers go
+to stdout, a line of JSON each. The Makefile makes the environments; the jars come from Maven, by Spark's own Ivy.
+Appends without Spark are in peers_appends.py.
+"""
+
+import json
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import dbio_commit as dbio
+from bench import data
+from bench.cases_busy import forget
+from bench.measure import parquet_size, start_spark
+from bench.peers_appends import Appends
+
+ICEBERG = "1.11.0"
+_CATALOG = "iceberg.bench"
+_CLOUD = "org.apache.spark.internal.io.cloud"
+
+
+class Way:
+    """How one contender writes and reads its tables, which have names and lie below a path or URL."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    def write(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
+        """A new table."""
+        raise NotImplementedError
+
+    def read(self, spark: SparkSession, table: str) -> DataFrame:
+        raise NotImplementedError
+
+    def path(self, table: str) -> str:
+        return f"{self.root}/{table}"
+
+    def drop(self, spark: SparkSession, table: str) -> None:
+        """Also where there is none."""
+        shutil.rmtree(self.path(table), ignore_errors=True)
+
+    def forget(self, spark: SparkSession) -> None:
+        """As if this process had read nothing."""
+
+    def make_tiny(self, spark: SparkSession, table: str, files: int) -> int:
+        """What data.make_tiny_files makes: the same files, in as many commits. Returns how many a read finds."""
+        raise NotImplementedError
+
+
+# --- on a local disk ----------------------------------------------------------------------------------------------
+
+
+class Ours(Way):
+    def write(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
+        dbio.write(df, self.path(table), partition_by=partition_by)
+
+    def read(self, spark: SparkSession, table: str) -> DataFrame:
+        return dbio.read(spark, self.path(table))
+
+    def forget(self, spark: SparkSession) -> None:
+        forget()
+
+    def make_tiny(self, spark: SparkSession, table: str, files: int) -> int:
+        data.make_tiny_files(Path(self.path(table)), files)
+        return len(self.read(spark, table).inputFiles())
+
+
+class Delta(Way):
+    def write(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
+        df.write.format("delta").partitionBy(*partition_by).save(self.path(table))
+
+    def read(self, spark: SparkSession, table: str) -> DataFrame:
+        return spark.read.format("delta").load(self.path(table))
+
+    def drop(self, spark: SparkSession, table: str) -> None:
+        super().drop(spark, table)
+        self.forget(spark)
+
+    def forget(self, spark: SparkSession) -> None:
+        gateway: Any = spark.sparkContext._gateway
+        gateway.jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+    def make_tiny(self, spark: SparkSession, table: str, files: int) -> int:
+        """By deltalake, with the same statistics."""
+        from deltalake import DeltaTable, Schema
+        from deltalake.transaction import AddAction, RemoveAction
+
+        root = Path(self.path(table))
+        data.make_tiny_files(root, files)
+        schema = Schema.from_json(data.TINY_COLUMNS.json())
+        delta = DeltaTable.create(str(root), schema, partition_by=["day"])
+        bounds = {"minValues": {"id": 1, "x": 1.0, "s": "a"}, "maxValues": {"id": 2, "x": 2.0, "s": "b"}}
+        statistics = json.dumps({"numRecords": 2, **bounds, "nullCount": {"id": 0, "x": 0, "s": 0}})
+        for day in sorted(root.glob("day=*")):
+            partition = {"day": day.name.removeprefix("day=")}
+            added: list[AddAction | RemoveAction] = [
+                AddAction(f"{day.name}/{file.name}", file.stat().st_size, partition, 0, True, statistics)
+                for file in day.glob("*.parquet")
+            ]
+            delta.create_write_transaction(added, "append", schema, partition_by=["day"])
+        return len(self.read(spark, table).inputFiles())
+
+
+class Iceberg(Way):
+    """Copy on write is what it does unless it is told otherwise. Its catalog is told to remember nothing."""
+
+    def path(self, table: str) -> str:
+        return f"{self.root}/bench/{table}"
+
+    def write(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
+        writer = df.writeTo(f"{_CATALOG}.{table}")
+        if partition_by:
+            writer = writer.partitionedBy(*map(F.col, partition_by))
+        writer.create()
+
+    def read(self, spark: SparkSession, table: str) -> DataFrame:
+        return spark.table(f"{_CATALOG}.{table}")
+
+    def drop(self, spark: SparkSession, table: str) -> None:
+        spark.sql(f"DROP TABLE IF EXISTS {_CATALOG}.{table} PURGE")
+
+    def make_tiny(self, spark: SparkSession, table: str, files: int) -> int:
+        """By Iceberg's own procedure for files that are there already."""
+        source, name = Path(self.root, "tiny_files"), f"{_CATALOG}.{table}"
+        data.make_tiny_files(source, files)
+        spark.sql(f"CREATE TABLE {name} (id BIGINT, x DOUBLE, s STRING, day DATE) USING iceberg PARTITIONED BY (day)")
+        for day in sorted(path.name.removeprefix("day=") for path in source.glob("day=*")):
+            spark.sql(
+                f"CALL iceberg.system.add_files(table => 'bench.{table}', source_table => '`parquet`.`{source}`', "
+                f"partition_filter => map('day', '{day}'))"
+            )
+        return spark.table(f"{name}.files").count()
+
+
+# --- on S3 --------------------------------------------------------------------------------------------------------
+
+
+class Magic(Way):
+    """Spark's own writer, with S3A's magic committer."""
+
+    def path(self, table: str) -> str:
+        return super().path(table).replace("s3://", "s3a://")
+
+    def write(self, df: DataFrame, table: str, partition_by: Sequence[str]) -> None:
+        df.write.partitionBy(*partition_by).parquet(self.path(table))
+
+    def read(self, spark: SparkSession, table: str) -> DataFrame:
+        return spark.read.parquet(self.path(table))
+
+
+# --- the environments ---------------------------------------------------------------------------------------------
+
+
+def _delta(root: str) -> dict[str, str]:
+    return {
+        "spark.jars.packages": f"io.delta:delta-spark_{_spark_series()}_2.13:{version('delta-spark')}",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+
+
+def _iceberg(root: str) -> dict[str, str]:
+    return {
+        "spark.jars.packages": f"org.apache.iceberg:iceberg-spark-runtime-{_spark_series()}_2.13:{ICEBERG}",
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        "spark.sql.catalog.iceberg": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.iceberg.type": "hadoop",
+        "spark.sql.catalog.iceberg.warehouse": f"{root}/iceberg",
+        "spark.sql.catalog.iceberg.cache-enabled": "false",
+        "spark.sql.catalog.iceberg.table-default.write.parquet.compression-codec": "snappy",
+    }
+
+
+def _s3a(root: str) -> dict[str, str]:
+    cloud = f"org.apache.spark:spark-hadoop-cloud_2.13:{pyspark.__version__}"
+    factory = "org.apache.hadoop.fs.s3a.commit.S3ACommitterFactory"
+    return {
+        "spark.jars.packages": f"org.apache.hadoop:hadoop-aws:{_hadoop()},{cloud}",
+        "spark.jars.excludes": _OTHER_CLOUDS,
+        "spark.hadoop.fs.s3a.endpoint": os.environ.get("AWS_ENDPOINT_URL", ""),
+        "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+        "spark.hadoop.fs.s3a.path.style.access": "true",
+        "spark.hadoop.fs.s3a.committer.name": "magic",
+        "spark.hadoop.fs.s3a.committer.magic.enabled": "true",
+        "spark.sql.sources.commitProtocolClass": f"{_CLOUD}.PathOutputCommitProtocol",
+        "spark.sql.parquet.output.committer.class": f"{_CLOUD}.BindingParquetOutputCommitter",
+        "spark.hadoop.mapreduce.outputcommitter.factory.scheme.s3a": factory,
+    }
+
+
+# spark-hadoop-cloud is wanted for two classes, and brings Google, Azure and Huawei along.
+_OTHER_CLOUDS = ",".join(
+    [
+        "com.fasterxml.jackson.*:*",
+        "com.google.cloud.bigdataoss:*",
+        "com.squareup.*:*",
+        "org.apache.hadoop:hadoop-azure*",
+        "org.apache.hadoop:hadoop-client-*",
+        "org.apache.hadoop:hadoop-cloud-storage",
+        "org.apache.hadoop:hadoop-huaweicloud",
+        "org.eclipse.jetty:*",
+    ]
+)
+
+
+def _spark_series() -> str:
+    return pyspark.__version__.rpartition(".")[0]
+
+
+def _hadoop() -> str:
+    """The version that PySpark brings."""
+    (client,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
+    return client.stem.removeprefix("hadoop-client-api-")
+
+
+_WAYS: Mapping[str, Callable[[str], Way]] = {
+    "dbio": lambda root: Ours(f"{root}/dbio"),
+    "delta": lambda root: Delta(f"{root}/delta"),
+    "iceberg": lambda root: Iceberg(f"{root}/iceberg"),
+    "magic": lambda root: Magic(f"{root}/magic"),
+}
+_SETTINGS: Mapping[str, Callable[[str], dict[str, str]]] = {"delta": _delta, "iceberg": _iceberg, "s3a": _s3a}
+
+
+# --- jobs ---------------------------------------------------------------------------------------------------------
+
+
+class Jobs:
+    """By the names of its public methods."""
+
+    def __init__(self, peer: str, directory: str, root: str) -> None:
+        self._peer, self._directory, self._root = peer, Path(directory), root
+        self._ways = {name: make(root) for name, make in _WAYS.items()}
+        appends = Appends(self._directory / "appends")
+        self.renew, self.append, self.check_appends = appends.renew, appends.append, appends.check
+
+    @cached_property
+    def _spark(self) -> SparkSession:
+        return _start(self._peer, self._directory, self._root)
+
+    def versions(self) -> dict[str, str]:
+        """Of what is installed for this peer alone."""
+        found = {"Spark": pyspark.__version__}
+        if self._peer == "delta":
+            found["Delta"] = version("delta-spark")
+        elif self._peer == "iceberg":
+            found |= {"Iceberg": ICEBERG, "PyIceberg": version("pyiceberg"), "deltalake": version("deltalake")}
+        else:
+            found["Hadoop"] = _hadoop()
+        return found
+
+    def drop(self, way: str, table: str) -> None:
+        self._ways[way].drop(self._spark, table)
+
+    def write(self, way: str, table: str, source: str, by_month: bool) -> None:
+        lineitem = self._spark.read.parquet(source)
+        df, partition_by = (data.with_month(lineitem), [data.MONTH]) if by_month else (lineitem, [])
+        self._ways[way].write(df, table, partition_by)
+
+    def size(self, way: str, table: str) -> tuple[int, float]:
+        return parquet_size(Path(self._ways[way].path(table)))
+
+    def count(self, way: str, table: str) -> int:
+        return self._ways[way].read(self._spark, table).count()
+
+    def read_one_column(self, way: str, table: str) -> None:
+        self._ways[way].read(self._spark, table).select(F.sum("l_extendedprice")).collect()
+
+    def read_all_columns(self, way: str, table: str) -> None:
+        self._ways[way].read(self._spark, table).write.format("noop").mode("overwrite").save()
+
+    def make_tiny(self, way: str, table: str, files: int) -> int:
+        return self._ways[way].make_tiny(self._spark, table, files)
+
+    def forget(self, way: str) -> None:
+        self._ways[way].forget(self._spark)
+
+    def open(self, way: str, table: str) -> None:
+        """Makes the DataFrame, and no more."""
+        self._ways[way].read(self._spark, table)
+
+    def plan(self, way: str, table: str) -> None:
+        """Makes the DataFrame, and plans a query of all its files down to the tasks."""
+        df: Any = self._ways[way].read(self._spark, table)
+        assert df._jdf.queryExecution().toRdd().getNumPartitions()
+
+
+def fetch(peer: str) -> None:
+    """The jars, which stay beside the peer's Python."""
+    _start(peer, Path(sys.prefix), sys.prefix).stop()
+
+
+def _start(peer: str, directory: Path, root: str) -> SparkSession:
+    settings = {**_SETTINGS[peer](root), "spark.jars.ivy": f"{sys.prefix}/ivy"}
+    try:
+        return start_spark(directory, settings)
+    except PySparkRuntimeError as error:
+        said = (directory / "spark.log").read_text(errors="replace")[-3000:]
+        raise RuntimeError(f"Spark did not start with {settings['spark.jars.packages']}; it said: {said}") from error
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what Java and Python workers print is no answer
+    jobs = Jobs(*sys.argv[1:])
+    for line in sys.stdin:
+        job, *arguments = json.loads(line)
+        try:
+            answer = {"answer": getattr(jobs, job)(*arguments)}
+        except Exception:
+            answer = {"error": traceback.format_exc()}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
