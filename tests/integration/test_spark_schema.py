@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 import dbio_commit as dbio
-from tests.spark_tables import SPARK_ERRORS, ids, numbers, objects, rows
+from tests.spark_tables import SPARK_ERRORS, configured, ids, numbers, objects, rows
 
 
 @pytest.fixture
