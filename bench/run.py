@@ -13,7 +13,17 @@ from time import monotonic
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import cases_busy, cases_memory, cases_peers, cases_read, cases_requests, cases_vacuum, cases_write, report
+from bench import (
+    cases_busy,
+    cases_large,
+    cases_memory,
+    cases_peers,
+    cases_read,
+    cases_requests,
+    cases_vacuum,
+    cases_write,
+    report,
+)
 from bench.measure import Bench, java_version
 
 CASES: dict[str, Callable[[Bench], report.Section]] = {
@@ -27,6 +37,7 @@ CASES: dict[str, Callable[[Bench], report.Section]] = {
     "memory": cases_memory.memory,
     "vacuum": cases_vacuum.vacuum,
     "read-10000": cases_vacuum.long_history,
+    "large": cases_large.large,
     "peers": cases_peers.peers,
 }
 
