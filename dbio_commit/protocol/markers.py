@@ -85,8 +85,14 @@ def values_of(kind: Any) -> AfterValidator:
     return AfterValidator(lambda values: {key: adapter.validate_python(value) for key, value in values.items()})
 
 
+_MANY = 16
+"""Values, for which it is worth while."""
+
+
 def _compact(values: list[_T]) -> Sequence[_T]:
     """The same in less memory, of which a million files take much: equal texts once, whole numbers in eight bytes."""
+    if len(values) < _MANY:
+        return values
     kinds: set[Any] = {*map(type, values)}
     if kinds == {int}:
         with suppress(OverflowError):
