@@ -840,8 +840,8 @@ def later_versions() -> Iterable[Case]:
     t.refused("UnsupportedTableError", ignore_corrupt_markers=True)
     yield t
 
-    t = OurTable("later-commit", "A commit marker of version 2: not corrupt, so it cannot be ignored.")
-    t.commit(P, [t.data(P)], version=2)
+    t = OurTable("later-commit", "A commit marker of version 3: not corrupt, so it cannot be ignored.")
+    t.commit(P, [t.data(P)], version=3)
     t.refused("UnsupportedTableError")
     t.refused("UnsupportedTableError", ignore_corrupt_markers=True)
     yield t
@@ -1113,6 +1113,42 @@ def foreign_files() -> Iterable[Case]:
     yield t
 
 
+def by_reference() -> Iterable[Case]:
+    t = OurTable(
+        "overwrite-by-reference", "A marker of version 2 names transactions, all of whose files go.", by=["day"]
+    )
+    old = [t.data(P, "day=1"), t.data(P, "day=2"), t.data(Q, "day=1")]
+    t.commit(P, old[:2])
+    t.commit(Q, old[2:])
+    rewritten, new = t.data(R, "day=1"), t.data(S, "day=2")
+    t.put(f"_serial_{1:020d}", {"tid": R})
+    t.commit(R, [rewritten], old[:1], operation="rewrite", turn=1)
+    t.put(f"_serial_{2:020d}", {"tid": S})
+    t.commit(S, [new], operation="overwrite", turn=2, version=2, removed_tids=[P, Q, R])
+    t.sees(new)
+    t.sees(rewritten, *old[1:], as_of=R)
+    t.sees(*old, as_of=Q)
+    yield t
+
+    t = OurTable("reference-beside-a-checkpoint", "Which keeps the reference to an append that it does not cover.")
+    covered, late, new = t.data(P), t.data(Q), t.data(R)
+    t.commit(P, [covered])
+    t.commit(R, [new], operation="overwrite", turn=1, version=2, removed_tids=[P, Q])
+    t.put(f"_serial_{1:020d}", {"tid": R})
+    t.checkpoint(1, [t.line(P), t.line(R)])
+    t.commit(Q, [late])
+    t.sees(new)
+    yield t
+
+    t = OurTable("reference-of-version-1", "Who knows version 1 only would take the files for live: corrupt.")
+    seen = t.data(P)
+    t.commit(P, [seen])
+    t.commit(Q, [], operation="overwrite", turn=1, removed_tids=[P])
+    t.refused("CorruptMarkerError")
+    t.sees(seen, ignore_corrupt_markers=True)
+    yield t
+
+
 def dropped() -> Iterable[Case]:
     t = OurTable("dropped", "A tombstone: there is no table, whatever is left of it.", by=["day"])
     old = t.data(P, "day=1")
@@ -1158,6 +1194,7 @@ TABLE_SCOPE = [
     adopted,
     broken_checkpoints,
     dropped,
+    by_reference,
 ]
 
 

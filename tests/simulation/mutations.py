@@ -23,7 +23,7 @@ from dbio_commit.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.protocol import names
+from dbio_commit.protocol import names, references
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.draft import Draft, Terms
@@ -293,6 +293,33 @@ def report_other_files() -> Iterator[None]:
 
     with patch.object(TableRoot, "result", mutated):
         yield
+
+
+@mutation("busy", "I9")
+def give_up_references_to_what_is_not_there() -> Iterator[None]:
+    """A checkpoint forgets that an overwrite removes an append which its state lacks."""
+    resolve = references.resolve
+
+    def mutated(commits: Sequence[Decided]) -> list[Decided]:
+        return [_without_references(commit) for commit in resolve(commits)]
+
+    with patch.object(settled, "resolve", mutated):
+        yield
+
+
+@mutation("mixed", "I9", "I7")
+def believe_no_references() -> Iterator[None]:
+    """What an overwrite removes by the names of transactions stays live."""
+    with patch.object(settled, "resolve", lambda commits: [_without_references(commit) for commit in commits]):
+        yield
+
+
+def _without_references(commit: Decided) -> Decided:
+    info = commit.marker.dbio_commit
+    if info is None or not info.removed_tids:
+        return commit
+    info = info.model_copy(update={"version": 1, "removed_tids": None})
+    return commit._replace(marker=commit.marker.model_copy(update={"dbio_commit": info}))
 
 
 # --- turns --------------------------------------------------------------------------------------------------------
