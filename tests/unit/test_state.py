@@ -1,5 +1,6 @@
 """What listings and markers add up to, against naive models. No store: reading is in `test_snapshot`."""
 
+import pickle
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,7 +27,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.log import settle as settle_log
 from dbio_commit.protocol.markers import App, CommitMarker, abort_marker
-from dbio_commit.protocol.state import app_versions, current_schema, live_files
+from dbio_commit.protocol.state import Added, LiveFiles, app_versions, current_schema, live_files
 from tests.builders import NOW, OLD, data, marker
 
 
@@ -434,3 +435,43 @@ def test_names_of_the_log_parse_to_what_they_say() -> None:
     log = parse_log(listed(names.DESCRIPTOR, names.started("1"), names.committed("1"), names.turn(12)))
     assert log.descriptor is not None
     assert (set(log.started), set(log.committed), log.last_turn) == ({"1"}, {"1"}, 12)
+
+
+# --- live files, put together when they are asked for -------------------------------------------------------------
+
+
+def added(*groups: tuple[str, list[str]]) -> LiveFiles:
+    return LiveFiles([Added(tid, paths, list(range(len(paths)))) for tid, paths in groups])
+
+
+def test_live_files_are_a_sequence() -> None:
+    files = added(("1", ["day=1/a", "day=2/b"]), ("2", ["day=1/c"]))
+    told = [("day=1/a", 0, "1"), ("day=2/b", 1, "1"), ("day=1/c", 0, "2")]
+    assert [file[:3] for file in files] == [files[i][:3] for i in range(3)] == told
+    assert [files[i][:3] for i in (-3, -2, -1)] == told
+    assert files[1:] == tuple(files)[1:]
+    assert files[::-1] == tuple(files)[::-1]
+    assert (len(files), files == tuple(files), files == tuple(files)[1:]) == (3, True, False)
+    assert files[0].partition is files[2].partition
+    assert pickle.loads(pickle.dumps(files)) == files
+    assert LiveFiles.of(files) == files
+    for i in (3, -4):
+        with pytest.raises(IndexError):
+            files[i]
+    empty = added()
+    assert (list(empty), len(empty), empty == (), bool(empty)) == ([], 0, True, False)
+
+
+def test_of_live_files_some_are_selected() -> None:
+    files = added(("1", ["day=1/a", "day=2/b"]), ("2", ["day=1/c"]))
+    assert [file.path for file in files.in_partitions(lambda it: it["day"] == "1")] == ["day=1/a", "day=1/c"]
+    kept = files.select(lambda it: [] if it.tid == "2" else [it.paths[1]])
+    assert [file[:3] for file in kept] == [("day=2/b", 1, "1")]
+    assert files.outside(("day",)) is None
+    assert files.outside(("hour",)) == files[0]
+
+
+def test_what_two_transactions_add_counts_once_for_the_later() -> None:
+    early, late = (datetime(2026, 11, 20, hour, tzinfo=UTC) for hour in (1, 2))
+    commits = [Decided(late, "1", marker(["a", "b"])), Decided(early, "2", marker(["a", "c", "c"]))]
+    assert sorted((file.path, file.tid) for file in live_files(commits)) == [("a", "1"), ("b", "1"), ("c", "2")]
