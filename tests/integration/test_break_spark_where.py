@@ -1,0 +1,101 @@
+"""Conditions for which `dbio.read(where=…)` gives other rows than Spark's own filter, or an error of our own."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import dbio_commit as dbio
+from tests.spark_tables import configured
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+UTC = {"spark.sql.session.timeZone": "UTC"}
+MANY = " OR ".join(f"id = {number}" for number in range(600))
+LATE = "'2026-11-20 07:00:00+05:00'"
+
+
+@pytest.fixture(scope="module")
+def table(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("break") / "table")
+    with configured(spark, UTC):
+        frame = spark.sql(
+            "SELECT 5 AS id, 5L AS l, 'b' AS kind, TIMESTAMP '2026-11-20 07:00:00' AS ts, "
+            "CAST('5.000000000000000000000000000001' AS decimal(38,30)) AS w, CAST(5 AS decimal(10,2)) AS n, "
+            "CAST('12345678901.00000000000000000001' AS decimal(38,20)) AS v"
+        )
+        dbio.write(frame.coalesce(1), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("where", "settings"),
+    [
+        (MANY, {}),
+        ("id = " + "0" * 5000 + "5", {}),
+        ("kind = '${spark.dbio.some}'", {"spark.dbio.some": "b"}),
+        (f"ts = CAST({LATE} AS TIMESTAMP_NTZ)", {}),
+        (f"ts = TIMESTAMP_NTZ {LATE}", {}),
+        (f"ts = CAST({LATE} AS TIMESTAMP)", {"spark.sql.timestampType": "TIMESTAMP_NTZ"}),
+        ("w IN (5)", {}),
+        ("v IN (12345678901)", {}),
+        ("l IN (5.000000000000000001, 123456789012345678901234567890)", {}),
+        ("n IN (5.001, 123456789012345678901234567890123456)", {}),
+        ("w = 5", {"spark.sql.legacy.literal.pickMinimumPrecision": "false"}),
+    ],
+)
+def test_the_row_is_found(spark: "SparkSession", table: str, where: str, settings: dict[str, str]) -> None:
+    with configured(spark, UTC | settings):
+        assert dbio.read(spark, table).where(where).count() == 1
+        assert dbio.read(spark, table, where=where).count() == 1
+
+
+def put(path: str, columns: dict[str, Any], **how: Any) -> None:
+    """A file of another writer."""
+    schema = how.pop("schema", None)
+    with dbio.Table(path).begin("append") as transaction:
+        file = transaction.new_file(**how)
+        full = Path(file) if file.startswith("/") else Path(path) / file
+        full.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table(columns), full)
+        if schema:
+            transaction.commit(schema=schema)
+
+
+def test_a_partition_column_that_is_in_the_file_too(spark: "SparkSession", tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    dbio.write(spark.sql("SELECT 1 AS id, 7 AS hour"), path, partition_by="hour")
+    put(path, {"id": pa.array([2], pa.int32()), "hour": pa.array([0], pa.int32())}, partition={"hour": "9"})
+    assert dbio.read(spark, path).where("hour = 9").count() == 1
+    assert dbio.read(spark, path, where="hour = 9").count() == 1
+
+
+def test_a_file_that_spells_a_column_otherwise(spark: "SparkSession", tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    dbio.write(spark.sql("SELECT 1 AS id"), path)
+    put(path, {"ID": pa.array([2], pa.int32())})
+    with configured(spark, {"spark.sql.caseSensitive": "true"}):
+        assert dbio.read(spark, path).where("id IS NULL").count() == 1
+        assert dbio.read(spark, path, where="id IS NULL").count() == 1
+
+
+def test_a_column_of_padded_text(spark: "SparkSession", tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    kind = {"__CHAR_VARCHAR_TYPE_STRING": "char(5)"}
+    field = {"name": "c", "type": "string", "nullable": True, "metadata": kind}
+    put(path, {"c": ["a    "]}, schema={"type": "struct", "fields": [field]})
+    assert dbio.read(spark, path).where("c = 'a'").count() == 1
+    assert dbio.read(spark, path, where="c = 'a'").count() == 1
+
+
+def test_a_partition_that_is_no_value_of_its_type(spark: "SparkSession", tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    dbio.write(spark.sql("SELECT 1 AS id, DATE '2026-11-20' AS day"), path, partition_by="day")
+    put(path, {"id": pa.array([2], pa.int32())}, partition={"day": "20261121"})
+    settings = {"spark.sql.ansi.enabled": "false", "spark.sql.sources.validatePartitionColumns": "false"}
+    with configured(spark, settings):
+        assert dbio.read(spark, path).where("day IS NULL").count() == 1
+        assert dbio.read(spark, path, where="day IS NULL").count() == 1
