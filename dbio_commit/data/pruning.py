@@ -172,7 +172,7 @@ def column_types(schema: Mapping[str, Any]) -> dict[str, str]:
     return {
         field["name"]: field["type"]
         for field in schema.get("fields", ())
-        if isinstance(field["type"], str) and "__COLLATIONS" not in field.get("metadata", {})
+        if isinstance(field["type"], str) and field.get("metadata", {}).keys().isdisjoint(("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING"))
     }
 
 
@@ -184,7 +184,7 @@ def value_of(bound: Any, kind: str) -> Any:
         case "byte" | "short" | "integer" | "long":
             return bound if type(bound) is int else None
         case "float" | "double":
-            return bound if type(bound) in (int, float) and math.isfinite(bound) else None
+            return bound if type(bound) is int or (type(bound) is float and math.isfinite(bound)) else None
         case "boolean":
             return bound if type(bound) is bool else None
         case "string":
@@ -260,7 +260,8 @@ def _hopeful(
     spelling = {name.lower(): name for name in info.statistics} if info else {}
     if marker is None or info is None or spelling.keys().isdisjoint(map(str.lower, columns)):
         return added.paths
-    told = {it: info.statistics[spelling[it.lower()]] for it in columns if it.lower() in spelling}
+    parts = {name.lower() for path in added.paths[:1] for name in partition_of(path)}  # their values are in the path
+    told = {it: info.statistics[spelling[it.lower()]] for it in columns if it.lower() in spelling.keys() - parts}
     whole = {column: _facts_of_all(it, info.rows, types[column]) for column, it in told.items()}
     if not condition.may_hold(_getter(whole)):
         return ()

@@ -50,7 +50,7 @@ def parse_where(sql: str, schema: Mapping[str, Any], *, zone: str | None) -> Con
     return _Reader(column_types(schema), names, zone).condition(tree)
 
 
-_READ_BY_SETTINGS = re.compile(r"""\\|"|''|--|/\*""")
+_READ_BY_SETTINGS = re.compile(r"""\\|"|''|--|/\*|\$\{""")
 """Escapes, double quotes, two texts side by side and comments: Spark's settings say what they are."""
 
 
@@ -151,9 +151,11 @@ def _number(text: str, kind: str) -> int | Decimal | None:
     if not found:
         return None
     whole, fraction = len(found[1].lstrip("0")), len(found[2])
+    if whole + fraction > _DIGITS:
+        return None
     if whole + fraction == 0 and not text.strip("-."):
         return None
-    value = Decimal(text) if "." in text else int(text)
+    value = Decimal(text) if "." in text else int(found[1].lstrip("0") or "0") * (-1 if text[0] == "-" else 1)
     if kind in ("float", "double"):  # exact in either, whichever of them Spark casts to
         return value if isinstance(value, int) and -(1 << 24) < value < 1 << 24 else None
     if match := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind):
@@ -167,7 +169,7 @@ _DIGITS = 38
 _LONG_DIGITS = 20
 """Of the decimal that a long counts as."""
 
-_DAY = r"(?:19|2[0-9])[0-9]{2}-[0-9]{2}-[0-9]{2}"
+_DAY = r"(?:19[7-9]|2[0-9]{2})[0-9]-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
 _TIME = re.compile(rf"({_DAY})(?:[ T]{_CLOCK}(?:Z|[+-][0-9]{{2}}:[0-9]{{2}})?)?")
 """From the year 1900 on: before that, clocks went by the sun, and time zones by opinion."""
@@ -188,6 +190,8 @@ def _time(text: str, type_name: str | None, kind: str, zone: str | None) -> _Int
         return None
     if kind == "timestamp_ntz":
         return None if value.tzinfo else (value, value)
+    if value.tzinfo and type_name:  # which a cast to TIMESTAMP_NTZ leaves out
+        return None
     return (value, value) if value.tzinfo else _instants(value, zone)
 
 
@@ -208,7 +212,7 @@ def _instants(local: datetime, zone: str | None) -> _Interval | None:
         if zone is None:
             raise ZoneInfoNotFoundError
         known = ZoneInfo(zone)
-    except (ZoneInfoNotFoundError, ValueError):
+    except (ZoneInfoNotFoundError, ValueError, OSError):
         utc = local.replace(tzinfo=UTC)
         return utc - _FARTHEST, utc + _FARTHEST
     both = sorted(local.replace(tzinfo=known, fold=fold).astimezone(UTC) for fold in (0, 1))

@@ -46,7 +46,7 @@ def resolve(commits: Sequence[Decided]) -> list[Decided]:
 
 def _resolve(commit: Decided, added: dict[str, list[str]], by_path: set[str]) -> Decided:
     marker, info = commit.marker, commit.marker.dbio_commit
-    found = [path for tid in marker.removed_tids for path in added.get(tid, ()) if path not in by_path]
+    found = [path for tid in dict.fromkeys(marker.removed_tids) for path in added.get(tid, ()) if path not in by_path]
     left = [tid for tid in marker.removed_tids if tid not in added]
     version, tids = (REFERRING, left) if left else (VERSION, None)
     info = info.model_copy(update={"version": version, "removed_tids": tids}) if info else None
