@@ -101,8 +101,11 @@ class Snapshot:
 
         if self.schema is None:
             return self
-        outline = parse_where(condition, self.schema, zone=time_zone)
-        return replace(self, files=prune(self.files, self.decided, outline, column_types(self.schema)))
+        try:
+            outline = parse_where(condition, self.schema, zone=time_zone)
+            return replace(self, files=prune(self.files, self.decided, outline, column_types(self.schema)))
+        except RecursionError:
+            raise InvalidInputError(f"the condition {condition!r:.100}… is nested too deeply; write it flat") from None
 
     def to_arrow(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pyarrow.Table":
         """The rows, as an Arrow table: with partition columns, and the types that the table records.

@@ -6,6 +6,7 @@ Conservative: where nothing is known, a row may be there. How a condition is rea
 import math
 import re
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
@@ -100,6 +101,31 @@ class Comparison(Condition):
 
 
 @dataclass(frozen=True, slots=True)
+class OneOf(Condition):
+    """Whether a column has one of these values, which are sorted, or has another."""
+
+    column: str
+    values: tuple[Any, ...]
+    is_one: bool = True
+
+    def may_hold(self, facts_of: FactsOf) -> bool:
+        facts = facts_of(self.column)
+        if not facts.has_values:
+            return False
+        i = 0 if facts.low is None else bisect_left(self.values, facts.low)
+        found = self.values[i] if i < len(self.values) else None
+        if self.is_one:
+            return found is not None and (facts.high is None or found <= facts.high)
+        return facts.low is None or not facts.low == facts.high == found
+
+    def columns(self) -> Iterator[str]:
+        yield self.column
+
+    def negated(self) -> Condition:
+        return OneOf(self.column, self.values, not self.is_one)
+
+
+@dataclass(frozen=True, slots=True)
 class IsNull(Condition):
     """Whether a column is null, or is not."""
 
@@ -172,8 +198,12 @@ def column_types(schema: Mapping[str, Any]) -> dict[str, str]:
     return {
         field["name"]: field["type"]
         for field in schema.get("fields", ())
-        if isinstance(field["type"], str) and field.get("metadata", {}).keys().isdisjoint(("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING"))
+        if isinstance(field["type"], str) and field.get("metadata", {}).keys().isdisjoint(_NOT_COMPARED_BY_BYTES)
     }
+
+
+_NOT_COMPARED_BY_BYTES = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
+"""In the metadata of texts: another order; blanks at the end that do not count."""
 
 
 def value_of(bound: Any, kind: str) -> Any:
@@ -184,7 +214,9 @@ def value_of(bound: Any, kind: str) -> Any:
         case "byte" | "short" | "integer" | "long":
             return bound if type(bound) is int else None
         case "float" | "double":
-            return bound if type(bound) is int or (type(bound) is float and math.isfinite(bound)) else None
+            if type(bound) is int:
+                return bound if abs(bound) < _TOO_LARGE else None
+            return bound if type(bound) is float and math.isfinite(bound) else None
         case "boolean":
             return bound if type(bound) is bool else None
         case "string":
@@ -211,6 +243,7 @@ def _local_time(text: str) -> datetime | None:
     return None if value.tzinfo else value
 
 
+_TOO_LARGE = 1 << 1023
 _INTEGERS = ("byte", "short", "integer", "long")
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "decimal": _decimal,
@@ -222,15 +255,35 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
 
 def _partition_value(text: str, kind: str) -> Any:
     """The value that a directory is named after; None where it is none of the column's type."""
-    match kind:
+    name, _, digits = kind.partition("(")
+    if name in _FORMS and not _FORMS[name].fullmatch(text):
+        return None  # for Spark it is null, or an error
+    match name:
         case "byte" | "short" | "integer" | "long":
-            return int(text) if re.fullmatch(r"-?[0-9]{1,19}", text) else None
+            bits = {"byte": 7, "short": 15, "integer": 31, "long": 63}[name]
+            return int(text) if -(1 << bits) <= int(text) < 1 << bits else None
         case "boolean":
             return {"true": True, "false": False}.get(text)
+        case "decimal":
+            precision, scale = map(int, digits.rstrip(")").split(","))
+            whole, _, fraction = text.lstrip("-").partition(".")
+            return Decimal(text) if len(whole) <= precision - scale and len(fraction) <= scale else None
         case "timestamp":
             value = value_of(text, "timestamp_ntz")
             return value.replace(tzinfo=UTC) if value else None
     return value_of(text, kind)
+
+
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?")
+_FORMS: Mapping[str, re.Pattern[str]] = {
+    **dict.fromkeys(_INTEGERS, _WHOLE),
+    "decimal": re.compile(r"-?[0-9]{1,38}(?:\.[0-9]{1,38})?"),
+    "date": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
+    "timestamp": _TIME,
+    "timestamp_ntz": _TIME,
+}
+"""As writers name directories (PROTOCOL.md 6.2)."""
 
 
 # --- files --------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ counts as what Spark casts it to beside a column of that type (its `AnsiTypeCoer
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -23,6 +23,7 @@ from dbio_commit.data.pruning import (
     Comparison,
     Condition,
     IsNull,
+    OneOf,
     Operator,
     column_types,
 )
@@ -51,7 +52,7 @@ def parse_where(sql: str, schema: Mapping[str, Any], *, zone: str | None) -> Con
 
 
 _READ_BY_SETTINGS = re.compile(r"""\\|"|''|--|/\*|\$\{""")
-"""Escapes, double quotes, two texts side by side and comments: Spark's settings say what they are."""
+"""Escapes, double quotes, two texts side by side, comments, variables: Spark's settings say what they are."""
 
 
 class _Reader:
@@ -63,9 +64,9 @@ class _Reader:
             case exp.Paren():
                 return self.condition(tree.this)
             case exp.And():
-                return AllOf((self.condition(tree.left), self.condition(tree.right)))
+                return AllOf(tuple(map(self.condition, _terms(tree, exp.And))))
             case exp.Or():
-                return AnyOf((self.condition(tree.left), self.condition(tree.right)))
+                return AnyOf(tuple(map(self.condition, _terms(tree, exp.Or))))
             case exp.Not():
                 return self.condition(tree.this).negated()
             case exp.Column():
@@ -77,7 +78,7 @@ class _Reader:
                 low = self._compare(">=", tree.this, tree.args["low"])
                 return AllOf((low, self._compare("<=", tree.this, tree.args["high"])))
             case exp.In() if tree.expressions and not tree.args.get("query"):
-                found = AnyOf(tuple(self._compare("=", tree.this, value) for value in tree.expressions))
+                found = self._one_of(tree)
                 return found if self._is_alike(tree) else AtMost(found)
         operator = _OPERATORS.get(type(tree))
         if operator is None:
@@ -85,6 +86,18 @@ class _Reader:
         if self._column(tree.left):
             return self._compare(operator, tree.left, tree.right)
         return self._compare(_MIRRORED[operator], tree.right, tree.left)
+
+    def _one_of(self, tree: exp.In) -> Condition:
+        """Spark casts the column and all values to one type: where that has too few digits, it rounds them."""
+        kind = self._types.get(self._column(tree.this) or "", "")
+        numbers = [it.unnest().name for it in tree.expressions if it.unnest().is_number]
+        if numbers and kind not in ("float", "double") and not _fits(kind, numbers):
+            return UNKNOWN
+        parts = [self._compare("=", tree.this, value) for value in tree.expressions]
+        exact = [part for part in parts if isinstance(part, Comparison) and part.low == part.high]
+        if len(exact) < len(parts):
+            return AnyOf(tuple(parts))
+        return OneOf(exact[0].column, tuple(sorted({part.low for part in exact})))
 
     def _is_alike(self, tree: exp.In) -> bool:
         """Whether a list holds nothing beside which Spark might compare all of it, and the column, as texts."""
@@ -105,6 +118,19 @@ class _Reader:
         if found is None:
             return UNKNOWN
         return Comparison(column, operator, *found)
+
+
+def _terms(tree: Any, kind: type[exp.Connector]) -> list[Any]:
+    """What a chain of AND, or of OR, joins; it may be longer than Python's stack is deep."""
+    waiting: list[Any] = [tree]
+    found: list[Any] = []
+    while waiting:
+        it = waiting.pop()
+        if isinstance(it, kind):
+            waiting += [it.right, it.left]
+        else:
+            found.append(it)
+    return found
 
 
 _OPERATORS: Mapping[type, Operator] = {
@@ -147,21 +173,31 @@ _INTEGERS = ("byte", "short", "integer", "long")
 
 def _number(text: str, kind: str) -> int | Decimal | None:
     """Of a number without an exponent, beside a column of numbers."""
-    found = re.fullmatch(r"-?([0-9]*)\.?([0-9]*)", text)
-    if not found:
+    digits = _digits(text)
+    if digits is None or sum(digits) > _DIGITS:
         return None
-    whole, fraction = len(found[1].lstrip("0")), len(found[2])
-    if whole + fraction > _DIGITS:
-        return None
-    if whole + fraction == 0 and not text.strip("-."):
-        return None
-    value = Decimal(text) if "." in text else int(found[1].lstrip("0") or "0") * (-1 if text[0] == "-" else 1)
+    value = Decimal(text) if "." in text else int(Decimal(text))
     if kind in ("float", "double"):  # exact in either, whichever of them Spark casts to
         return value if isinstance(value, int) and -(1 << 24) < value < 1 << 24 else None
-    if match := re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind):
-        precision, scale = int(match[1]), int(match[2])
-        return value if max(precision - scale, whole) + max(scale, fraction) <= _DIGITS else None
-    return value if kind in _INTEGERS and max(_LONG_DIGITS, whole) + fraction <= _DIGITS else None
+    return value if _fits(kind, [text]) else None
+
+
+def _fits(kind: str, numbers: Sequence[str]) -> bool:
+    """Whether a decimal holds the column's values, and these, without being rounded."""
+    match = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
+    own = (int(match[1]) - int(match[2]), int(match[2])) if match else (_LONG_DIGITS, 0) if kind in _INTEGERS else None
+    each = [own, *map(_digits, numbers)]
+    known = [digits for digits in each if digits is not None]
+    return len(known) == len(each) and max(it[0] for it in known) + max(it[1] for it in known) <= _DIGITS
+
+
+def _digits(text: str) -> tuple[int, int] | None:
+    """Before and after the point; a whole number counts as a long, which Spark may make of it."""
+    found = re.fullmatch(r"-?([0-9]*)(\.?)([0-9]*)", text)
+    if not found or not found[1] + found[3]:
+        return None
+    whole, fraction = len(found[1].lstrip("0")), len(found[3])
+    return (whole, fraction) if found[2] else (max(whole, _LONG_DIGITS), 0)
 
 
 _DIGITS = 38
@@ -172,7 +208,7 @@ _LONG_DIGITS = 20
 _DAY = r"(?:19[7-9]|2[0-9]{2})[0-9]-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
 _TIME = re.compile(rf"({_DAY})(?:[ T]{_CLOCK}(?:Z|[+-][0-9]{{2}}:[0-9]{{2}})?)?")
-"""From the year 1900 on: before that, clocks went by the sun, and time zones by opinion."""
+"""From 1970 on: of what clocks showed before, Java's list of time zones and Python's say different things."""
 
 
 def _time(text: str, type_name: str | None, kind: str, zone: str | None) -> _Interval | None:

@@ -184,7 +184,7 @@ class TableRoot(Root):
             if terms.must_be_empty and table.tids:
                 raise self.table_exists()
             removed = rules.removes(draft, table)
-            shorten = partial(refer, live=table.files)
+            shorten = partial(refer, live=table.files, commits=table.decided)
             schema = self._schema_after(draft, table.schema, turn, sets=rules.sets_schema)
         marker = self._marker(draft, removed, turn, schema)
         body = encode_commit(marker, shorten=shorten, shorten_above=self.refer_above)

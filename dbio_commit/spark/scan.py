@@ -54,8 +54,8 @@ def scan(spark: SparkSession, table: Table, snapshot: Snapshot, *, where: str | 
 
 def _prune(spark: SparkSession, snapshot: Snapshot, where: str) -> Snapshot:
     """The snapshot without the files that hold no such row, as far as we know."""
-    if spark.conf.get(_DATES_AS_TEXTS, "false") == "true":
-        _logger.info("%s: no file was left out by the condition, because of %s", snapshot.url, _DATES_AS_TEXTS)
+    if odd := next((name for name in _ODD_SETTINGS if spark.conf.get(name, "false") == "true"), None):
+        _logger.info("%s: no file was left out by the condition, because of %s", snapshot.url, odd)
         return snapshot
     try:
         pruned = snapshot.where(where, time_zone=spark.conf.get("spark.sql.session.timeZone"))
@@ -69,7 +69,8 @@ def _prune(spark: SparkSession, snapshot: Snapshot, where: str) -> Snapshot:
     return pruned
 
 
-_DATES_AS_TEXTS = "spark.sql.legacy.typeCoercion.datetimeToString.enabled"
+_ODD_SETTINGS = ("spark.sql.legacy.typeCoercion.datetimeToString.enabled", "spark.sql.caseSensitive")
+"""With which conditions mean something else."""
 
 
 def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:

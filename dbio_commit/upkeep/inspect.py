@@ -13,7 +13,7 @@ from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.directory import merge_directories
 from dbio_commit.protocol.markers import CommitMarker, FileInfo, unpack_files
 from dbio_commit.protocol.state import UNKNOWN_SIZE
-from dbio_commit.roots import open_root
+from dbio_commit.roots import TableRoot, open_root
 from dbio_commit.store import Store
 
 
@@ -64,6 +64,8 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
         )
     found = read_markers(store, decided.values(), scope=root.scope).only_valid(ignore_corrupt=False)
     markers = {path: found[entry.path] for path, entry in decided.items()}
+    if isinstance(root, TableRoot) and any(marker.removed_tids for marker in markers.values()):
+        markers[""] = next(commit.marker for commit in root.settled().decided if commit.tid == tid)
     effective = {path: marker for path, marker in markers.items() if not marker.is_abort}
     undecided = sorted(started.keys() - decided.keys())
     when = max((entry.modified for entry in decided.values()), default=None)

@@ -23,7 +23,7 @@ from dbio_commit.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.protocol import names, references
+from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.draft import Draft, Terms
@@ -292,18 +292,6 @@ def report_other_files() -> Iterator[None]:
         return result(self, tid, marker.model_copy(update={"removed": []}), **options)
 
     with patch.object(TableRoot, "result", mutated):
-        yield
-
-
-@mutation("busy", "I9")
-def give_up_references_to_what_is_not_there() -> Iterator[None]:
-    """A checkpoint forgets that an overwrite removes an append which its state lacks."""
-    resolve = references.resolve
-
-    def mutated(commits: Sequence[Decided]) -> list[Decided]:
-        return [_without_references(commit) for commit in resolve(commits)]
-
-    with patch.object(settled, "resolve", mutated):
         yield
 
 

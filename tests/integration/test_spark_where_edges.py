@@ -1,4 +1,4 @@
-"""Conditions for which `dbio.read(where=…)` gives other rows than Spark's own filter, or an error of our own."""
+"""Conditions for which `dbio.read(where=…)` once gave other rows than Spark's own filter, or an error of our own."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -1,8 +1,9 @@
-"""Conditions and markers that break `Snapshot.where`."""
+"""Conditions and markers that once left out a file that they must not, or ended in an error: `Snapshot.where`."""
 
 import pytest
 
-from tests.unit.test_where import may_hold
+from tests.builders import DESCRIPTOR, World, data
+from tests.unit.test_where import SCHEMA, may_hold
 
 
 @pytest.mark.parametrize("word", ["AND", "OR"])
@@ -51,10 +52,6 @@ def test_zones_before_1970_differ_between_java_and_python() -> None:
 
 def test_a_column_of_the_file_is_not_the_partitions_one() -> None:
     """A file of `new_file` may hold the partition column, too; the directory says what it is."""
-    assert may_hold("hour = 7", hour="7", **{"id": (1, 1)})
-    from tests.builders import DESCRIPTOR, World, data
-    from tests.unit.test_where import SCHEMA
-
     world = World(descriptor=False)
     world.put_json("_dbio_table", {**DESCRIPTOR, "partition_columns": ["hour"]})
     files = {"size": [5], "rows": [10], "partition": {"hour": ["7"]},
