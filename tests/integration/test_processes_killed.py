@@ -219,7 +219,8 @@ def test_of_a_writer_killed_at_any_call_all_or_nothing_is_seen_and_the_next_one_
     assert set(visible) == {False, True}
     assert left["pending"] > 3
     assert (left["pending in turn"] > 0) is (name != "append")
-    assert left["unfinished"] > 0 or name != "append"
+    lists_uploads = os.environ.get("DBIO_TEST_S3_SERVER") != "minio"  # see tests/minio.py
+    assert left["unfinished"] > 0 or name != "append" or not lists_uploads
     print(f"{name}: killed {len(visible)} times, {sum(visible)} of them committed; left: {dict(left)}")
 
 
