@@ -35,14 +35,22 @@ def resolve(commits: Sequence[Decided]) -> list[Decided]:
     A reference to a transaction that is not among them stays: a state may have an overwrite, and not yet an append of
     the last moments that it removes (PROTOCOL.md 8.1).
     """
-    if not any(commit.marker.removed_tids for commit in commits):
+    referring = sorted(
+        (commit for commit in commits if commit.marker.removed_tids), key=lambda it: (_turn(it), it.modified, it.tid)
+    )
+    if not referring:
         return list(commits)
     added = {commit.tid: commit.marker.added for commit in commits}
     removers: dict[str, list[Decided]] = {}
     for commit in commits:
         for path in commit.marker.removed:
             removers.setdefault(path, []).append(commit)
-    return [_resolve(commit, added, removers) if commit.marker.removed_tids else commit for commit in commits]
+    resolved: dict[str, Decided] = {}
+    for commit in referring:
+        resolved[commit.tid] = _resolve(commit, added, removers)
+        for tid in added.keys() & commit.marker.removed_tids:  # all of it is gone: who names it again removes nothing
+            added[tid] = []
+    return [resolved.get(commit.tid, commit) for commit in commits]
 
 
 def _resolve(commit: Decided, added: Mapping[str, list[str]], removers: Mapping[str, Sequence[Decided]]) -> Decided:
@@ -56,7 +64,12 @@ def _resolve(commit: Decided, added: Mapping[str, list[str]], removers: Mapping[
 
 
 def _is_before(one: Decided, other: Decided) -> bool:
-    turns = [it.marker.dbio_commit.turn if it.marker.dbio_commit else None for it in (one, other)]
-    if turns[0] and turns[1]:
-        return turns[0] < turns[1]
+    """By their turns; DBIO's own writers take none."""
+    if _turn(one) and _turn(other):
+        return _turn(one) < _turn(other)
     return (one.modified, one.tid) < (other.modified, other.tid)
+
+
+def _turn(commit: Decided) -> int:
+    info = commit.marker.dbio_commit
+    return (info.turn or 0) if info else 0

@@ -142,6 +142,16 @@ def test_a_tid_that_is_named_twice_removes_once() -> None:
     assert world.table().history()[0].removed_files == 100
 
 
+def test_what_two_commits_name_goes_with_the_first() -> None:
+    """Or thousands of small markers that name one large transaction would take gigabytes."""
+    world = World()
+    world.commit("1", [data("1"), data("1", 1)])
+    for tid, turn in (("3", 1), ("2", 2)):
+        world.commit(tid, [data(tid)], operation="overwrite", turn=turn, version=2, removed_tids=["1"])
+    assert {it.tid: it.removed_files for it in world.table().history()} == {"1": 0, "2": 0, "3": 2}
+    assert world.seen() == {data("2"), data("3")}
+
+
 def test_a_file_that_another_commit_adds_too_does_not_go_with_a_transaction() -> None:
     world = World()
     world.commit("1", [data("1"), data("1", 1)])
