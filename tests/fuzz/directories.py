@@ -134,13 +134,18 @@ def _live_in_table(objects: Objects) -> set[str]:
     lines: list[Any] = []
     if checkpoints:
         lines = [json.loads(line) for line in gzip.decompress(objects[max(checkpoints)][0]).splitlines()][1:]
-    covered = {line["tid"] for line in lines}
-    markers = [line["marker"] for line in lines]
+    markers: dict[str, Any] = {line["tid"]: line["marker"] for line in lines}
     for path, (body, _) in objects.items():
         tid = _COMMIT.fullmatch(path)
-        if tid and body and tid[1] not in covered:
-            markers.append(json.loads(body))
-    return set().union(*(marker["added"] for marker in markers)) - set().union(*(it["removed"] for it in markers))
+        if tid and body and tid[1] not in markers:
+            markers[tid[1]] = json.loads(body)
+    added, removed = set[str](), set[str]()
+    for marker in markers.values():
+        added.update(marker["added"])
+        removed.update(marker["removed"])
+        for referred in (marker.get("dbio_commit") or {}).get("removed_tids") or ():
+            removed.update(markers[referred]["added"] if referred in markers else ())
+    return added - removed
 
 
 def _live_by_directory(objects: Objects) -> set[str]:
