@@ -66,6 +66,16 @@ class Root(NamedTuple):
     storage_options: dict[str, Any]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def plain_logs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """PySpark's own logger, once there is one, makes JSON of all that the handlers write which pytest adds to it."""
+    plugin: Any = request.config.pluginmanager.get_plugin("logging-plugin")
+    with pytest.MonkeyPatch.context() as patch:
+        for handler in (plugin.caplog_handler, plugin.report_handler):
+            patch.setattr(handler, "setFormatter", lambda formatter: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """Has a bucket `tables`."""
