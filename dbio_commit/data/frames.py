@@ -202,10 +202,7 @@ def _part(column: str, operator: str, value: Any) -> Condition:
     if operator in ("in", "not in"):
         each = AnyOf(tuple(_part(column, "=", it) for it in value))
         return each if operator == "in" else AllOf((IsNull(column, False), each.negated()))
-    found = value.as_py()
+    found, operator = value.as_py(), "=" if operator == "==" else operator
     if found is None:
-        return {"=": IsNull(column), "==": IsNull(column), "!=": IsNull(column, False)}.get(operator, UNKNOWN)
-    return Comparison(column, cast(Operator, _SAME.get(operator, operator)), found, found)
-
-
-_SAME = {"==": "="}
+        return {"=": IsNull(column), "!=": IsNull(column, False)}.get(operator, UNKNOWN)
+    return Comparison(column, cast(Operator, operator), found, found)

@@ -244,7 +244,7 @@ def _local_time(text: str) -> datetime | None:
 
 
 _TOO_LARGE = 1 << 1023
-_INTEGERS = ("byte", "short", "integer", "long")
+INTEGERS = ("byte", "short", "integer", "long")
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "decimal": _decimal,
     "date": date.fromisoformat,
@@ -277,7 +277,7 @@ def _partition_value(text: str, kind: str) -> Any:
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?")
 _FORMS: Mapping[str, re.Pattern[str]] = {
-    **dict.fromkeys(_INTEGERS, _WHOLE),
+    **dict.fromkeys(INTEGERS, _WHOLE),
     "decimal": re.compile(r"-?[0-9]{1,38}(?:\.[0-9]{1,38})?"),
     "date": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
     "timestamp": _TIME,
@@ -340,7 +340,7 @@ def _facts_of_all(told: ColumnBounds, rows: Sequence[int | None], kind: str) -> 
 
 
 def _extreme(of: Callable[[Iterable[Any]], Any], bounds: Sequence[Any], kind: str) -> Any:
-    values = bounds if isinstance(bounds, array) and kind in _INTEGERS else [value_of(it, kind) for it in bounds]
+    values = bounds if isinstance(bounds, array) and kind in INTEGERS else [value_of(it, kind) for it in bounds]
     return None if not values or None in values else of(values)
 
 

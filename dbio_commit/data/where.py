@@ -16,6 +16,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from dbio_commit.data.pruning import (
+    INTEGERS,
     UNKNOWN,
     AllOf,
     AnyOf,
@@ -161,14 +162,11 @@ def _literal(tree: Any, kind: str, zone: str | None) -> _Interval | None:
         value: int | Decimal | str | None = _number(text, kind)
     elif type_name is None and kind == "string":
         value = text
-    elif type_name is None and kind in _INTEGERS and re.fullmatch(r"-?[0-9]{1,18}", text):
+    elif type_name is None and kind in INTEGERS and re.fullmatch(r"-?[0-9]{1,18}", text):
         value = int(text)
     else:
         return _time(text, type_name, kind, zone)
     return None if value is None else (value, value)
-
-
-_INTEGERS = ("byte", "short", "integer", "long")
 
 
 def _number(text: str, kind: str) -> int | Decimal | None:
@@ -185,7 +183,7 @@ def _number(text: str, kind: str) -> int | Decimal | None:
 def _fits(kind: str, numbers: Sequence[str]) -> bool:
     """Whether a decimal holds the column's values, and these, without being rounded."""
     match = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
-    own = (int(match[1]) - int(match[2]), int(match[2])) if match else (_LONG_DIGITS, 0) if kind in _INTEGERS else None
+    own = (int(match[1]) - int(match[2]), int(match[2])) if match else (_LONG_DIGITS, 0) if kind in INTEGERS else None
     each = [own, *map(_digits, numbers)]
     known = [digits for digits in each if digits is not None]
     return len(known) == len(each) and max(it[0] for it in known) + max(it[1] for it in known) <= _DIGITS

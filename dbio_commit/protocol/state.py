@@ -125,7 +125,8 @@ class LiveFiles(Sequence[DataFile]):
                 if UNKNOWN_SIZE in it.sizes
                 else it
                 for it in self._added
-            ]
+            ],
+            self._partitions,
         )
 
 

@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -132,6 +133,17 @@ def test_show_names_what_went(table: Table, store: MemoryStore, clock: ManualClo
     assert shown is not None
     assert set(shown.removed) == set(commit.removed)
     assert shown.removed_files == 2
+
+
+def test_show_of_a_commit_that_is_too_new_for_a_state_of_the_table_shows_its_marker(
+    table: Table, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(table, bodies=[b"old"])
+    commit = write(table, "overwrite", bodies=[b"new"])
+    monkeypatch.setattr(TableRoot, "settled", lambda self: SimpleNamespace(decided=[]))
+    shown = inspect_transaction(store, clock, commit.tid).commit
+    assert shown is not None
+    assert (shown.added, shown.removed) == (commit.added, [])
 
 
 def test_a_tid_that_is_named_twice_removes_once() -> None:
