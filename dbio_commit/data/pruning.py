@@ -67,10 +67,17 @@ _OPPOSITE: Mapping[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", ">=":
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison(Condition):
+class _OnColumn(Condition):
+    column: str
+
+    def columns(self) -> Iterator[str]:
+        yield self.column
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison(_OnColumn):
     """Of a column with a value that lies somewhere from `low` to `high`."""
 
-    column: str
     operator: Operator
     low: Any
     high: Any
@@ -93,18 +100,14 @@ class Comparison(Condition):
             case ">=":
                 return facts.high is None or bool(facts.high >= self.low)
 
-    def columns(self) -> Iterator[str]:
-        yield self.column
-
     def negated(self) -> Condition:
         return Comparison(self.column, _OPPOSITE[self.operator], self.low, self.high)
 
 
 @dataclass(frozen=True, slots=True)
-class OneOf(Condition):
+class OneOf(_OnColumn):
     """Whether a column has one of these values, which are sorted, or has another."""
 
-    column: str
     values: tuple[Any, ...]
     is_one: bool = True
 
@@ -118,43 +121,39 @@ class OneOf(Condition):
             return found is not None and (facts.high is None or found <= facts.high)
         return facts.low is None or not facts.low == facts.high == found
 
-    def columns(self) -> Iterator[str]:
-        yield self.column
-
     def negated(self) -> Condition:
         return OneOf(self.column, self.values, not self.is_one)
 
 
 @dataclass(frozen=True, slots=True)
-class IsNull(Condition):
+class IsNull(_OnColumn):
     """Whether a column is null, or is not."""
 
-    column: str
     is_null: bool = True
 
     def may_hold(self, facts_of: FactsOf) -> bool:
         facts = facts_of(self.column)
         return facts.nulls != 0 if self.is_null else facts.has_values
 
-    def columns(self) -> Iterator[str]:
-        yield self.column
-
     def negated(self) -> Condition:
         return IsNull(self.column, not self.is_null)
 
 
 @dataclass(frozen=True, slots=True)
-class AllOf(Condition):
-    """All of them; of none, it is true."""
-
+class _Joined(Condition):
     parts: tuple[Condition, ...]
-
-    def may_hold(self, facts_of: FactsOf) -> bool:
-        return all(part.may_hold(facts_of) for part in self.parts)
 
     def columns(self) -> Iterator[str]:
         for part in self.parts:
             yield from part.columns()
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf(_Joined):
+    """All of them; of none, it is true."""
+
+    def may_hold(self, facts_of: FactsOf) -> bool:
+        return all(part.may_hold(facts_of) for part in self.parts)
 
     def negated(self) -> Condition:
         return AnyOf(tuple(part.negated() for part in self.parts))
@@ -174,17 +173,11 @@ class AtMost(Condition):
 
 
 @dataclass(frozen=True, slots=True)
-class AnyOf(Condition):
+class AnyOf(_Joined):
     """At least one of them."""
-
-    parts: tuple[Condition, ...]
 
     def may_hold(self, facts_of: FactsOf) -> bool:
         return any(part.may_hold(facts_of) for part in self.parts)
-
-    def columns(self) -> Iterator[str]:
-        for part in self.parts:
-            yield from part.columns()
 
     def negated(self) -> Condition:
         return AllOf(tuple(part.negated() for part in self.parts))
@@ -228,6 +221,12 @@ def value_of(bound: Any, kind: str) -> Any:
         return None
 
 
+def decimal_digits(kind: str) -> tuple[int, int] | None:
+    """Before and after the point, of a type of decimals; None for another type."""
+    match = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
+    return (int(match[1]) - int(match[2]), int(match[2])) if match else None
+
+
 def _decimal(text: str) -> Decimal | None:
     value = Decimal(text)
     return value if value.is_finite() and abs(value.adjusted()) < 100 else None
@@ -255,7 +254,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
 
 def _partition_value(text: str, kind: str) -> Any:
     """The value that a directory is named after; None where it is none of the column's type."""
-    name, _, digits = kind.partition("(")
+    name = kind.partition("(")[0]
     if name in _FORMS and not _FORMS[name].fullmatch(text):
         return None  # for Spark it is null, or an error
     match name:
@@ -265,9 +264,9 @@ def _partition_value(text: str, kind: str) -> Any:
         case "boolean":
             return {"true": True, "false": False}.get(text)
         case "decimal":
-            precision, scale = map(int, digits.rstrip(")").split(","))
+            before, after = decimal_digits(kind) or (0, 0)
             whole, _, fraction = text.lstrip("-").partition(".")
-            return Decimal(text) if len(whole) <= precision - scale and len(fraction) <= scale else None
+            return Decimal(text) if len(whole) <= before and len(fraction) <= after else None
         case "timestamp":
             value = value_of(text, "timestamp_ntz")
             return value.replace(tzinfo=UTC) if value else None

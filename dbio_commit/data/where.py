@@ -27,6 +27,7 @@ from dbio_commit.data.pruning import (
     OneOf,
     Operator,
     column_types,
+    decimal_digits,
 )
 from dbio_commit.errors import InvalidInputError
 
@@ -182,8 +183,7 @@ def _number(text: str, kind: str) -> int | Decimal | None:
 
 def _fits(kind: str, numbers: Sequence[str]) -> bool:
     """Whether a decimal holds the column's values, and these, without being rounded."""
-    match = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
-    own = (int(match[1]) - int(match[2]), int(match[2])) if match else (_LONG_DIGITS, 0) if kind in INTEGERS else None
+    own = (_LONG_DIGITS, 0) if kind in INTEGERS else decimal_digits(kind)
     each = [own, *map(_digits, numbers)]
     known = [digits for digits in each if digits is not None]
     return len(known) == len(each) and max(it[0] for it in known) + max(it[1] for it in known) <= _DIGITS

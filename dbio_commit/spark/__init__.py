@@ -17,7 +17,6 @@ from dbio_commit.spark.batches import arrow_batches, unscaled, weighted
 from dbio_commit.spark.datasource import register
 from dbio_commit.spark.job import WriteOptions, errors_of_workers, no_commit, plan_write
 from dbio_commit.spark.scan import scan
-from dbio_commit.spark.schema import arrow_type
 from dbio_commit.spark.session import is_connect, open_table, raise_explained
 from dbio_commit.spark.task import RESULT_SCHEMA, map_in_arrow
 
@@ -66,8 +65,7 @@ def write(
         with job.transaction() as transaction:
             with arrow_batches(spark, df.schema), errors_of_workers():
                 frame, decimals = unscaled(weighted(df))
-                kinds = {i: arrow_type(kind) for i, kind in decimals.items()}
-                rows = frame.mapInArrow(map_in_arrow(job.spec, kinds), RESULT_SCHEMA).collect()
+                rows = frame.mapInArrow(map_in_arrow(job.spec, decimals), RESULT_SCHEMA).collect()
             return job.commit(transaction, (row.file for row in rows))
     except TableExistsError:
         if mode != "ignore":

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import (
     ArrayType,
@@ -28,6 +29,7 @@ from pyspark.sql.types import (
 )
 
 from dbio_commit.spark.arrow import FILLER
+from dbio_commit.spark.schema import arrow_type
 from dbio_commit.spark.session import is_connect
 
 BATCH_BYTES = 32 * 1024 * 1024
@@ -57,14 +59,14 @@ def weighted(df: DataFrame) -> DataFrame:
     return numbered.selectExpr("*", f"explode({fillers}) AS {FILLER}").selectExpr(*columns, f"{FILLER} > 0 AS {FILLER}")
 
 
-def unscaled(df: DataFrame) -> tuple[DataFrame, dict[int, DecimalType]]:
+def unscaled(df: DataFrame) -> tuple[DataFrame, dict[int, pa.DataType]]:
     """The rows with decimals of up to 18 digits as whole numbers, and the types that these were, by their positions.
 
     `UnscaledValue` is an expression of Spark's own, for its sums of decimals, and has no name in SQL. Over Connect,
     which knows names only, decimals stay what they are.
     """
     kinds = {i: it.dataType for i, it in enumerate(df.schema.fields) if isinstance(it.dataType, DecimalType)}
-    fitting = {i: kind for i, kind in kinds.items() if kind.precision <= _LONG_DIGITS}
+    fitting = {i: arrow_type(kind) for i, kind in kinds.items() if kind.precision <= _LONG_DIGITS}
     jvm: Any = getattr(df.sparkSession, "_jvm", None) if fitting and not is_connect(df.sparkSession) else None
     if jvm is None:
         return df, {}
