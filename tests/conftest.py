@@ -125,3 +125,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def enabled(spark: "SparkSession") -> "Iterator[SparkSession]":
+    """The session with `enable(parquet=True)`, for this test only."""
+    import dbio_commit as dbio
+
+    setting = "spark.sql.sources.commitProtocolClass"
+    dbio.enable(spark, parquet=True)
+    yield spark
+    spark.conf.unset(setting)
+    spark.sparkContext._jsc.sc().conf().remove(setting)

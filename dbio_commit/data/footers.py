@@ -6,7 +6,7 @@ first and last bytes are looked at. Whether the columns fit a table is in `fitti
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dbio_commit.data.parquet import has_magic
 from dbio_commit.errors import InvalidInputError
@@ -47,34 +47,42 @@ def inspect_files(store: Store, files: Sequence[Entry]) -> list[Footer]:
 
 def _look(store: Store, file: Entry) -> Footer:
     if not has_magic(store, file.path, file.size):
-        raise _no_parquet(store, file, f"it has {file.size} bytes, and not Parquet's at both ends")
+        raise _no_parquet(store.url_of(file.path), f"it has {file.size} bytes, and not Parquet's at both ends")
     return Footer(path=file.path)
 
 
 def _read(store: Store, file: Entry) -> Footer:
+    _look(store, file)
+    with store.open_read(file.path) as stream:
+        return read_footer(stream, file.path, where=store.url_of(file.path))
+
+
+def read_footer(source: BinaryIO, path: str, *, where: str) -> Footer:
+    """The footer of the file that the source holds, or the end of: `path` is its path, `where` its URL.
+
+    Raises InvalidInputError where it is none of Parquet's.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from dbio_commit.data.columns import spark_schema
 
-    _look(store, file)
     try:
-        with store.open_read(file.path) as stream:
-            footer = pq.ParquetFile(stream).metadata
-            schema = footer.schema.to_arrow_schema()
+        footer = pq.ParquetFile(source).metadata
+        schema = footer.schema.to_arrow_schema()
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise _no_parquet(store, file, f"{error!s:.200}") from error
+        raise _no_parquet(where, f"{error!s:.200}") from error
     return Footer(
-        path=file.path,
+        path=path,
         rows=footer.num_rows,
         statistics=_statistics(schema, footer),
-        columns=spark_schema(schema, where=store.url_of(file.path)),
+        columns=spark_schema(schema, where=where),
     )
 
 
-def _no_parquet(store: Store, file: Entry, why: str) -> InvalidInputError:
+def _no_parquet(where: str, why: str) -> InvalidInputError:
     return InvalidInputError(
-        f"{store.url_of(file.path)} is no Parquet file: {why}. Nothing was committed, and the transaction is aborted; "
+        f"{where} is no Parquet file: {why}. Nothing was committed, and the transaction is aborted; "
         "close each file before you commit"
     )
 

@@ -14,6 +14,7 @@ from dbio_commit.errors import AccessDeniedError, InvalidInputError, TableExists
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.spark.batches import arrow_batches, unscaled, weighted
+from dbio_commit.spark.committer import enable_parquet
 from dbio_commit.spark.datasource import register
 from dbio_commit.spark.job import WriteOptions, errors_of_workers, no_commit, plan_write
 from dbio_commit.spark.scan import scan
@@ -99,13 +100,22 @@ def read(
         raise_explained(error, table, withheld=is_connect(spark))
 
 
-def enable(spark: SparkSession) -> None:
+def enable(spark: SparkSession, *, parquet: bool = False, roots: Path | Sequence[Path] = ()) -> None:
     """Registers the data source "dbio" and the table functions `dbio_files` and `dbio_history` with the session.
 
     The session's credentials for S3 and Azure are taken along as they are now. Spark looks for data sources in the
     session that is active in a thread: call it in each thread that uses this one, and for each `newSession()`.
+
+    With `parquet`, what the session writes as Parquet to a table of ours, or to anything below one of the `roots`, is
+    a transaction: `df.write.parquet`, `saveAsTable`, INSERT, CREATE TABLE … AS SELECT. That holds for all threads, and
+    for the sessions that the application makes later. Raises UnsupportedStoreError where Spark cannot do so: over
+    Connect, for one.
     """
+    if roots and not parquet:
+        raise InvalidInputError("roots are for what is written as Parquet: call dbio.enable(spark, parquet=True, …)")
     register(spark)
+    if parquet:
+        enable_parquet(spark, [roots] if isinstance(roots, str | os.PathLike) else roots)
 
 
 def _check_frame(df: object) -> None:

@@ -265,8 +265,19 @@ def errors_of_workers() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        found = re.search(r"dbio_commit\.errors\.(\w+): (.+)", str(error))
-        kind = getattr(errors, found[1], None) if found else None
-        if found and isinstance(kind, type) and issubclass(kind, errors.DbioError):
-            raise kind(found[2]) from error
+        if found := find_error(str(error)):
+            raise found from error
         raise
+
+
+def find_error(text: str) -> errors.DbioError | None:
+    """The error of ours that a text of Spark's names, with its message: all of the text, or a line in it."""
+    found = _ERROR.fullmatch(text) or _ERROR_LINE.search(text)
+    kind = getattr(errors, found[1], None) if found else None
+    if found and isinstance(kind, type) and issubclass(kind, errors.DbioError):
+        return kind(found[2])
+    return None
+
+
+_ERROR = re.compile(r"dbio_commit\.errors\.(\w+): (.+)", re.DOTALL)
+_ERROR_LINE = re.compile(r"dbio_commit\.errors\.(\w+): (.+)")

@@ -1,0 +1,97 @@
+"""What the query that is running in the JVM says about a write: Spark tells its commit protocol next to nothing."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pyspark import SparkContext
+from pyspark.sql.types import StructField, StructType
+
+from dbio_commit.errors import InvalidInputError
+from dbio_commit.protocol.names import HIVE_NULL
+
+SaveMode = Literal["Append", "Overwrite", "ErrorIfExists", "Ignore"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A write of files, as Spark plans it."""
+
+    format: str
+    """In lower case: "parquet", "csv"."""
+    mode: SaveMode
+    schema: StructType
+    """Of the rows, partition columns included."""
+    partition_columns: tuple[str, ...]
+    static_partition: Mapping[str, str | None]
+    """Of INSERT … PARTITION (day = 7): these values are said, and None is null."""
+    options: Mapping[str, str]
+    """By their names in lower case."""
+    catalog_table: str | None
+    """The table of the catalog that is written to, quoted."""
+
+
+def running_query(context: SparkContext, execution: str) -> Any:
+    """The QueryExecution with this id, in the JVM; None where no query of SQL or DataFrames writes."""
+    jvm: Any = context._jvm
+    executions = jvm.org.apache.spark.sql.execution.SQLExecution
+    return executions.getQueryExecution(int(execution)) if execution != "null" else None
+
+
+def find_command(context: SparkContext, query: Any, path: str) -> Command:
+    """The one command of the query that writes to the path. Raises InvalidInputError where it has none, or several."""
+    found = [plan for plan in _plans(query.analyzed()) if _writes_to(plan, path)] if query is not None else []
+    if len(found) != 1:
+        raise InvalidInputError(
+            f"cannot tell what is written to {path}: the running query has {len(found)} commands that write files "
+            "there, in a way that is known; use df.write.parquet, INSERT or CREATE TABLE … AS SELECT, one for each "
+            "table, or dbio.write"
+        )
+    return _read(context, found[0])
+
+
+_INSERT, _CREATE = "InsertIntoHadoopFsRelationCommand", "CreateDataSourceTableAsSelectCommand"
+
+
+def _plans(plan: Any) -> Iterator[Any]:
+    yield plan
+    children = plan.children()
+    for i in range(children.size()):
+        yield from _plans(children.apply(i))
+
+
+def _writes_to(plan: Any, path: str) -> bool:
+    match plan.getClass().getSimpleName():
+        case name if name == _INSERT:
+            return str(plan.outputPath().toString()).rstrip("/") == path.rstrip("/")
+        case name if name == _CREATE:
+            return True  # its location is not known yet, where it is the catalog that chooses
+    return False
+
+
+def _read(context: SparkContext, plan: Any) -> Command:
+    jvm: Any = context._jvm
+    as_java = jvm.scala.jdk.javaapi.CollectionConverters.asJava
+    inserts = plan.getClass().getSimpleName() == _INSERT
+    fields = StructType.fromJson(json.loads(plan.query().schema().json())).fields
+    named = zip(as_java(plan.outputColumnNames()), fields, strict=True)
+    if inserts:
+        format = str(plan.fileFormat().toString())
+        columns = tuple(column.name() for column in as_java(plan.partitionColumns()))
+        static, options, table = as_java(plan.staticPartitions()), as_java(plan.options()), plan.catalogTable()
+        name = table.get().identifier().quotedString() if table.isDefined() else None
+    else:
+        format = str(plan.table().provider().get())
+        columns = tuple(as_java(plan.table().partitionColumnNames()))
+        static, options = {}, as_java(plan.table().storage().properties())
+        name = plan.table().identifier().quotedString()
+    return Command(
+        format=format.lower(),
+        mode=plan.mode().toString(),
+        schema=StructType([StructField(name, field.dataType, field.nullable, field.metadata) for name, field in named]),
+        partition_columns=columns,
+        static_partition={name: None if value == HIVE_NULL else value for name, value in dict(static).items()},
+        options={str(name).lower(): str(value) for name, value in dict(options).items()},
+        catalog_table=name,
+    )

@@ -1,0 +1,83 @@
+"""`CommitProtocol.java` in a JVM: compiled by the Janino that Spark ships, into a jar for drivers and executors."""
+
+import atexit
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from dbio_commit.errors import UnsupportedStoreError
+
+CLASS = "dbio_commit.CommitProtocol"
+VERSION = "1"
+"""Of the requests and answers; the class has the same."""
+
+_HELP = "write a jar with `dbio jar dbio-commit.jar`, and start Spark with it in spark.jars"
+_lock = Lock()
+
+
+def install(spark: SparkSession) -> None:
+    """Makes the class known to all threads of the driver and to all executors, where it is not yet.
+
+    Raises UnsupportedStoreError where the JVM takes no class, or has one of another version.
+    """
+    with _lock:
+        version = _installed(spark)
+        if version is None:
+            _load(spark, compiled(spark))
+            version = _installed(spark)
+    if version != VERSION:
+        raise UnsupportedStoreError(
+            f"Spark has version {version} of {CLASS}, and this package needs {VERSION}; {_HELP}, in the place of the "
+            "one that it has"
+        )
+
+
+def compiled(spark: SparkSession) -> Mapping[str, bytes]:
+    """The classes by their paths in a jar."""
+    jvm: Any = spark._jvm
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler.cook(files(__package__).joinpath("CommitProtocol.java").read_text())
+    classes = compiler.getBytecodes()
+    return {f"{name.replace('.', '/')}.class": bytes(classes[name]) for name in list(classes)}
+
+
+def write_jar(classes: Mapping[str, bytes], path: Path) -> None:
+    """The same bytes for the same classes."""
+    with zipfile.ZipFile(path, "w") as jar:
+        for name, body in sorted(classes.items()):
+            jar.writestr(zipfile.ZipInfo(name), body)
+
+
+def _installed(spark: SparkSession) -> str | None:
+    """The version of the class, as Spark would load it; None where there is none."""
+    jvm: Any = spark._jvm
+    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    try:
+        return str(jvm.java.lang.Class.forName(CLASS, True, loader).getField("VERSION").get(None))
+    except Py4JError as error:
+        if "ClassNotFoundException" in str(error):
+            return None
+        raise
+
+
+def _load(spark: SparkSession, classes: Mapping[str, bytes]) -> None:
+    jvm: Any = spark._jvm
+    directory = Path(tempfile.mkdtemp(prefix="dbio-jar-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors that start later fetch it, too
+    jar = directory / "dbio-commit.jar"
+    write_jar(classes, jar)
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())  # SparkSubmit's, which all threads share
+    except Py4JError as error:
+        raise UnsupportedStoreError(f"the class loader of this Spark takes no jar at run time; {_HELP}") from error
+    spark.sparkContext._jsc.sc().addJar(str(jar))

@@ -1,0 +1,192 @@
+"""The writes of a session that has `enable(parquet=True)`: whose they are, and what they commit."""
+
+import base64
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType, TimestampType
+
+from dbio_commit.begin import has_committed
+from dbio_commit.data.footers import read_footer
+from dbio_commit.errors import InvalidInputError, SchemaMismatchError, UnsupportedTableError
+from dbio_commit.options import Mode
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.spark.committer.command import Command
+from dbio_commit.spark.job import Job, WriteOptions, WritePlan, plan_write
+from dbio_commit.spark.session import open_table
+from dbio_commit.store import Location, parse_location
+from dbio_commit.table import Table
+from dbio_commit.transaction import Transaction
+
+APP = "spark.dbio.app"
+"""The setting with an application and its version, such as "nightly:20261120": committed at most once to a table."""
+
+# --- whose is it? -------------------------------------------------------------------------------------------------
+
+
+def is_ours(path: str, table: str, roots: Iterable[Location]) -> bool:
+    """Whether the write to the path is a transaction. `table` is the table at the path or above it, "" where none is.
+
+    Raises InvalidInputError where the path lies in a table.
+    """
+    place = _location(path)
+    if table and _location(table) != place:
+        raise InvalidInputError(
+            f"{path} is a partition of the table {table}; write to that, with partitionBy or INSERT … PARTITION"
+        )
+    return bool(table) or (place is not None and any(_contains(root, place) for root in roots))
+
+
+def _location(path: str) -> Location | None:
+    """None for a file system that no table lies on, such as hdfs:."""
+    try:
+        return parse_location(path)
+    except InvalidInputError:
+        return None
+
+
+def _contains(root: Location, place: Location) -> bool:
+    same = (root.scheme, root.container) == (place.scheme, place.container)
+    return same and (root.account in (None, place.account)) and f"{place.key_prefix}".startswith(root.key_prefix)
+
+
+# --- what it commits ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A write that has begun."""
+
+    table: Table
+    job: Job
+    transaction: Transaction
+
+
+MICROS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+"""What the files of a table have: of the type that Spark writes by default, readers skip nothing."""
+
+
+def begin(spark: SparkSession, command: Command, path: str, *, dynamic: bool, replaces: bool) -> Write:
+    """Checks the write as `dbio.write` does, and begins its transaction.
+
+    `dynamic`: it replaces the partitions that it writes to; `replaces`: it would delete what is there.
+    """
+    if command.format != "parquet":
+        raise InvalidInputError(
+            f"{path} is a table, or set apart for tables, and tables hold Parquet; write {command.format} elsewhere"
+        )
+    _refuse_settings(spark, command.schema, command.partition_columns, path)
+    table = open_table(spark, path, None)
+    app = _app(spark, command.options)
+    mode, static = _mode(command, dynamic=dynamic, replaces=replaces), dict(command.static_partition)
+    plan = plan_write(
+        table,
+        command.schema,
+        mode=mode,
+        partition_by=command.partition_columns,
+        app=app,
+        options=WriteOptions(merge_schema=command.options.get("mergeschema", "").lower() == "true"),
+    )
+    _check_native(plan, command)
+    job = plan.begin(skipped=has_committed(table.store, table.clock, app))
+    transaction = job.transaction()
+    if mode == "overwrite_partitions" and static and not dynamic:
+        transaction.replace_partition(static)
+    return Write(table, job, transaction)
+
+
+def commit(write: Write, told: Iterable[str]) -> None:
+    """Commits the files that the winning attempts told: size, footer and path of each."""
+    store = write.table.store
+    files = [_file_info(line, where=store.url) for line in told]
+    empty = [file.path for file in files if file.rows == 0]  # Spark writes one where there is nothing to write
+    store.delete_many(empty)
+    full = [file for file in files if file.rows != 0]
+    store.make_durable([file.path for file in full])
+    write.transaction.add(full)
+    write.transaction.commit(schema=write.job.schema)
+
+
+def abort(write: Write) -> None:
+    """Commits nothing. The files are for vacuum to find: only attempts that ended have told of theirs."""
+    write.transaction.abort()
+
+
+def _file_info(line: str, *, where: str) -> FileInfo:
+    size, footer, path = line.split("\t", 2)
+    read = read_footer(io.BytesIO(base64.b64decode(footer)), path, where=f"{where}/{path}")
+    partition = names.parse_partition(names.split(path)[0])
+    return FileInfo(path=path, size=int(size), rows=read.rows, partition=partition, statistics=read.statistics)
+
+
+def _mode(command: Command, *, dynamic: bool, replaces: bool) -> Mode:
+    match command.mode:
+        case "Append":
+            return "append"
+        case "Overwrite" if dynamic or command.static_partition:
+            return "overwrite_partitions"
+        case "Overwrite":
+            return "overwrite"
+        case _:  # Spark has seen that nothing is there, unless it was told not to care
+            return "overwrite" if replaces else "error"
+
+
+def _app(spark: SparkSession, options: Mapping[str, str]) -> tuple[str, int] | None:
+    """The application and its version: of the write's options, else of the session's setting."""
+    id, version = options.get("txnappid"), options.get("txnversion")
+    if (id is None) != (version is None):
+        raise InvalidInputError("options txnAppId and txnVersion go together")
+    if id is None and (setting := spark.conf.get(APP, None)):
+        id, colon, version = setting.rpartition(":")
+        if not colon:
+            raise InvalidInputError(f'{APP} is {setting!r}, not an application and its version: "nightly:20261120"')
+    if id is None or version is None:
+        return None
+    if not (version.isascii() and version.isdigit()):
+        raise InvalidInputError(f"the version of application {id!r} is {version!r}, not a number from 0")
+    return id, int(version)
+
+
+def _refuse_settings(spark: SparkSession, schema: StructType, columns: Sequence[str], path: str) -> None:
+    """Raises InvalidInputError for settings with which Spark would write what readers take for something else."""
+    lower = {column.lower() for column in columns}
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    for field in schema.fields:
+        if field.name.lower() in lower and isinstance(field.dataType, TimestampType) and zone not in _UTC:
+            raise InvalidInputError(
+                f"the table {path} names the partitions of {field.name!r} in UTC, and this session would name them in "
+                f"{zone}; set spark.sql.session.timeZone to UTC, or use dbio.write"
+            )
+    if str(spark.conf.get(_REBASE)).upper() == "LEGACY":
+        raise InvalidInputError(f"{_REBASE} is LEGACY: dates before 1582 would mean others to most readers; unset it")
+
+
+_UTC = ("UTC", "Etc/UTC", "Z", "GMT", "+00:00")
+_REBASE = "spark.sql.parquet.datetimeRebaseModeInWrite"
+
+
+def _check_native(plan: WritePlan, command: Command) -> None:
+    """Raises SchemaMismatchError for what `dbio.write` would convert, and Spark's own writer writes as it comes."""
+    layout, where = plan.layout, plan.table.url
+    if not plan.target.is_table:
+        raise UnsupportedTableError(
+            f"{where} has files, and no {names.DESCRIPTOR}: writers that do not know of transactions can write to "
+            "tables only. Make it one with `dbio adopt`, or use dbio.write"
+        )
+    if command.partition_columns != layout.partition_columns:
+        raise SchemaMismatchError(
+            f"{where} is partitioned by {list(layout.partition_columns)}, and this write by "
+            f"{list(command.partition_columns)}; write with "
+            f"partitionBy({', '.join(map(repr, layout.partition_columns))})"
+        )
+    given = command.schema.fieldNames()
+    respelled = [name for position, name in layout.columns if position is not None and given[position] != name]
+    if others := [*respelled, *layout.casts]:
+        types = ", ".join(f"{name} {layout.schema[name].dataType.simpleString()}" for name in dict.fromkeys(others))
+        raise SchemaMismatchError(
+            f"{where} has the columns {types}; this write spells them otherwise, or has other types, and Spark would "
+            "write them as they are. Rename or cast them, or use dbio.write, which does"
+        )

@@ -1,0 +1,130 @@
+"""`dbio.enable(spark, parquet=True)` in other sessions, threads and kinds of Spark, each in a process of its own."""
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import dbio_commit as dbio
+from tests.spark_tables import ids
+
+JOB = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import dbio_commit as dbio
+from pyspark.sql import SparkSession
+
+master, lake = sys.argv[1:]
+spark = (
+    SparkSession.builder.master(master)
+    .config("spark.ui.enabled", "false")
+    .config("spark.ui.showConsoleProgress", "false")
+    .config("spark.sql.warehouse.dir", lake + "/warehouse")
+    .config("spark.executor.memory", "512m")
+    .config("spark.speculation", "true")
+    .getOrCreate()
+)
+dbio.enable(spark, parquet=True, roots=lake)
+
+def write(start):
+    spark.range(start, start + 10, 1, 3).write.mode("append").parquet(lake + "/table")
+
+def fail_at_first(batches):
+    yield from batches
+    try:
+        open(lake + ".failed", "x")
+    except FileExistsError:
+        return
+    raise RuntimeError("the first attempt fails after its rows are written")
+
+spark.range(0, 10, 1, 1).mapInPandas(fail_at_first, "id bigint").write.parquet(lake + "/table")
+with ThreadPoolExecutor(3) as pool:
+    list(pool.map(write, (10, 20, 30)))
+try:
+    spark.sql("SELECT 'x' AS id").write.mode("append").parquet(lake + "/table")
+except dbio.SchemaMismatchError:
+    print("refused as ours")
+print("rows", dbio.read(spark, lake + "/table").distinct().count(), len(dbio.Table(lake + "/table").history()))
+spark.stop()
+"""
+
+
+def run_job(command: list[str], tmp_path: Path, **environment: str) -> str:
+    script = tmp_path / "job.py"
+    script.write_text(JOB)
+    where = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [*command[:1], *command[1:-1], str(script), command[-1], str(tmp_path / "lake")],
+        capture_output=True,
+        text=True,
+        env=where,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+PYTHON = [sys.executable]
+
+
+@pytest.mark.parametrize(
+    "environment", [{}, {"PYSPARK_PIN_THREAD": "false"}], ids=["pinned threads", "threads that are not pinned"]
+)
+def test_threads_of_a_local_session_write_at_once(tmp_path: Path, environment: dict[str, str]) -> None:
+    out = run_job([*PYTHON, "local[2,3]"], tmp_path, **environment)
+    assert out.splitlines() == ["refused as ours", "rows 40 4"]
+
+
+def test_executors_that_are_processes_of_their_own_have_the_class(tmp_path: Path) -> None:
+    out = run_job([*PYTHON, "local-cluster[2,1,1024]"], tmp_path)
+    assert out.splitlines() == ["refused as ours", "rows 40 4"]
+
+
+def test_spark_submit_runs_it(tmp_path: Path) -> None:
+    import pyspark
+
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    out = run_job([str(submit), "local[2,3]"], tmp_path)
+    assert [line for line in out.splitlines() if "refused" in line or "rows" in line] == [
+        "refused as ours",
+        "rows 40 4",
+    ]
+
+
+def test_later_sessions_of_the_application_have_it_too(enabled: SparkSession, tmp_path: Path) -> None:
+    dbio.enable(enabled, parquet=True, roots=tmp_path)
+    enabled.newSession().range(3).write.parquet(str(tmp_path / "table"))
+    assert ids(dbio.read(enabled, tmp_path / "table")) == [0, 1, 2]
+
+
+def test_batches_of_a_stream_are_transactions(enabled: SparkSession, tmp_path: Path) -> None:
+    dbio.enable(enabled, parquet=True, roots=tmp_path / "lake")
+    source, target = str(tmp_path / "source"), str(tmp_path / "lake" / "table")
+    enabled.range(0, 4, 1, 2).write.parquet(source)
+
+    def write(batch: DataFrame, number: int) -> None:
+        options = {"txnAppId": "stream", "txnVersion": str(number)}
+        batch.write.mode("append").options(**options).parquet(target)
+
+    stream = enabled.readStream.schema("id bigint").option("maxFilesPerTrigger", 1).parquet(source)
+    query = stream.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert ids(dbio.read(enabled, target)) == [0, 1, 2, 3]
+    assert [commit.app for commit in dbio.Table(target).history()] == [("stream", 1), ("stream", 0)]
+
+
+def test_writes_of_many_threads_to_tables_and_elsewhere_do_not_mix(enabled: SparkSession, tmp_path: Path) -> None:
+    dbio.enable(enabled, parquet=True, roots=tmp_path / "lake")
+
+    def write(number: int) -> None:
+        place = tmp_path / "lake" / "table" if number % 2 else tmp_path / "elsewhere" / str(number)
+        enabled.range(number, number + 1, 1, 1).write.mode("append").parquet(str(place))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, range(12)))
+    assert ids(dbio.read(enabled, tmp_path / "lake" / "table")) == [1, 3, 5, 7, 9, 11]
+    assert ids(enabled.read.parquet(str(tmp_path / "elsewhere" / "*"))) == [0, 2, 4, 6, 8, 10]
