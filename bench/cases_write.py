@@ -11,6 +11,7 @@ from bench import data, report
 from bench.measure import Bench, parquet_size, spark_session, take_turns
 
 V1, V2, OURS, SOURCE = "Spark, committer v1", "Spark, committer v2", "dbio.write", "reading the source alone"
+ENABLED = "df.write.parquet after dbio.enable"
 
 
 def flat(bench: Bench) -> report.Section:
@@ -23,7 +24,7 @@ def by_month(bench: Bench) -> report.Section:
 
 def _write(bench: Bench, title: str, *, partition_by: Sequence[str], at_most: float) -> report.Section:
     source = data.make_lineitem(bench.directory, bench.scale)
-    targets = {name: bench.directory / "write" / str(number) for number, name in enumerate((V1, V2, OURS))}
+    targets = {name: bench.directory / "write" / str(number) for number, name in enumerate((V1, V2, OURS, ENABLED))}
     with spark_session(bench.directory) as spark:
         lineitem = spark.read.parquet(str(source))
         df = data.with_month(lineitem) if partition_by else lineitem
@@ -31,6 +32,11 @@ def _write(bench: Bench, title: str, *, partition_by: Sequence[str], at_most: fl
         def spark_writer(committer: str, name: str) -> None:
             writer = df.write.option("mapreduce.fileoutputcommitter.algorithm.version", committer)
             writer.partitionBy(*partition_by).parquet(str(targets[name]))
+
+        def enabled_writer() -> None:
+            df.write.partitionBy(*partition_by).parquet(str(targets[ENABLED]))
+
+        dbio.enable(spark, parquet=True, roots=[targets[ENABLED]])
 
         def clear(name: str) -> None:
             if name in targets:
@@ -44,6 +50,7 @@ def _write(bench: Bench, title: str, *, partition_by: Sequence[str], at_most: fl
                 V1: lambda: spark_writer("1", V1),
                 V2: lambda: spark_writer("2", V2),
                 OURS: lambda: dbio.write(df, targets[OURS], partition_by=partition_by),
+                ENABLED: enabled_writer,
                 SOURCE: lambda: _discard(df),
             },
             before=clear,
@@ -70,7 +77,10 @@ def _write(bench: Bench, title: str, *, partition_by: Sequence[str], at_most: fl
         title=f"write {title}",
         how=_HOW,
         tables=[report.table(["way", "median", "min", "max", "× v1", "× v2", "files", "MB"], cells)],
-        targets=[report.Target(what=f"write {title}", found=ratio(OURS, V1), at_most=at_most, unit="× v1")],
+        targets=[
+            report.Target(what=f"write {title}", found=ratio(OURS, V1), at_most=at_most, unit="× v1"),
+            report.Target(what=f"write {title} by Spark", found=ratio(ENABLED, V2), at_most=1.05, unit="× v2"),
+        ],
     )
 
 

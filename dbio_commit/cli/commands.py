@@ -6,6 +6,7 @@ Credentials come from the environment: on a command line everybody on the machin
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -27,7 +28,7 @@ from dbio_commit.cli.transactions import (
 )
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
 from dbio_commit.cli.values import total_json, total_text, visible
-from dbio_commit.errors import DbioError, InvalidInputError, RetentionError
+from dbio_commit.errors import DbioError, InvalidInputError, RetentionError, UnsupportedStoreError
 from dbio_commit.table import Table
 from dbio_commit.upkeep.inspect import TransactionState
 from vacuum.report import HISTORY_DAYS, Control, VacuumOptions
@@ -263,6 +264,30 @@ def drop(
         print_json(drop_json(report))
     else:
         print_drop(report)
+
+
+@app.command()
+def jar(
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", show_default=False, help="What to write, such as dbio-commit.jar.")
+    ],
+    as_json: _Json = False,
+) -> None:
+    """Write the jar for Spark's setting spark.jars, for a Spark that takes no class at run time.
+
+    Any other gets the class from dbio.enable(spark, parquet=True). Compiles it against the PySpark that is installed.
+    """
+    with _errors(as_json):
+        try:
+            from dbio_commit.spark.committer.jvm import make_jar
+        except ImportError as error:
+            raise UnsupportedStoreError("dbio jar needs Spark; run `pip install 'dbio-commit[spark]'`") from error
+        with status("compiling it with Spark"):
+            make_jar(file)
+    if as_json:
+        print_json({"jar": str(file)})
+    else:
+        say(f"wrote {file}")
 
 
 def _confirm(question: str) -> None:

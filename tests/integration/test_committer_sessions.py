@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
+from dbio_commit.spark.committer.jvm import make_jar
 from tests.spark_tables import ids
 
 JOB = """
@@ -53,9 +54,9 @@ spark.stop()
 """
 
 
-def run_job(command: list[str], tmp_path: Path, **environment: str) -> str:
+def run_job(command: list[str], tmp_path: Path, *, before: str = "", **environment: str) -> str:
     script = tmp_path / "job.py"
-    script.write_text(JOB)
+    script.write_text(before + JOB)
     where = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [*command[:1], *command[1:-1], str(script), command[-1], str(tmp_path / "lake")],
@@ -93,6 +94,23 @@ def test_spark_submit_runs_it(tmp_path: Path) -> None:
         "refused as ours",
         "rows 40 4",
     ]
+
+
+def test_a_jar_that_was_made_beforehand_is_taken_as_it_is(tmp_path: Path) -> None:
+    jar = tmp_path / "dbio-commit.jar"
+    made = subprocess.run([sys.executable, "-m", "dbio_commit.cli", "jar", str(jar)], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr[-4000:]
+    assert made.stdout == f"wrote {jar}\n"
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(f"spark.jars {jar}\n")
+    no_compiler = "from dbio_commit.spark.committer import jvm\njvm._compiled = None\n"
+    out = run_job([*PYTHON, "local[2,3]"], tmp_path, before=no_compiler, SPARK_CONF_DIR=str(tmp_path / "conf"))
+    assert out.splitlines() == ["refused as ours", "rows 40 4"]
+
+
+def test_a_jar_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(dbio.InvalidInputError, match=r"missing/it\.jar"):
+        make_jar(tmp_path / "missing" / "it.jar")
 
 
 def test_later_sessions_of_the_application_have_it_too(enabled: SparkSession, tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ from threading import Lock
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from dbio_commit.errors import UnsupportedStoreError
+from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
 
 CLASS = "dbio_commit.CommitProtocol"
 VERSION = "1"
@@ -31,7 +32,7 @@ def install(spark: SparkSession) -> None:
     with _lock:
         version = _installed(spark)
         if version is None:
-            _load(spark, compiled(spark))
+            _load(spark, _compiled(spark._jvm))
             version = _installed(spark)
     if version != VERSION:
         raise UnsupportedStoreError(
@@ -40,9 +41,28 @@ def install(spark: SparkSession) -> None:
         )
 
 
-def compiled(spark: SparkSession) -> Mapping[str, bytes]:
+def make_jar(path: Path) -> None:
+    """Writes the class as a jar, for `spark.jars`: compiled by a JVM of its own, against the Spark that is installed.
+
+    Raises InvalidInputError where the file cannot be written.
+    """
+    gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    try:
+        classes = _compiled(gateway.jvm)
+    finally:
+        gateway.shutdown()
+        gateway.proc.stdin.close()  # which ends it
+        gateway.proc.wait()
+    try:
+        _write_jar(classes, path)
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write {path}: {error.strerror}; name a file in a directory that is there"
+        ) from error
+
+
+def _compiled(jvm: Any) -> Mapping[str, bytes]:
     """The classes by their paths in a jar."""
-    jvm: Any = spark._jvm
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
     compiler.cook(files(__package__).joinpath("CommitProtocol.java").read_text())
@@ -50,7 +70,7 @@ def compiled(spark: SparkSession) -> Mapping[str, bytes]:
     return {f"{name.replace('.', '/')}.class": bytes(classes[name]) for name in list(classes)}
 
 
-def write_jar(classes: Mapping[str, bytes], path: Path) -> None:
+def _write_jar(classes: Mapping[str, bytes], path: Path) -> None:
     """The same bytes for the same classes."""
     with zipfile.ZipFile(path, "w") as jar:
         for name, body in sorted(classes.items()):
@@ -74,7 +94,7 @@ def _load(spark: SparkSession, classes: Mapping[str, bytes]) -> None:
     directory = Path(tempfile.mkdtemp(prefix="dbio-jar-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors that start later fetch it, too
     jar = directory / "dbio-commit.jar"
-    write_jar(classes, jar)
+    _write_jar(classes, jar)
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
         loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())  # SparkSubmit's, which all threads share
