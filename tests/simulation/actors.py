@@ -276,7 +276,7 @@ class Job:
             return None
         columns = {self._chance.choice("abcd")}
         if transaction.terms.operation != "overwrite":
-            columns |= {column["name"] for column in (transaction.terms.schema.json or {"fields": []})["fields"]}
+            columns |= {column["name"] for column in (transaction.terms.metadata.schema or {"fields": []})["fields"]}
         fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in sorted(columns)]
         return {"type": "struct", "fields": fields}
 

@@ -33,7 +33,7 @@ from dbio_commit.protocol.log import Log, parse_log, settle
 from dbio_commit.protocol.markers import CommitMarker, FileInfo, Operation
 from dbio_commit.protocol.operations import RULES, TableState
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import TableSchema
+from dbio_commit.protocol.state import Metadata
 from dbio_commit.roots import DirectoryRoot, TableRoot, directory, root, table
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
@@ -319,7 +319,7 @@ def leave_out_the_turn() -> Iterator[None]:
 
     def take_turn(self: TableRoot, terms: Terms) -> tuple[int, Snapshot]:
         found = self._snapshot_now()
-        return found.table_schema.turn + 1, found
+        return found.metadata.turn + 1, found
 
     with patch.object(TableRoot, "_take_turn", take_turn):
         yield
@@ -374,8 +374,8 @@ def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
 def change_the_schema_unseen() -> Iterator[None]:
     """A change of schema does not look at the one that is there."""
 
-    def schema_after(self: TableRoot, draft: Draft, current: Any, turn: int, *, sets: bool) -> TableSchema:
-        return TableSchema(current if draft.schema is None else draft.schema, turn)
+    def schema_after(self: TableRoot, draft: Draft, current: Any, turn: int, *, sets: bool) -> Metadata:
+        return Metadata(current if draft.schema is None else draft.schema, turn)
 
     with patch.object(TableRoot, "_schema_after", schema_after):
         yield
