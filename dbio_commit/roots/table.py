@@ -186,12 +186,7 @@ class TableRoot(Root):
                 raise self.table_exists()
             removed = rules.removes(draft, table)
             shorten = partial(refer, live=table.files, commits=table.decided)
-            before = table.metadata
-            metadata = Metadata(
-                self._schema_after(draft, before.schema, sets=rules.sets_schema),
-                turn,
-                change(before.settings, terms.sets),
-            )
+            metadata = self._metadata_after(draft, table.metadata, turn, sets_schema=rules.sets_schema)
         marker = self._marker(draft, removed, turn, metadata)
         body = encode_commit(marker, shorten=shorten, shorten_above=self.refer_above)
         self.check_life(terms)
@@ -248,6 +243,11 @@ class TableRoot(Root):
                     continue  # a listing that vacuum overtook showed no turn where there were many: ours is long past
             if found := find_decision(self.store, terms.tid, commit_id=terms.commit_id, is_known=True):
                 return found
+
+    def _metadata_after(self, draft: Draft, before: Metadata, turn: int, *, sets_schema: bool) -> Metadata:
+        """What the commit makes of the table as it stands in its turn."""
+        schema = self._schema_after(draft, before.schema, sets=sets_schema)
+        return Metadata(schema, turn, change(before.settings, draft.terms.sets))
 
     def _schema_after(self, draft: Draft, current: Mapping[str, Any] | None, *, sets: bool) -> Mapping[str, Any] | None:
         """The table's schema after this commit: operations that set their own do, others change what they have seen."""
