@@ -160,8 +160,8 @@ class Snapshot:
 
     @property
     def settings(self) -> Settings:
-        """The table's settings, by name; those that only later versions know included."""
-        return self.metadata.settings or {}
+        """The table's settings, by name; those that only later versions know included. Directories have none."""
+        return (self.metadata.settings or {}) if self.scope is Scope.TABLE else {}
 
     @property
     def metadata(self) -> Metadata:
