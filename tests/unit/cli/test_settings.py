@@ -31,7 +31,10 @@ def test_a_change_of_settings_is_a_commit_of_no_files(table: Table) -> None:
     dbio("set", table.url, "publish=delta")
     tid, _, operation, added, removed, *_ = lines(dbio("log", table.url).stdout)[0]
     assert (operation, added, removed) == ("rewrite", "0", "0")
-    assert "rewrite" in dbio("show", table.url, tid).stdout
+    shown = dbio("show", table.url, tid).stdout
+    assert "rewrite" in shown
+    assert "publish=delta" in shown
+    assert dbio_json("show", table.url, tid)["settings"] == {"publish": "delta"}
     assert dbio("check", table.url).exit_code == 0
 
 
