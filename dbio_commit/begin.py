@@ -16,6 +16,7 @@ from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.garbage import is_foreign
 from dbio_commit.protocol.markers import App, Descriptor, Operation, decode_descriptor, encode
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import Settings
 from dbio_commit.roots import KINDS, Nothing, TableRoot, Target, find_root, read_snapshot
 from dbio_commit.roots.directory import left_alone
 from dbio_commit.roots.table import is_committed
@@ -59,10 +60,12 @@ def begin(
     target: Target | None = None,
     inspector: Inspector | None = None,
     skipped: bool = False,
+    sets: Settings | None = None,
 ) -> Transaction:
     """Creates the table where there is none, and claims a tid. `skipped`: what `has_committed` says.
 
-    `must_be_empty` asks for a table without commits so far; `target` is what `look` found, if it was asked before.
+    `must_be_empty` asks for a table without commits so far; `target` is what `look` found, if it was asked before;
+    `sets` are changes of settings, checked.
     Raises SchemaMismatchError for other partition columns than the table's, TableExistsError, UnsupportedStoreError
     where the store has no put-if-absent.
     """
@@ -94,7 +97,8 @@ def begin(
         commit_id=new_uuid(clock),
         job=new_uuid(clock),
         began=clock.moment(),
-        schema=target.schema,
+        metadata=target.metadata,
+        sets=sets or {},
         creates=creates,
         checkpoint_every=every,
         skipped=skipped,

@@ -13,11 +13,12 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.log import Log
+from dbio_commit.protocol.settings import Settings
 from dbio_commit.protocol.state import (
     DataFile,
-    TableSchema,
+    Metadata,
     app_versions,
-    current_schema,
+    current_metadata,
 )
 from dbio_commit.store import Store
 
@@ -155,13 +156,17 @@ class Snapshot:
     @property
     def schema(self) -> Mapping[str, Any] | None:
         """The table's columns as Spark's JSON; None where no writer recorded them."""
-        return self.table_schema.json
+        return self.metadata.schema
 
     @property
-    def table_schema(self) -> TableSchema:
-        """The same, with the turn as of which it is known."""
-        told = current_schema(commit.marker for commit in self.decided)
-        return max(told, self.checkpoint.schema, key=lambda schema: schema.turn)
+    def settings(self) -> Settings:
+        """The table's settings, by name; those that only later versions know included. Directories have none."""
+        return (self.metadata.settings or {}) if self.scope is Scope.TABLE else {}
+
+    @property
+    def metadata(self) -> Metadata:
+        """Both, with the turn as of which they are known."""
+        return current_metadata((commit.marker for commit in self.decided), before=self.checkpoint.metadata)
 
     @property
     def app_versions(self) -> Mapping[str, int]:

@@ -26,6 +26,7 @@ from dbio_commit.upkeep.check import CheckReport, check_table
 from dbio_commit.upkeep.checkpoints import checkpoint_now
 from dbio_commit.upkeep.drop import DropReport, drop
 from dbio_commit.upkeep.inspect import TransactionReport, inspect_transaction
+from dbio_commit.upkeep.settings import change_settings
 
 
 class Table:
@@ -84,6 +85,19 @@ class Table:
         from dbio_commit.data.frames import table_columns
 
         return table_columns(snapshot, self.store)
+
+    def settings(self) -> Mapping[str, str]:
+        """The settings now, by name. Raises as `snapshot` does."""
+        return self.snapshot().settings
+
+    def set(self, settings: Mapping[str, str]) -> Commit:
+        """Changes these settings, and leaves the others; an empty text removes one. The commit has them all.
+
+        `publish` lists forms for other tools: delta, spark, symlink. Raises TableNotFoundError, InvalidInputError for
+        what cannot be set and where this is no table of ours, TransactionAbortedError, CommitStateUnknownError.
+        """
+        self.refuse_partition()
+        return change_settings(self.store, self.clock, settings)
 
     def begin(
         self,

@@ -282,9 +282,9 @@ class Transaction:
         columns, where = self.terms.partition_columns, self._store.url
         if schema is None and RULES[self.terms.operation].sets_schema:
             with suppress(SchemaMismatchError):
-                return fit(footers, self.terms.schema.json, partition_columns=columns, where=where)
+                return fit(footers, self.terms.metadata.schema, partition_columns=columns, where=where)
             return fit(footers, None, partition_columns=columns, where=where)  # an overwrite may set its own
-        known = self.terms.schema.json if schema is None else schema
+        known = self.terms.metadata.schema if schema is None else schema
         return fit(footers, known, partition_columns=columns, where=where)
 
     def _refuse_other_files(self, commit: Commit, draft: Draft) -> None:

@@ -223,18 +223,21 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     commit = markers.decode_commit(bodies["commit"], where="the document")
     abort = markers.decode_commit(bodies["abort"], where="the document")
     referring = markers.decode_commit(bodies["referring"], where="the document")
+    settings = markers.decode_commit(bodies["settings"], where="the document")
     turn = markers.decode_turn(bodies["turn"], where="the document")
     tombstone = markers.decode_tombstone(bodies["tombstone"], where="the document")
     assert commit.dbio_commit
     assert commit.dbio_commit.files
     assert referring.dbio_commit
-    shown = commit.dbio_commit.model_fields_set | referring.dbio_commit.model_fields_set
+    assert settings.dbio_commit
+    infos = (commit.dbio_commit, referring.dbio_commit, settings.dbio_commit)
+    shown = {key for info in infos for key in info.model_fields_set}
     assert shown == set(markers.CommitInfo.model_fields), "a key is not shown"
     for example in (descriptor, commit, commit.dbio_commit.files, turn, tombstone):
         assert example.model_fields_set == set(type(example).model_fields), "a key is not shown"
     assert abort.is_abort
-    decoded = {"descriptor": descriptor, "commit": commit, "abort": abort, "referring": referring, "turn": turn,
-               "tombstone": tombstone}  # fmt: skip
+    decoded = {"descriptor": descriptor, "commit": commit, "abort": abort, "referring": referring,
+               "settings": settings, "turn": turn, "tombstone": tombstone}  # fmt: skip
     for name, body in decoded.items():
         assert json.loads(markers.encode(body)) == json.loads(bodies[name])
 
@@ -251,7 +254,8 @@ def test_the_command_line_runs_as_a_module() -> None:
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=os.environ)
     reference = REFERENCE.read_text()
     named = set(re.findall(r"^\| `dbio ([a-z]+) (?:PATH|FILE)", reference, re.MULTILINE))
-    assert named == {command.callback.__name__ for command in app.registered_commands if command.callback}
+    registered = [command for command in app.registered_commands if command.callback]
+    assert named == {command.name or command.callback.__name__ for command in registered if command.callback}
     assert all(name in shown.stdout for name in named)
     run = set(re.findall(r"^\$ dbio ([a-z]+)", reference, re.MULTILINE))
     assert run == named - {"drop", "jar"}, "all but one, which takes a minute, and one that test_committer_sessions runs"

@@ -36,6 +36,8 @@ class Read:
     files: Sequence[str] = ()
     ids: Sequence[int] = ()
     partition_columns: Sequence[str] = ()
+    settings: Mapping[str, str] | None = None
+    """None where the case does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,7 @@ def test_reader_sees_exactly_the_files_of_a_golden_directory(case: GoldenCase, r
     snapshot = table.snapshot(as_of=read.as_of, ignore_corrupt_markers=read.ignore_corrupt_markers)
     assert sorted(file.path for file in snapshot.files) == sorted(read.files)
     assert list(snapshot.partition_columns) == list(read.partition_columns)
+    assert read.settings in (None, snapshot.settings)
     assert {f.path: f.size for f in snapshot.files} == {f: (case.table / f).stat().st_size for f in read.files}
     assert sorted(_ids(snapshot.urls())) == sorted(read.ids)
 

@@ -18,6 +18,7 @@ from dbio_commit.cli.files import print_files, snapshot_json
 from dbio_commit.cli.output import print_json, say, say_error
 from dbio_commit.cli.progress import progress, status
 from dbio_commit.cli.schema import print_schema, schema_json
+from dbio_commit.cli.settings import parse_changes, print_settings, settings_json
 from dbio_commit.cli.transactions import (
     adoption_json,
     commit_json,
@@ -208,6 +209,29 @@ def checkpoint(path: _Path, as_json: _Json = False) -> None:
         print_json({"url": table.url, "checkpoint": name})
     else:
         say(f"wrote {name}" if name else "nothing is new since the last checkpoint")
+
+
+@app.command("set")
+def set_settings(
+    path: _Path,
+    changes: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME=TEXT]...", show_default=False, help="What to change; no text removes a setting."),
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """Change settings of a table, such as publish=delta,spark, and show all of them.
+
+    In a pipe: name and value of each, separated by a tab.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        sets = parse_changes(changes or ())
+        settings = (table.set(sets).settings or {}) if sets else table.settings()
+    if as_json:
+        print_json(settings_json(table.url, settings))
+    else:
+        print_settings(settings)
 
 
 @app.command()

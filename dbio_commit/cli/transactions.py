@@ -102,6 +102,7 @@ def transaction_json(report: TransactionReport) -> dict[str, Any]:
         "app": _app_json(commit) if commit else None,
         "metrics": commit.metrics if commit else {},
         "schema": without_nan(commit.schema) if commit else None,
+        "settings": commit.settings if commit else None,
         "total": total_json(report.files),
         "files": [_file_json(file) for file in report.files],
         "removed": commit.removed if commit else [],
@@ -125,6 +126,7 @@ def _facts(report: TransactionReport, now: datetime) -> Mapping[str, str]:
         facts["added"] = total_text(report.files) + (f", {count_text(sum(rows), 'row')}" if rows else "")
         facts["removed"] = count_text(commit.removed_files, "file")
         facts["metrics"] = ", ".join(f"{name} {value}" for name, value in commit.metrics.items())
+        facts["settings"] = ", ".join(f"{name}={text}" for name, text in (commit.settings or {}).items())
     else:
         facts["written"] = total_text(report.files)
     return facts

@@ -28,13 +28,14 @@ from dbio_commit.protocol.markers import (
     Count,
     FailFastList,
     Time,
+    ToldSettings,
     check_marker,
     decode_body,
     encode,
     select_files,
     values_of,
 )
-from dbio_commit.protocol.state import NO_SCHEMA, TableSchema
+from dbio_commit.protocol.state import NO_METADATA, Metadata
 
 HISTORY = timedelta(days=30)
 """How long a checkpoint remembers a transaction of which no file is left. A late writer must find it decided."""
@@ -61,7 +62,7 @@ class Checkpoint:
     """Oldest first, aborts included. Of a commit long ago only the files that are still there are named."""
     apps: Mapping[str, int] = field(default_factory=dict)
     """The highest version that each application has committed."""
-    schema: TableSchema = NO_SCHEMA
+    metadata: Metadata = NO_METADATA
     known_since: datetime | None = None
     """States before this time lack files that were removed and vacuumed; None where nothing was."""
 
@@ -127,6 +128,7 @@ class _Header(Body):
     """Each once; commits refer to them by index."""
     table_schema: Count | None = None
     schema_turn: Count
+    settings: ToldSettings = None
     known_since: Time | None = None
 
 
@@ -173,7 +175,7 @@ def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> t
 
     for commit in checkpoint.commits:  # the header, which has them all, comes first
         index(commit.marker.dbio_commit.table_schema if commit.marker.dbio_commit else None)
-    current = index(checkpoint.schema.json)
+    current = index(checkpoint.metadata.schema)
     header = _Header(
         number=checkpoint.number,
         created=created,
@@ -181,7 +183,8 @@ def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> t
         apps=dict(checkpoint.apps),
         schemas=[json.loads(schema) for schema in schemas],
         table_schema=current,
-        schema_turn=checkpoint.schema.turn,
+        schema_turn=checkpoint.metadata.turn,
+        settings=None if checkpoint.metadata.settings is None else dict(checkpoint.metadata.settings),
         known_since=checkpoint.known_since,
     )
     packer, packed, size = zlib.compressobj(9, wbits=_GZIP), list[bytes](), 0
@@ -219,7 +222,9 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
         number=number,
         commits=tuple(commits),
         apps=header.apps,
-        schema=TableSchema(_schema(header.schemas, header.table_schema, where=where), header.schema_turn),
+        metadata=Metadata(
+            _schema(header.schemas, header.table_schema, where=where), header.schema_turn, header.settings
+        ),
         known_since=header.known_since,
     )
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.markers import CommitMarker, FileInfo, unpack_files
+from dbio_commit.protocol.settings import Settings
 
 
 class Forgotten(NamedTuple):
@@ -107,6 +108,11 @@ class Commit:
     def schema(self) -> Mapping[str, Any] | None:
         """The table's columns after it, as Spark's JSON."""
         return self.marker.dbio_commit.table_schema if self.marker.dbio_commit else None
+
+    @property
+    def settings(self) -> Settings | None:
+        """The table's settings after it; None where its writer knew of none, now or before."""
+        return self.marker.dbio_commit.settings if self.marker.dbio_commit else None
 
 
 AsOf = datetime | str | None

@@ -1,14 +1,15 @@
 """What a transaction is about (`Terms`), and what it would commit (`Draft`)."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import App, CommitInfo, CommitMarker, FileInfo, Operation, pack_files
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import TableSchema
+from dbio_commit.protocol.settings import Settings
+from dbio_commit.protocol.state import Metadata
 
 if TYPE_CHECKING:
     from dbio_commit.clock import Moment
@@ -29,8 +30,10 @@ class Terms:
     job: str
     """Random, in the name of each data file, as DBIO has it."""
     began: "Moment"
-    schema: TableSchema
-    """The table's columns when it began."""
+    metadata: Metadata
+    """The table's columns and settings when it began."""
+    sets: Settings = field(default_factory=dict)
+    """The settings that it changes, as `settings.check_changes` has them."""
     creates: bool = False
     """Whether it created the table."""
     checkpoint_every: int = 0
@@ -62,7 +65,7 @@ class Draft:
 
     @property
     def changes_schema(self) -> bool:
-        return self.schema is not None and self.schema != self.terms.schema.json
+        return self.schema is not None and self.schema != self.terms.metadata.schema
 
     def metrics(self, now_s: float) -> dict[str, int]:
         rows = [file.rows for file in self.files]
@@ -86,9 +89,9 @@ class Draft:
         *,
         now: datetime,
         turn: int | None = None,
-        schema: TableSchema | None = None,
+        metadata: Metadata | None = None,
     ) -> CommitMarker:
-        """The commit marker that adds and removes these; `schema` as of which turn the table has which columns."""
+        """The commit marker that adds and removes these; `metadata` of the table after it."""
         return CommitMarker(
             added=[file.path for file in files],
             removed=list(removed),
@@ -99,8 +102,13 @@ class Draft:
                 turn=turn,
                 app=self.terms.app,
                 metrics=metrics,
-                table_schema=dict(schema.json) if schema and schema.json is not None else None,
-                schema_turn=schema.turn if schema else None,
+                table_schema=_dict_or_none(metadata and metadata.schema),
+                schema_turn=metadata.turn if metadata else None,
+                settings=_dict_or_none(metadata and metadata.settings),
                 files=pack_files(files),
             ),
         )
+
+
+def _dict_or_none(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if values is None else dict(values)

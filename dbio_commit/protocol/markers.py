@@ -30,6 +30,7 @@ from pydantic_core import PydanticSerializationError
 
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
 from dbio_commit.protocol import names
+from dbio_commit.protocol.settings import check_told
 
 MAX_BYTES = 64 * 1024 * 1024
 """A marker fits in one PUT (PROTOCOL.md 7.5); a larger one was not written by any writer."""
@@ -166,6 +167,9 @@ def _names_or_none(values: Any) -> list[str] | None:
     return None if values is None else _NAMES.validate_python(values)
 
 
+ToldSettings = Annotated[SkipValidation[dict[str, str] | None], AfterValidator(check_told)]
+
+
 class CommitInfo(Body):
     """What we write into a commit marker beyond DBIO's keys."""
 
@@ -182,7 +186,9 @@ class CommitInfo(Body):
     table_schema: dict[str, Any] | None = Field(default=None, alias="schema")
     """The table's columns after this commit, as Spark's JSON."""
     schema_turn: Count | None = None
-    """The last decided turn as of which the writer knew the table to have this schema."""
+    """The last decided turn as of which the writer knew the table to have this schema, and these settings."""
+    settings: ToldSettings = None
+    """The table's settings after this commit; None where its writer knew of none that the table has or had."""
     files: AddedFiles | None = None
     removed_tids: Annotated[SkipValidation[list[str] | None], AfterValidator(_names_or_none)] = None
     """Transactions, in the place of the paths of all files that they added and that are live (`references`)."""

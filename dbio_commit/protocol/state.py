@@ -1,4 +1,4 @@
-"""What the commits of a table add up to: live files, columns, versions of applications (PROTOCOL.md 8)."""
+"""What the commits of a table add up to: live files, columns, settings, versions of applications (PROTOCOL.md 8)."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,6 +10,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers import CommitMarker
 from dbio_commit.protocol.names import Partition
+from dbio_commit.protocol.settings import Settings
 
 UNKNOWN_SIZE = -1
 """Of a file whose writer recorded no size: another DBIO writer's in a table of ours."""
@@ -152,25 +153,36 @@ def _only(added: Added, paths: Collection[str]) -> Added:
     return Added(added.tid, list(kept), list(kept.values()))
 
 
-class TableSchema(NamedTuple):
-    """The columns of a table, as Spark's JSON, and the last decided turn as of which they are known to be these."""
+class Metadata(NamedTuple):
+    """What a table is like, and the last decided turn as of which it is known to be so."""
 
-    json: Mapping[str, Any] | None
-    """None where no writer recorded any."""
+    schema: Mapping[str, Any] | None
+    """Its columns, as Spark's JSON; None where no writer recorded any."""
     turn: int
+    settings: Settings | None = None
+    """None where nothing tells of any, now or before."""
 
 
-NO_SCHEMA = TableSchema(None, 0)
+NO_METADATA = Metadata(None, 0)
 
 
-def current_schema(markers: Iterable[CommitMarker]) -> TableSchema:
-    """The schema that was set last. Changes of schema take turns, so the highest turn is the last."""
-    schemas = (
-        TableSchema(info.table_schema, info.schema_turn)
+def current_metadata(markers: Iterable[CommitMarker], *, before: Metadata = NO_METADATA) -> Metadata:
+    """What was set last; `before` is what a checkpoint remembers. Changes take turns, so the highest turn is the last.
+
+    Writers of an earlier version tell no settings, and so change none: the highest turn of those that do counts.
+    """
+    told = [
+        Metadata(info.table_schema, info.schema_turn, info.settings)
         for marker in markers
         if (info := marker.dbio_commit) and not marker.is_abort and info.schema_turn is not None
-    )
-    return max(schemas, key=lambda schema: schema.turn, default=NO_SCHEMA)
+    ]
+    told.append(before)
+    told_settings = (it for it in told if it.settings is not None)
+    return max(told, key=_turn)._replace(settings=max(told_settings, key=_turn, default=NO_METADATA).settings)
+
+
+def _turn(metadata: Metadata) -> int:
+    return metadata.turn
 
 
 def app_versions(markers: Iterable[CommitMarker], *, before: Mapping[str, int] | None = None) -> dict[str, int]:

@@ -14,7 +14,7 @@ from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers import CommitMarker, FileInfo
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import NO_SCHEMA, TableSchema
+from dbio_commit.protocol.state import NO_METADATA, Metadata
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
 
@@ -27,7 +27,7 @@ class Target:
     """None where nothing is there yet."""
     partition_columns: tuple[str, ...] | None = None
     """None where nothing says what they are."""
-    schema: TableSchema = NO_SCHEMA
+    metadata: Metadata = NO_METADATA
     looked: Moment | None = None
     """It was so then, or later."""
 

@@ -1,7 +1,7 @@
-"""What a transaction must know of a table to begin: its descriptor, and its columns as of a decided turn.
+"""What a transaction must know of a table to begin: its descriptor; its columns and settings as of a decided turn.
 
 It costs the same at any length of the log. Turns come one after the other and never change, so a process that has been
-here looks for the next one only; and as long as that is undecided, the columns are those as of the one before.
+here looks for the next one only; and as long as that is undecided, all is as of the one before.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,8 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import CommitMarker, Descriptor, decode_commit
 from dbio_commit.protocol.names import Kind
-from dbio_commit.protocol.state import NO_SCHEMA, TableSchema
+from dbio_commit.protocol.settings import Settings
+from dbio_commit.protocol.state import NO_METADATA, Metadata
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
 
@@ -42,16 +43,16 @@ class Seen:
     entry: Entry
     """Of its descriptor."""
     descriptor: Descriptor
-    schema: TableSchema
+    metadata: Metadata
     """As of a decided turn."""
     holder: str | None = None
     """Who holds the turn after that, where it is taken, and was undecided."""
     at: Moment | None = None
     """When that was so; None where there is no holder."""
 
-    def as_of(self, schema: TableSchema, holder: str | None = None, at: Moment | None = None) -> "Seen":
-        """The same table with these columns; `holder` was undecided then."""
-        return replace(self, schema=schema, holder=holder, at=at)
+    def as_of(self, metadata: Metadata, holder: str | None = None, at: Moment | None = None) -> "Seen":
+        """The same table with these columns and settings; `holder` was undecided then."""
+        return replace(self, metadata=metadata, holder=holder, at=at)
 
 
 _SEEN: LRUCache[tuple[str, str, str], Seen] = LRUCache(_TABLES)
@@ -59,7 +60,7 @@ _LOCK = Lock()
 
 
 def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapshot]) -> Seen | None:
-    """The table that is there; None where there is none. Its columns are as new as each turn that was decided before.
+    """The table that is there; None where there is none. All is as new as each turn that was decided before.
 
     Raises TableNotFoundError where it was dropped.
     """
@@ -77,23 +78,23 @@ def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapsh
         return seen
     now = clock.now()
     turns = front if seen is None else parse_log(store.list_log(Kind.TURN))
-    fresh = Seen(front.descriptor, read_descriptor(store, front), NO_SCHEMA)
+    fresh = Seen(front.descriptor, read_descriptor(store, front), NO_METADATA)
     seen = _look_anew(store, clock, fresh, turns, read_snapshot)
     if now - front.descriptor.modified >= _SAME_SECOND:
         _remember(store, clock, seen)
     return seen
 
 
-def remember_schema(store: Store, clock: Clock, schema: TableSchema) -> None:
+def remember_metadata(store: Store, clock: Clock, metadata: Metadata) -> None:
     """What this process has committed under a turn; nothing where it does not remember the table."""
-    if (seen := _recall(store, clock)) is not None and seen.schema.turn < schema.turn:
-        _remember(store, clock, seen.as_of(schema))
+    if (seen := _recall(store, clock)) is not None and seen.metadata.turn < metadata.turn:
+        _remember(store, clock, seen.as_of(metadata))
 
 
 def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], Snapshot]) -> Seen:
     """From what was seen, turn by turn."""
     while True:
-        at, turn = clock.moment(), seen.schema.turn
+        at, turn = clock.moment(), seen.metadata.turn
         is_watched = seen.at is not None and clock.is_within(seen.at, _UNDECIDED_S)
         holder = seen.holder if is_watched else None
         if holder is None:
@@ -101,16 +102,16 @@ def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], S
             if turn and turn not in found.turns:
                 break  # purged, because there are others
             if turn + 1 not in found.turns:
-                return seen.as_of(seen.schema)
+                return seen.as_of(seen.metadata)
             holder = read_turn(store, found, turn + 1, table_id=seen.descriptor.id)
         marker = _read_commit(store, holder) if holder else None
         if marker is None:
             if holder is None or not (is_watched or has_start(store, holder)):
                 break
-            return seen if is_watched else seen.as_of(seen.schema, holder, at)
-        if (schema := _schema_after(marker, seen.schema, turn + 1)) is None:
+            return seen if is_watched else seen.as_of(seen.metadata, holder, at)
+        if (metadata := _metadata_after(marker, seen.metadata, turn + 1, is_next=True)) is None:
             break
-        seen = seen.as_of(schema)
+        seen = seen.as_of(metadata)
     return _look_anew(store, clock, seen, parse_log(store.list_log(Kind.TURN)), read_snapshot)
 
 
@@ -118,32 +119,32 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
     """From the last turn; while that is undecided, from the one before, which is decided."""
     at, last = clock.moment(), read_last_turn(store, log)
     if not last:
-        return seen.as_of(NO_SCHEMA)
+        return seen.as_of(NO_METADATA)
     holder = read_turn(store, log, table_id=seen.descriptor.id)
     marker = _read_commit(store, holder) if holder else None
     if holder and (marker is None or marker.is_abort) and has_start(store, holder):
-        if (schema := _schema_of(store, log, last - 1, seen)) is not None:
+        if (metadata := _metadata_of(store, log, last - 1, seen)) is not None:
             if marker is None:
-                return seen.as_of(schema, holder, at)
-            return seen.as_of(schema._replace(turn=last))
-    elif marker is not None and (schema := _schema_after(marker, None, last)) is not None:
-        return seen.as_of(schema)
+                return seen.as_of(metadata, holder, at)
+            return seen.as_of(metadata._replace(turn=last))
+    elif marker is not None and (metadata := _metadata_after(marker, seen.metadata, last)) is not None:
+        return seen.as_of(metadata)
     # A snapshot tells in any case.
     snapshot = read_snapshot()
-    schema = snapshot.table_schema
-    if schema.turn < last and holder in {commit.tid for commit in snapshot.decided}:
-        schema = schema._replace(turn=last)  # that turn ended without a change
-    return seen.as_of(schema)
+    metadata = snapshot.metadata
+    if metadata.turn < last and holder in {commit.tid for commit in snapshot.decided}:
+        metadata = metadata._replace(turn=last)  # that turn ended without a change
+    return seen.as_of(metadata)
 
 
-def _schema_of(store: Store, log: Log, turn: int, seen: Seen) -> TableSchema | None:
-    """The columns after a decided turn, as its holder recorded them; where that was aborted, of the turn before.
+def _metadata_of(store: Store, log: Log, turn: int, seen: Seen) -> Metadata | None:
+    """What its holder recorded of a decided turn; where that was aborted, what the one of the turn before did.
 
     None where vacuum has purged it, or nothing is recorded.
     """
     for earlier in range(turn, 0, -1):
-        if earlier == seen.schema.turn:
-            return seen.schema._replace(turn=turn)
+        if earlier == seen.metadata.turn:
+            return seen.metadata._replace(turn=turn)
         if earlier not in log.turns:
             return None
         holder = read_turn(store, log, earlier, table_id=seen.descriptor.id)
@@ -151,18 +152,28 @@ def _schema_of(store: Store, log: Log, turn: int, seen: Seen) -> TableSchema | N
         if marker is None:
             return None
         if not marker.is_abort:
-            return _schema_after(marker, None, turn)
+            return _metadata_after(marker, seen.metadata, turn)
         if not has_start(store, str(holder)):
             return None
-    return NO_SCHEMA._replace(turn=turn)
+    return NO_METADATA._replace(turn=turn)
 
 
-def _schema_after(marker: CommitMarker, before: TableSchema | None, turn: int) -> TableSchema | None:
-    """What the holder of the turn left; None where its marker does not tell."""
+def _metadata_after(marker: CommitMarker, before: Metadata, turn: int, *, is_next: bool = False) -> Metadata | None:
+    """What the holder of the turn left; None where its marker does not tell.
+
+    `before` is what is known as of an earlier turn, and `is_next` whether of the one right before.
+    """
     if marker.is_abort:
-        return before._replace(turn=turn) if before else None
+        return before._replace(turn=turn) if is_next else None
     info = marker.dbio_commit
-    return TableSchema(info.table_schema, turn) if info and info.schema_turn is not None else None
+    if info is None or info.schema_turn is None:
+        return None
+    settings: Settings | None = info.settings
+    if settings is None and before.settings is not None:  # an earlier version wrote it, which changes no settings
+        if not is_next:
+            return None  # but those between may have
+        settings = before.settings
+    return Metadata(info.table_schema, turn, settings)
 
 
 def _read_commit(store: Store, tid: str) -> CommitMarker | None:

@@ -31,9 +31,10 @@ from dbio_commit.protocol.markers import MAX_BYTES, App, CommitMarker, FileInfo,
 from dbio_commit.protocol.operations import RULES
 from dbio_commit.protocol.references import refer
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import DataFile, LiveFiles, TableSchema, live_files
+from dbio_commit.protocol.settings import change
+from dbio_commit.protocol.state import DataFile, LiveFiles, Metadata, live_files
 from dbio_commit.roots.root import MAX_LIFE_S, Root, Target
-from dbio_commit.roots.schema import look_at_table, remember_schema
+from dbio_commit.roots.schema import look_at_table, remember_metadata
 from dbio_commit.settled import Settled, read_settled
 from dbio_commit.snapshot import Snapshot, Source
 from dbio_commit.store import Store
@@ -98,7 +99,7 @@ class TableRoot(Root):
         if must_be_empty and self._snapshot_now().tids:
             raise self.table_exists()
         columns = tuple(seen.descriptor.partition_columns)
-        return Target(scope=self.scope, partition_columns=columns, schema=seen.schema, looked=looked)
+        return Target(scope=self.scope, partition_columns=columns, metadata=seen.metadata, looked=looked)
 
     def logs(self) -> tuple[Mapping[str, Log], Checkpoint]:
         log = self._log()
@@ -173,8 +174,8 @@ class TableRoot(Root):
         if found := self._find_earlier(terms):
             return self._result_as_found(terms.tid, found)
         rules = RULES[terms.operation]
-        turn, removed, schema, shorten = None, list[str](), terms.schema, None
-        if rules.needs_state or terms.app or terms.must_be_empty or draft.changes_schema:
+        turn, removed, metadata, shorten = None, list[str](), terms.metadata, None
+        if rules.needs_state or terms.app or terms.must_be_empty or terms.sets or draft.changes_schema:
             taken = self._take_turn(terms)
             if isinstance(taken, CommitMarker):
                 return self._result_as_found(terms.tid, taken)
@@ -185,15 +186,15 @@ class TableRoot(Root):
                 raise self.table_exists()
             removed = rules.removes(draft, table)
             shorten = partial(refer, live=table.files, commits=table.decided)
-            schema = self._schema_after(draft, table.schema, turn, sets=rules.sets_schema)
-        marker = self._marker(draft, removed, turn, schema)
+            metadata = self._metadata_after(draft, table.metadata, turn, sets_schema=rules.sets_schema)
+        marker = self._marker(draft, removed, turn, metadata)
         body = encode_commit(marker, shorten=shorten, shorten_above=self.refer_above)
         self.check_life(terms)
         found = commit_once(
             self.store, terms.tid, body, commit_id=terms.commit_id, is_young=lambda: self._is_young(terms)
         )
         if turn is not None and not found:
-            remember_schema(self.store, self.clock, schema)
+            remember_metadata(self.store, self.clock, metadata)
         return self._result_as_found(terms.tid, found) if found else self.result(terms.tid, marker)
 
     def _result_as_found(self, tid: str, marker: CommitMarker) -> Commit:
@@ -205,12 +206,12 @@ class TableRoot(Root):
         return self.result(tid, marker)
 
     def _skip(self, draft: Draft, turn: int | None = None) -> Commit:
-        nothing = self._marker(replace(draft, files=()), [], turn, draft.terms.schema)
+        nothing = self._marker(replace(draft, files=()), [], turn, draft.terms.metadata)
         return self.result(draft.terms.tid, nothing, skipped=True)
 
-    def _marker(self, draft: Draft, removed: list[str], turn: int | None, schema: TableSchema) -> CommitMarker:
+    def _marker(self, draft: Draft, removed: list[str], turn: int | None, metadata: Metadata) -> CommitMarker:
         metrics = draft.metrics(self.clock.monotonic())
-        return draft.marker(draft.files, removed, metrics, now=self.clock.now(), turn=turn, schema=schema)
+        return draft.marker(draft.files, removed, metrics, now=self.clock.now(), turn=turn, metadata=metadata)
 
     def _is_young(self, terms: Terms) -> bool:
         """Whether vacuum cannot have purged any of its markers."""
@@ -243,18 +244,23 @@ class TableRoot(Root):
             if found := find_decision(self.store, terms.tid, commit_id=terms.commit_id, is_known=True):
                 return found
 
-    def _schema_after(self, draft: Draft, current: Mapping[str, Any] | None, turn: int, *, sets: bool) -> TableSchema:
+    def _metadata_after(self, draft: Draft, before: Metadata, turn: int, *, sets_schema: bool) -> Metadata:
+        """What the commit makes of the table as it stands in its turn."""
+        schema = self._schema_after(draft, before.schema, sets=sets_schema)
+        return Metadata(schema, turn, change(before.settings, draft.terms.sets))
+
+    def _schema_after(self, draft: Draft, current: Mapping[str, Any] | None, *, sets: bool) -> Mapping[str, Any] | None:
         """The table's schema after this commit: operations that set their own do, others change what they have seen."""
         if draft.schema is not None and sets:
-            return TableSchema(draft.schema, turn)
+            return draft.schema
         if draft.schema is None or not draft.changes_schema:
-            return TableSchema(current, turn)
-        if current not in (None, draft.terms.schema.json, draft.schema):
+            return current
+        if current not in (None, draft.terms.metadata.schema, draft.schema):
             raise CommitConflictError(
                 f"the schema of {self.store.url} was changed by another commit since transaction {draft.terms.tid} "
                 "began; nothing was committed: read the table again and write anew"
             )
-        return TableSchema(draft.schema, turn)
+        return draft.schema
 
     def abort(self, terms: Terms, paths: Iterable[str]) -> None:
         if not terms.skipped:

@@ -226,14 +226,14 @@ def _limits(table: Table) -> names.PathLimits:
 
 def _current(table: Table, target: Target) -> StructType | None:
     """The columns to fit; None where there are none yet."""
-    if target.schema.json is not None:
-        return schemas.from_json(target.schema.json, where=table.url)
+    if target.metadata.schema is not None:
+        return schemas.from_json(target.metadata.schema, where=table.url)
     return infer_schema(table.store, table.snapshot()) if target.scope else None
 
 
 def _recorded(schema: StructType, target: Target) -> Mapping[str, Any]:
     """The schema as JSON: the very one that the table has, where it is the same, so that nothing changes."""
-    own = target.schema.json
+    own = target.metadata.schema
     if own is not None and schemas.from_json(own, where="the table") == schema:
         return own
     json_schema: dict[str, Any] = json.loads(schema.json())

@@ -45,7 +45,7 @@ def write_checkpoint(
         number=snapshot.log.checkpoint_after(before.number),
         commits=tuple(commits),
         apps=snapshot.app_versions,
-        schema=snapshot.table_schema,
+        metadata=snapshot.metadata,
         known_since=known_since,
     )
     name = names.checkpoint(checkpoint.number)

@@ -45,6 +45,8 @@ SCHEMA = {
     ],
 }  # fmt: skip
 
+SETTINGS = st.none() | st.sampled_from([{}, {"publish": "delta"}, {"publish": "spark,symlink", "of a later one": "é"}])
+
 # --- as writers write them ----------------------------------------------------------------------------------------
 
 TID = st.sampled_from(TIDS)
@@ -77,6 +79,7 @@ def commits(draw: st.DrawFn, paths: st.SearchStrategy[list[str]] = SOME_PATHS) -
             "metrics": {"numFiles": count},
             "schema": draw(st.none() | st.just(SCHEMA)),
             "schema_turn": draw(st.none() | st.integers(0, 3)),
+            "settings": draw(SETTINGS),
             "files": files,
         }
     return body
@@ -121,7 +124,7 @@ def checkpoints(
     header = {
         "version": 1, "number": number, "created": STAMP, "commits": len(lines), "apps": {"nightly": 7},
         "schemas": [SCHEMA], "table_schema": draw(st.none() | st.just(0)), "schema_turn": draw(st.integers(0, 3)),
-        "known_since": draw(st.none() | st.just(STAMP)),
+        "settings": draw(SETTINGS), "known_since": draw(st.none() | st.just(STAMP)),
     }  # fmt: skip
     return [header, *lines]
 

@@ -129,16 +129,33 @@ def live(objects: Objects) -> set[str] | None:
     return None
 
 
-def _live_in_table(objects: Objects) -> set[str]:
+def settings(objects: Objects) -> list[dict[str, str]]:
+    """Those that a table whose live files can be told may have: any that were told as of the highest turn."""
+    header, markers = _told_in_table(objects) if "_dbio_table" in objects else ({}, {})
+    infos = [it for it in (marker.get("dbio_commit") or {} for marker in markers.values()) if it]
+    told = [
+        it for it in [header, *(it for it in infos if it["operation"] != "abort")] if it.get("settings") is not None
+    ]
+    turns = [it["schema_turn"] for it in told if it.get("schema_turn") is not None]
+    return [it["settings"] for it in told if it.get("schema_turn") == max(turns)] if turns else [{}]
+
+
+def _told_in_table(objects: Objects) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the last checkpoint says of the table, and the commit markers by tid."""
     checkpoints = [path for path in objects if re.fullmatch(r"_checkpoint_(?!0{20})[0-9]{20}", path)]
-    lines: list[Any] = []
+    header, lines = {}, list[Any]()
     if checkpoints:
-        lines = [json.loads(line) for line in gzip.decompress(objects[max(checkpoints)][0]).splitlines()][1:]
+        header, *lines = [json.loads(line) for line in gzip.decompress(objects[max(checkpoints)][0]).splitlines()]
     markers: dict[str, Any] = {line["tid"]: line["marker"] for line in lines}
     for path, (body, _) in objects.items():
         tid = _COMMIT.fullmatch(path)
         if tid and body and tid[1] not in markers:
             markers[tid[1]] = json.loads(body)
+    return header, markers
+
+
+def _live_in_table(objects: Objects) -> set[str]:
+    _, markers = _told_in_table(objects)
     added, removed = set[str](), set[str]()
     for marker in markers.values():
         added.update(marker["added"])
@@ -221,6 +238,7 @@ class Hostile:
             snapshot = self.table.snapshot()
             assert {file.path for file in snapshot.files} == self.live
             assert len(snapshot.files) == len(self.live or ())
+            assert dict(snapshot.settings) in settings(self.before)
             assert all(file.size >= -1 for file in snapshot.files)
         assert self.store.objects == self.before, "a reader changed something"
         return snapshot
@@ -240,3 +258,4 @@ class Hostile:
         assert not self.deleted & self.live
         assert self.live & self.before.keys() <= self.store.objects.keys()
         assert live(self.store.objects) == self.live, "readers see another table than before"
+        assert all(it in settings(self.before) for it in settings(self.store.objects)), "and other settings"

@@ -22,7 +22,7 @@ from dbio_commit.protocol.markers import (
     encode_commit,
     unpack_files,
 )
-from dbio_commit.protocol.state import current_schema, live_files
+from dbio_commit.protocol.state import current_metadata, live_files
 
 WHERE = "s3://bucket/t/_object"
 MAX_MESSAGE = 4000
@@ -112,7 +112,7 @@ def checkpoint(body: bytes, number: int = 1) -> tuple[Decided, ...] | None:
     removed = {path for commit in found.commits for path in commit.marker.removed}
     live = {file.path for file in live_files(found.commits)}
     assert live == {path for commit in found.commits for path in commit.marker.added} - removed
-    current_schema(commit.marker for commit in found.commits)
+    current_metadata(commit.marker for commit in found.commits)
     return found.commits
 
 

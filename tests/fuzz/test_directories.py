@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dbio_commit import DbioError, Table
 from tests.fuzz.bodies import STAMP, TIDS
 from tests.fuzz.directories import Hostile, directories, live
+from tests.fuzz.directories import settings as told_settings
 from tests.test_golden import GoldenCase, golden_cases
 from vacuum import VacuumOptions
 
@@ -105,3 +106,4 @@ def test_the_independent_reading_is_right_about_the_golden_directories(case: Gol
         objects = {path.relative_to(root).as_posix(): (path.read_bytes(), NOW) for path in files}
         if not (read.error or read.as_of or read.ignore_corrupt_markers):
             assert live(objects) == set(read.files)
+            assert read.settings is None or told_settings(objects) == [read.settings]

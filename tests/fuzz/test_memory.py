@@ -44,6 +44,9 @@ COMMIT, DESCRIPTOR, TURN, CHECKPOINT = properties.commit, properties.descriptor,
 LARGE: dict[str, tuple[Callable[[bytes], object], Callable[[], str | bytes]]] = {
     "metrics": (COMMIT, lambda: INFO + '"metrics":{' + keys("1") + "}}}"),
     "metrics, all wrong": (COMMIT, lambda: INFO + '"metrics":{' + keys("[]") + "}}}"),
+    "settings": (COMMIT, lambda: INFO + '"settings":{' + keys('"a"') + "}}}"),
+    "settings, all wrong": (COMMIT, lambda: INFO + '"settings":{' + keys("[]") + "}}}"),
+    "a long setting": (COMMIT, lambda: INFO + '"settings":{"a":"' + "é" * 8 * MEGABYTE + '"}}}'),
     "statistics of many columns": (
         COMMIT,
         lambda: INFO + '"files":{"size":[],"rows":[],"statistics":{' + keys('{"min":[],"max":[],"nulls":[]}') + "}}}}",

@@ -125,7 +125,7 @@ class OurTable(Case):
         }
         if operation != "abort":
             info["schema"] = {"type": "struct", "fields": [column(name) for name in columns]}
-            info["schema_turn"] = 0
+            info["schema_turn"] = more.get("schema_turn", 0)
             info["files"] = {
                 "size": [len(parquet(self.ids[path])) for path in added],
                 "rows": [1] * len(added),
@@ -1160,6 +1160,54 @@ def dropped() -> Iterable[Case]:
     yield t
 
 
+def table_settings() -> Iterable[Case]:
+    publish, more = {"publish": "delta"}, {"publish": "delta,spark", "of_a_later_version": "kept"}
+
+    t = OurTable(
+        "settings", "Those of the highest turn that tells any hold: not a late append's, nor an older writer's."
+    )
+    first, late, new = t.data(P), t.data(R), t.data(S)
+    t.commit(P, [first])
+    for turn, (tid, told) in enumerate({Q: publish, A: more}.items(), start=1):
+        t.put(f"_serial_{turn:020d}", {"tid": tid})
+        t.commit(tid, operation="rewrite", turn=turn, schema_turn=turn, settings=told)
+    t.commit(R, [late], schema_turn=1, settings=publish)
+    t.put(f"_serial_{3:020d}", {"tid": S})
+    t.commit(S, [new], [first, late], operation="overwrite", turn=3, schema_turn=3)
+    t.sees(new, settings=more)
+    t.sees(first, late, as_of=R, settings=more)
+    t.sees(first, as_of=Q, settings=publish)
+    t.sees(first, as_of=P, settings={})
+    yield t
+
+    t = OurTable("settings-none-any-more", "An empty object says that there are none, whatever was told before.")
+    seen = t.data(P)
+    t.commit(P, [seen])
+    for turn, (tid, told) in enumerate({Q: publish, R: {}}.items(), start=1):
+        t.put(f"_serial_{turn:020d}", {"tid": tid})
+        t.commit(tid, operation="rewrite", turn=turn, schema_turn=turn, settings=told)
+    t.sees(seen, settings={})
+    yield t
+
+    t = OurTable("settings-in-a-checkpoint", "Its header tells them when it remembers no commit that did.")
+    seen, late = t.data(P), t.data(R)
+    t.commit(P, [seen])
+    t.put(f"_serial_{2:020d}", {"tid": Q})
+    t.checkpoint(1, [t.line(P)], schema_turn=2, settings=more)
+    t.purge(P)
+    t.commit(R, [late], schema_turn=1, settings=publish)
+    t.sees(seen, late, settings=more)
+    yield t
+
+    t = OurTable("settings-too-long", "Longer than any that a writer writes: corrupt.")
+    seen = t.data(P)
+    t.commit(P, [seen])
+    t.commit(Q, operation="rewrite", turn=1, schema_turn=1, settings={"publish": "x" * 4097})
+    t.refused("CorruptMarkerError")
+    t.sees(seen, ignore_corrupt_markers=True, settings={})
+    yield t
+
+
 DIRECTORY_SCOPE = [
     no_markers,
     commits,
@@ -1195,6 +1243,7 @@ TABLE_SCOPE = [
     broken_checkpoints,
     dropped,
     by_reference,
+    table_settings,
 ]
 
 

@@ -4,12 +4,13 @@ Those who write by DBIO's rules alone have code of their own, since the package 
 """
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from dbio_commit.begin import begin
 from dbio_commit.clock import SYSTEM_CLOCK
 from dbio_commit.errors import (
     CommitConflictError,
@@ -138,6 +139,28 @@ def writer(
     return act
 
 
+def setter(stage: Stage, *, changes: int, naps_s: Sequence[float] = (0, 0.1, 60.0, DAY_S)) -> Act:
+    """Somebody who runs `dbio set`, with settings of some later version."""
+
+    def act(world: World, actor: Actor) -> None:
+        for _ in range(changes):
+            sets = {world.random.choice("xyz"): world.random.choice(("", "1", "2", "3"))}
+            Job(stage, world, actor).run("rewrite", sets=sets)
+            actor.clock.sleep(world.random.choice(naps_s))
+
+    return act
+
+
+def failing_job(stage: Stage, *, after_s: float) -> Act:
+    """A job that fails once it has begun, so that there is something new to tell, and nothing that tells it."""
+
+    def act(world: World, actor: Actor) -> None:
+        actor.clock.sleep(after_s)
+        table_of(world, actor).begin(partition_by=[COLUMN] if stage.partitioned else []).abort()
+
+    return tolerant(act)
+
+
 def scheduled_job(stage: Stage, *, versions: int, naps_s: Sequence[float] = (0.1, 60.0, DAY_S)) -> Act:
     """A job that runs under one application id, each version until it is told that it is done."""
 
@@ -160,10 +183,21 @@ class Job:
         self._work_s, self._copies = work_s, copies
         self._table = table_of(world, actor)
 
-    def run(self, operation: Operation, *, app: tuple[str, int] | None = None, must_be_empty: bool = False) -> str:
+    def run(
+        self,
+        operation: Operation,
+        *,
+        app: tuple[str, int] | None = None,
+        must_be_empty: bool = False,
+        sets: Mapping[str, str] | None = None,
+    ) -> str:
         columns = [COLUMN] if self._stage.partitioned else []
         try:
-            transaction = self._table.begin(operation, columns, app=app, must_be_empty=must_be_empty)
+            if sets:
+                store, clock = self._table.store, self._table.clock
+                transaction = begin(store, clock, operation=operation, partition_by=columns, sets=sets)
+            else:
+                transaction = self._table.begin(operation, columns, app=app, must_be_empty=must_be_empty)
         except DbioError as error:
             give_up(self._world, self._actor, "cannot begin", error)
             return "failed"
@@ -171,10 +205,11 @@ class Job:
         if transaction.terms.skipped and isinstance(self._stage.model, Model):
             self._stage.model.skipped.add(transaction.tid)
             self._world.happened("a version was known to be committed when its writer began")
-        self._asked = self._stage.model.asked[transaction.tid] = Asked(operation)
+        self._asked = self._stage.model.asked[transaction.tid] = Asked(operation, sets=sets or {})
         try:
             with transaction:
-                self._write(transaction)
+                if not sets:
+                    self._write(transaction)
                 if self._work_s:
                     self._actor.clock.sleep(self._work_s)
                 if self._copies:
@@ -276,7 +311,7 @@ class Job:
             return None
         columns = {self._chance.choice("abcd")}
         if transaction.terms.operation != "overwrite":
-            columns |= {column["name"] for column in (transaction.terms.schema.json or {"fields": []})["fields"]}
+            columns |= {column["name"] for column in (transaction.terms.metadata.schema or {"fields": []})["fields"]}
         fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in sorted(columns)]
         return {"type": "struct", "fields": fields}
 

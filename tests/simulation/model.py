@@ -61,6 +61,8 @@ class Asked:
     """Of a rewrite."""
     replaced: frozenset[str] = frozenset()
     """The partitions that it names; none for those that it writes to."""
+    sets: Mapping[str, str] = field(default_factory=dict)
+    """The settings that it changes; an empty text removes one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class State:
     """What is committed."""
     apps: Mapping[str, int] = field(default_factory=dict)
     columns: frozenset[str] | None = None
+    settings: Mapping[str, str] | None = None
 
 
 @dataclass
@@ -104,6 +107,8 @@ class Model:
     """The step in which the table was."""
     schemas: list[tuple[int, frozenset[str] | None]] = field(default_factory=lambda: [(0, None)])
     """(the turn from which it held, the columns)"""
+    settings: list[tuple[int, Mapping[str, str] | None]] = field(default_factory=lambda: [(0, None)])
+    """(the turn from which they held, the settings; None where there never were any)"""
     deletions: int = 0
     _removed_at: dict[str, datetime] = field(default_factory=dict)
     _written: dict[str, datetime] = field(default_factory=dict)
@@ -220,8 +225,17 @@ class Model:
             self._check_order(tid, decision, before_it)
             self._check_app(tid, decision)
             self._check_schema(tid, decision)
-            tids = self.states[-1].tids | {tid}
-            self.states.append(State(self.world.steps, self.live, tids, dict(self.apps), self.schemas[-1][1]))
+            self._check_settings(tid, decision)
+            self.states.append(
+                State(
+                    self.world.steps,
+                    self.live,
+                    self.states[-1].tids | {tid},
+                    dict(self.apps),
+                    self.schemas[-1][1],
+                    self.settings[-1][1],
+                )
+            )
 
     def _who(self) -> str:
         actor = self.world.current()
@@ -305,6 +319,22 @@ class Model:
             self.world.happened("the schema was changed")
         self.schemas.append((turn, columns))
 
+    def _check_settings(self, tid: str, decision: Decision) -> None:
+        """I7: changes of settings come one after the other, each on those before it; all others tell what they saw."""
+        told, turn, as_of = (decision.info.get(key) for key in ("settings", "turn", "schema_turn"))
+        if turn is None:
+            then = next((was for since, was in reversed(self.settings) if as_of is not None and since <= as_of), None)
+            if told != then:
+                raise Violation(f"I7: {tid} says that the settings were {told} as of turn {as_of}, not {then}")
+            return
+        before, sets = self.settings[-1][1], self.asked[tid].sets
+        wanted = {name: text for name, text in {**(before or {}), **sets}.items() if text}
+        if told != (wanted if wanted or before is not None else None):
+            raise Violation(f"I7: {tid} sets {sets} where the settings were {before}, and leaves {told}")
+        if told != before:
+            self.world.happened("a setting was changed")
+        self.settings.append((turn, told))
+
     # --- the store at this instant --------------------------------------------------------------------------------
 
     def _check_store(self, change: str) -> None:
@@ -324,6 +354,8 @@ class Model:
             yield f"I8: {dict(snapshot.app_versions)} instead of {state.apps}"
         if (columns := _columns(snapshot.schema)) != state.columns:
             yield f"I7: the columns {columns} instead of {state.columns}"
+        if dict(snapshot.settings) != (state.settings or {}):
+            yield f"I7: the settings {snapshot.settings} instead of {state.settings}"
         yield from self._wrong_history(snapshot, state)
 
     def _wrong_history(self, snapshot: Snapshot, state: State) -> Iterator[str]:
@@ -414,7 +446,8 @@ class Model:
             apps[app["id"]] = max(app["version"], apps.get(app["id"], -1))
         turn = max((it.info.get("turn", 0) for it in commits), default=0)
         live = _union(it.added for it in commits) - _union(it.removed for it in commits)
-        return State(0, frozenset(live), frozenset(tids) - {ADOPTED}, apps, dict(self.schemas)[turn])
+        columns, settings = dict(self.schemas)[turn], dict(self.settings)[turn]
+        return State(0, frozenset(live), frozenset(tids) - {ADOPTED}, apps, columns, settings)
 
     def check_absent(self, *, since: int) -> None:
         """A reader that began in step `since` was told that there is no table."""

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from dbio_commit import decision, listing, roots, settled, turns
+from dbio_commit import decision, listing, roots, settled, snapshot, turns
 from dbio_commit.clock import Clock
 from dbio_commit.errors import (
     CommitStateUnknownError,
@@ -33,7 +33,7 @@ from dbio_commit.protocol.log import Log, parse_log, settle
 from dbio_commit.protocol.markers import CommitMarker, FileInfo, Operation
 from dbio_commit.protocol.operations import RULES, TableState
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import TableSchema
+from dbio_commit.protocol.state import Metadata, current_metadata
 from dbio_commit.roots import DirectoryRoot, TableRoot, directory, root, table
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
@@ -319,7 +319,7 @@ def leave_out_the_turn() -> Iterator[None]:
 
     def take_turn(self: TableRoot, terms: Terms) -> tuple[int, Snapshot]:
         found = self._snapshot_now()
-        return found.table_schema.turn + 1, found
+        return found.metadata.turn + 1, found
 
     with patch.object(TableRoot, "_take_turn", take_turn):
         yield
@@ -374,10 +374,50 @@ def believe_an_overtaken_listing_of_turns() -> Iterator[None]:
 def change_the_schema_unseen() -> Iterator[None]:
     """A change of schema does not look at the one that is there."""
 
-    def schema_after(self: TableRoot, draft: Draft, current: Any, turn: int, *, sets: bool) -> TableSchema:
-        return TableSchema(current if draft.schema is None else draft.schema, turn)
+    def schema_after(self: TableRoot, draft: Draft, current: Any, *, sets: bool) -> Any:
+        return current if draft.schema is None else draft.schema
 
     with patch.object(TableRoot, "_schema_after", schema_after):
+        yield
+
+
+@mutation("settings", "I7")
+def change_settings_as_of_the_beginning() -> Iterator[None]:
+    """A change of settings is based on those that its writer saw when it began."""
+    metadata_after = TableRoot._metadata_after
+
+    def as_of_the_beginning(self: TableRoot, draft: Draft, before: Metadata, turn: int, **rules: Any) -> Metadata:
+        seen = before._replace(settings=draft.terms.metadata.settings)
+        return metadata_after(self, draft, seen if draft.terms.sets else before, turn, **rules)
+
+    with patch.object(TableRoot, "_metadata_after", as_of_the_beginning):
+        yield
+
+
+@mutation("settings", "I7")
+def believe_whoever_told_settings_last() -> Iterator[None]:
+    """The settings are those of the last commit, not those of the highest turn."""
+
+    def current(markers: Iterable[CommitMarker], *, before: Metadata) -> Metadata:
+        told = [it for it in markers if it.dbio_commit and not it.is_abort]
+        last = [it.dbio_commit.settings for it in told if it.dbio_commit and it.dbio_commit.settings is not None]
+        found = current_metadata(told, before=before)
+        return found._replace(settings=last[-1]) if last else found
+
+    with patch.object(snapshot, "current_metadata", current):
+        yield
+
+
+@mutation("settings", "I7")
+def overwrite_settings() -> Iterator[None]:
+    """An overwrite sets its own settings, which are none."""
+    metadata_after = TableRoot._metadata_after
+
+    def of_its_own(self: TableRoot, draft: Draft, before: Metadata, turn: int, **rules: Any) -> Metadata:
+        after = metadata_after(self, draft, before, turn, **rules)
+        return after._replace(settings={}) if before.settings and draft.terms.operation == "overwrite" else after
+
+    with patch.object(TableRoot, "_metadata_after", of_its_own):
         yield
 
 
@@ -758,6 +798,17 @@ def replace_checkpoints() -> Iterator[None]:
 def forget_versions_of_applications() -> Iterator[None]:
     """A checkpoint does not remember the versions of forgotten commits."""
     with patch.object(checkpoints, "Checkpoint", lambda **fields: Checkpoint(**{**fields, "apps": {}})):
+        yield
+
+
+@mutation("settings", "I7")
+def forget_settings() -> Iterator[None]:
+    """A checkpoint does not remember the settings that forgotten commits told."""
+
+    def forgetful(**fields: Any) -> Checkpoint:
+        return Checkpoint(**{**fields, "metadata": fields["metadata"]._replace(settings=None)})
+
+    with patch.object(checkpoints, "Checkpoint", forgetful):
         yield
 
 

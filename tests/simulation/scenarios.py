@@ -222,6 +222,19 @@ def _history(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     return [*cast, world.spawn("vacuum", vacuum, stalls_s=(1.0,))]
 
 
+def _settings(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Settings that change beside appends, overwrites and checkpoints, some of which outlive all that told them."""
+    operations: Sequence[Operation] = ("append", "append", "overwrite", "replace_partitions")
+    writer = actors.writer(stage, transactions=3, operations=operations, apps=0.1, work_s=(0, 1.0, 60.0, DAY_S))
+    cast = [world.spawn(f"writer{i}", writer) for i in range(2)]
+    setter = actors.setter(stage, changes=3)
+    cast += [world.spawn(f"setter{i}", setter, after_s=chance.choice((0, 0.5, 60.0))) for i in range(2)]
+    vacuum = actors.vacuumer(stage, runs=4, naps_s=(0.5, 60.0, 3 * DAY_S, 35 * DAY_S), checkpoint_after=(0,))
+    cast.append(world.spawn("vacuum", vacuum, stalls_s=(1.0,)))
+    cast.append(world.spawn("job", actors.failing_job(stage, after_s=100 * DAY_S)))
+    return [*cast, world.spawn("reader", actors.reader(stage, reads=4))]
+
+
 def _young(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Vacuums that fall asleep between two requests, and files that are written meanwhile."""
     cast = [
@@ -320,6 +333,7 @@ SCENARIOS = {
     "late": Scenario(risks=stalls(60, 50 * HOUR_S, 5 * DAY_S, likely=0.03), cast=_late, share=2),
     "young": Scenario(risks=stalls(1, likely=0.1, skew=SKEW), cast=_young, share=1, retentions_hours=(1,)),
     "history": Scenario(risks=stalls(60, likely=0.01), cast=_history, share=1),
+    "settings": Scenario(risks=any_risks, cast=_settings, share=2),
     "copies": Scenario(risks=copied_risks, cast=_copies, share=4, retentions_hours=(1, 48)),
     "adoptions": Scenario(risks=adoption_risks, cast=_adoptions, share=2, in_directories=True),
     "directories": Scenario(risks=directory_risks, cast=_directories, share=4, in_directories=True),

@@ -25,6 +25,7 @@ EVENTS = (
     "a file of a pending transaction was deleted past its horizon",
     "a file that no transaction wrote was deleted",
     "a marker was left empty",
+    "a setting was changed",
     "a state of the past was read",
     "a state was past telling",
     "a transaction was committed by leaving its block",

@@ -74,7 +74,7 @@ def test_a_version_in_a_checkpoint_that_no_commit_supports_is_odd(
 ) -> None:
     write(table, app=("nightly", 20260101))
     snapshot = table.snapshot()
-    forged = Checkpoint(number=1, commits=snapshot.decided, apps={"nightly": 20990101}, schema=snapshot.table_schema)
+    forged = Checkpoint(number=1, commits=snapshot.decided, apps={"nightly": 20990101}, metadata=snapshot.metadata)
     store.put("_checkpoint_00000000000000000001", encode_checkpoint(forged, created=clock.now()))
     found = only(table)
     assert (found.version, found.tid) == (20990101, None)

@@ -22,7 +22,7 @@ from dbio_commit.protocol import markers as markers_module
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, decode_checkpoint, encode_checkpoint
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers import App, Bounds, CommitInfo, CommitMarker, FileInfo, abort_marker, pack_files
-from dbio_commit.protocol.state import TableSchema, live_files
+from dbio_commit.protocol.state import Metadata, live_files
 from tests.builders import NOW, columns, data, marker
 from tests.unit.checkpointed import (
     GOOD,
@@ -91,7 +91,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
         number=draw(st.integers(1, 10**15)),
         commits=tuple(draw(decided(tid)) for tid in tids),
         apps=draw(st.dictionaries(TEXT, COUNTS, max_size=2)),
-        schema=TableSchema(draw(SCHEMAS), draw(COUNTS)),
+        metadata=Metadata(draw(SCHEMAS), draw(COUNTS)),
         known_since=draw(st.none() | TIMES),
     )
 

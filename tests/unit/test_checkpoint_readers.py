@@ -18,7 +18,7 @@ from tests.writers import contents, write_days
 OPENED = datetime(2026, 11, 20, tzinfo=UTC)
 READS: dict[str, Callable[[Table], object]] = {
     "snapshot": lambda table: (
-        (it := table.snapshot()).files, it.partition_columns, it.table_schema, it.app_versions, it.tids,
+        (it := table.snapshot()).files, it.partition_columns, it.metadata, it.app_versions, it.tids,
         [commit._replace(place=None) for commit in it.decided],
     ),
     "history": lambda table: [(commit, commit.added_files) for commit in table.history()],

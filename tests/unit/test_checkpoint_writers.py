@@ -147,7 +147,7 @@ def test_a_change_of_schema_is_known_when_its_commit_is_purged() -> None:
     with pytest.raises(CommitConflictError, match="schema"):
         stale.commit(columns("x"))
     append = table.begin()
-    assert append.terms.schema.json == columns("a", "b", "c")
+    assert append.terms.metadata.schema == columns("a", "b", "c")
     append.commit(columns("a", "b", "c"))
     write_days(table, "overwrite", d1=b"1")
     assert table.snapshot().schema == columns("a", "b", "c")

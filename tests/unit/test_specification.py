@@ -201,7 +201,7 @@ def test_a_reader_of_the_picture_sees_the_files_that_it_calls_live() -> None:
     assert {file.path for file in snapshot.files} == shown.said("live")
     assert len(snapshot.files) == 5
     assert snapshot.app_versions == {"nightly": 20261120}
-    assert snapshot.table_schema.turn == 3
+    assert snapshot.metadata.turn == 3
     assert [commit.tid for commit in snapshot.history()] == sorted(tids(shown.said("live")), reverse=True)
 
 

@@ -27,7 +27,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.log import settle as settle_log
 from dbio_commit.protocol.markers import App, CommitMarker, abort_marker
-from dbio_commit.protocol.state import Added, LiveFiles, app_versions, current_schema, live_files
+from dbio_commit.protocol.state import Added, LiveFiles, app_versions, current_metadata, live_files
 from tests.builders import NOW, OLD, data, marker
 
 
@@ -157,8 +157,8 @@ def test_the_schema_of_the_highest_turn_is_the_tables_whenever_it_was_committed(
     late_append = marker(schema=old, schema_turn=1)
     overwrite = marker(schema=new, schema_turn=2)
     for order in ([late_append, overwrite], [overwrite, late_append], [overwrite, late_append, marker()]):
-        assert current_schema(order) == (new, 2)
-    assert current_schema([marker(), marker(operation="append")]) == (None, 0)
+        assert current_metadata(order) == (new, 2, None)
+    assert current_metadata([marker(), marker(operation="append")]) == (None, 0, None)
 
 
 def test_the_highest_version_of_each_application_counts() -> None:

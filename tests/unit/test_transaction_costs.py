@@ -15,7 +15,7 @@ from dbio_commit.errors import (
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import Operation, Turn, encode
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import NO_SCHEMA
+from dbio_commit.protocol.state import NO_METADATA
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import columns
@@ -160,7 +160,7 @@ def test_a_table_that_was_dropped_and_made_anew_is_not_taken_for_the_one_before(
     clock.advance(timedelta(seconds=1))
     write_days(used, a=b"1")
     assert used.begin().terms.partition_columns == ("day",)
-    assert used.begin().terms.schema == NO_SCHEMA
+    assert used.begin().terms.metadata == NO_METADATA
 
 
 def test_an_append_to_a_table_without_schema_costs_the_same_however_many_commits_there_are(

@@ -15,7 +15,7 @@ from dbio_commit.errors import (
     TransactionAbortedError,
 )
 from dbio_commit.protocol import names
-from dbio_commit.protocol.state import TableSchema
+from dbio_commit.protocol.state import Metadata
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
@@ -108,7 +108,7 @@ def test_to_begin_beside_a_turn_at_work_where_the_one_before_it_was_purged_takes
     table.abort(hold_a_turn(table, at="b").tid)
     hold_a_turn(table, at="c")
     store.delete_many([names.turn(2)])
-    assert table.begin().terms.schema.json == columns("a")
+    assert table.begin().terms.metadata.schema == columns("a")
 
 
 @pytest.mark.parametrize("appends", ["none", "with this schema", "with the schema before it"])
@@ -132,7 +132,7 @@ def test_to_begin_beside_a_turn_at_work_takes_few_requests_and_the_schema_of_the
     holder = hold_a_turn(table, at="z")
     with calls_to(store) as calls:
         transaction = table.begin()
-    assert transaction.terms.schema == TableSchema(columns("a", "b"), 2)
+    assert transaction.terms.metadata == Metadata(columns("a", "b"), 2)
     assert "list_log" not in {operation for operation, _ in calls}
     assert len([path for operation, path in calls if operation == "get"]) == 2  # the turn, and its holder's decision
     stage(table, transaction)
@@ -168,7 +168,7 @@ def test_a_blind_append_beside_a_change_records_the_schema_that_it_saw_and_chang
     assert commit.schema == columns("a")
     assert schema_of(table) == columns("b")
     assert contents(table) == [b"new", b"older"]
-    assert table.begin().terms.schema.json == table.snapshot().schema
+    assert table.begin().terms.metadata.schema == table.snapshot().schema
 
 
 def test_an_idempotent_append_beside_a_change_keeps_the_change(table: Table) -> None:
@@ -198,19 +198,19 @@ def test_a_beginner_sees_the_last_schema_whatever_came_after_it(table: Table) ->
     ]
     for step in steps:
         step()
-        seen = table.begin().terms.schema
-        assert seen.json == columns("a")
+        seen = table.begin().terms.metadata
+        assert seen.schema == columns("a")
     write(table, schema=columns("a", "b"))
-    seen = table.begin().terms.schema
-    assert seen.json == columns("a", "b")
+    seen = table.begin().terms.metadata
+    assert seen.schema == columns("a", "b")
 
 
 def test_a_beginner_beside_an_undecided_change_sees_the_schema_before_it(table: Table, store: MemoryStore) -> None:
     write(table, schema=columns("a"))
     changing, seen = table.begin("overwrite"), []
-    store.after = once("put_if_absent", "_serial_*", lambda: seen.append(table.begin().terms.schema))
+    store.after = once("put_if_absent", "_serial_*", lambda: seen.append(table.begin().terms.metadata))
     changing.commit(columns("b"))
-    assert (seen[0].json, seen[0].turn) == (columns("a"), 1)
+    assert (seen[0].schema, seen[0].turn) == (columns("a"), 1)
 
 
 def test_where_the_change_before_was_aborted_it_is_that_of_the_change_before_that_and_needs_no_quiet(
@@ -223,15 +223,15 @@ def test_where_the_change_before_was_aborted_it_is_that_of_the_change_before_tha
     with pytest.raises(TransactionAbortedError):
         aborted.commit(columns("c"))
     changing = table.begin("overwrite")
-    seen: list[tuple[TableSchema, list[tuple[str, str]]]] = []
+    seen: list[tuple[Metadata, list[tuple[str, str]]]] = []
 
     def begin_beside() -> None:
         with calls_to(store) as calls:
-            found = table.begin().terms.schema
+            found = table.begin().terms.metadata
         seen.append((found, [call for call in calls if call[0] == "list_log"]))
 
     store.after = once("put_if_absent", "_serial_*", begin_beside)
     changing.commit(columns("d"))
     ((found, listings),) = seen
-    assert found == TableSchema(columns("a", "b"), 3)
+    assert found == Metadata(columns("a", "b"), 3)
     assert len(listings) == 1

@@ -278,7 +278,7 @@ READERS: dict[str, Callable[[Table], object]] = {
     "files": live,
     "history": lambda table: [commit.tid for commit in table.history()],
     "applications": lambda table: table.snapshot().app_versions,
-    "schema before a write": lambda table: look(table.store, table.clock).schema.json,
+    "schema before a write": lambda table: look(table.store, table.clock).metadata.schema,
 }
 
 

@@ -131,7 +131,7 @@ def test_the_schema_stays_when_the_commit_that_set_it_is_forgotten() -> None:
         run(scene, AT_ONCE)
         write(scene.table)
         assert scene.table.snapshot().schema == columns
-        assert scene.table.begin().terms.schema.json == columns
+        assert scene.table.begin().terms.metadata.schema == columns
 
 
 def test_the_schema_of_an_empty_table_stays_when_no_commit_is_remembered() -> None:
@@ -144,7 +144,7 @@ def test_the_schema_of_an_empty_table_stays_when_no_commit_is_remembered() -> No
         scene.clock.advance(20 * DAY)
         run(scene, AT_ONCE)
         assert scene.table.snapshot().schema == columns
-        assert scene.table.begin().terms.schema.json == columns
+        assert scene.table.begin().terms.metadata.schema == columns
     assert not scene.table.history()
 
 

@@ -80,10 +80,10 @@ def test_a_vacuum_changes_nothing_that_users_see(busy: bool) -> None:  # I4
     assert run(scene, ALL).deleted
     after = scene.table.snapshot()
     assert sorted(after.files, key=path_of) == sorted(before.files, key=path_of)
-    assert (after.tids, after.app_versions, after.table_schema) == (
+    assert (after.tids, after.app_versions, after.metadata) == (
         before.tids,
         before.app_versions,
-        before.table_schema,
+        before.metadata,
     )
     assert [(it.tid, it.timestamp, it.operation, it.added_files, it.removed_files) for it in scene.table.history()] == [
         (it.tid, it.timestamp, it.operation, it.added_files, it.removed_files) for it in history

@@ -1,0 +1,86 @@
+"""Settings of a table: which there are, what they may say, and what a change makes of them. Pure.
+
+Markers carry them from name to text. Whoever sets one must name one that is known here; those of later versions are
+kept and carried on. As of which turn which hold is in `state` (PROTOCOL.md 9.8).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dbio_commit.errors import InvalidInputError
+
+Settings = Mapping[str, str]
+"""By name; none has an empty text, which in a change removes one."""
+
+MOST = 100
+"""How many a table can have: each commit marker repeats them all."""
+
+MAX_NAME = 100
+"""Characters."""
+
+MAX_TEXT = 4096
+"""Characters."""
+
+PUBLISH = "publish"
+"""The forms in which other tools find the table's files after each commit."""
+
+FORMATS = ("delta", "spark", "symlink")
+"""What PUBLISH may name."""
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """Of a setting that lists words, such as PUBLISH: in their order, without the spaces around them."""
+    return tuple(word.strip() for word in text.split(","))
+
+
+def _some_of(allowed: tuple[str, ...]) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        words = words_of(text)
+        if not set(words) <= set(allowed) or len(set(words)) < len(words):
+            raise ValueError(f"one or more of {', '.join(allowed)}, each once, with commas between them")
+        return ",".join(words)
+
+    return check
+
+
+KNOWN: dict[str, Callable[[str], str]] = {PUBLISH: _some_of(FORMATS)}
+"""For each setting: from what a user writes to what markers say. Raises ValueError with what it may say."""
+
+
+def check_changes(changes: Mapping[str, str]) -> Settings:
+    """The changes as markers say them; an empty text removes a setting, also one that only a later version knows.
+
+    Raises InvalidInputError for a setting that is not known, and for what it cannot say.
+    """
+    if not isinstance(changes, Mapping) or not all(isinstance(it, str) for both in changes.items() for it in both):
+        raise InvalidInputError(f"{changes!r:.200} are no settings; give texts by name, such as {{'publish': 'delta'}}")
+    return {name: _check_change(name, text) for name, text in changes.items()}
+
+
+def _check_change(name: str, text: str) -> str:
+    if not text.strip():
+        return ""
+    if name not in KNOWN:
+        raise InvalidInputError(f"there is no setting {name!r:.200}; those that can be set are {', '.join(KNOWN)}")
+    try:
+        return KNOWN[name](text)
+    except ValueError as error:
+        raise InvalidInputError(f"{name}={text!r:.200} cannot be set: {name} is {error}") from None
+
+
+def change(before: Settings | None, changes: Settings) -> Settings | None:
+    """The settings after the changes; None for a table that has, and had, none: nothing then says so in its markers."""
+    after = {name: text for name, text in {**(before or {}), **changes}.items() if text}
+    return after if after or before is not None else None
+
+
+def check_told(settings: Any) -> Any:
+    """Settings as a body from outside tells them, or None. Raises ValueError for what no writer writes."""
+    if settings is None:
+        return None
+    if not isinstance(settings, dict) or len(settings) > MOST:
+        raise ValueError(f"settings are at most {MOST} texts by name")
+    for name, text in settings.items():
+        if not isinstance(text, str) or not 0 < len(text) <= MAX_TEXT or not 0 < len(name) <= MAX_NAME:
+            raise ValueError(f"a setting has a name of 1 to {MAX_NAME} characters, and a text of 1 to {MAX_TEXT}")
+    return settings

@@ -1,0 +1,29 @@
+"""Changes the settings of a table: a commit of no files, under a turn."""
+
+from collections.abc import Mapping
+
+from dbio_commit.begin import begin, look
+from dbio_commit.clock import Clock
+from dbio_commit.errors import InvalidInputError, TableNotFoundError
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.settings import check_changes
+from dbio_commit.store import Store
+
+
+def change_settings(store: Store, clock: Clock, changes: Mapping[str, str]) -> Commit:
+    """Changes these, and leaves the others as they are in its turn; an empty text removes one.
+
+    Raises InvalidInputError for what cannot be set and where this is no table of ours, TableNotFoundError,
+    TransactionAbortedError, CommitStateUnknownError, StoreError.
+    """
+    sets = check_changes(changes)
+    target = look(store, clock)
+    if target.scope is None:
+        raise TableNotFoundError(f"there is no table at {store.url} whose settings could change; check the path")
+    if not target.is_table:
+        raise InvalidInputError(
+            f"{store.url} has no {names.DESCRIPTOR}, so it has no settings; `dbio adopt` makes it a table"
+        )
+    with begin(store, clock, operation="rewrite", target=target, sets=sets) as transaction:
+        return transaction.commit()
