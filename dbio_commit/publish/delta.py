@@ -1,0 +1,250 @@
+"""Publishes a table as a Delta log: a version for all that has come since the last, and checkpoints now and then.
+
+Each version shows exactly one snapshot of ours: what it adds and removes is the difference between the snapshot and
+what the log adds up to, so a publication mends whatever an earlier one left. Rules: PROTOCOL.md section 14.
+"""
+
+import logging
+from collections.abc import Collection, Hashable, Iterable
+from datetime import timedelta
+
+from dbio_commit.clock import Clock
+from dbio_commit.data.frames import table_columns
+from dbio_commit.errors import CorruptMarkerError, DbioError, UnsupportedTableError
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import removed_files
+from dbio_commit.protocol.markers import Bounds
+from dbio_commit.publish.delta_checkpoint import decode_checkpoint, encode_checkpoint
+from dbio_commit.publish.delta_log import (
+    DIRECTORY,
+    LAST_CHECKPOINT,
+    Change,
+    DeltaFile,
+    DeltaListing,
+    DeltaState,
+    Mark,
+    Version,
+    checkpoint_is_due,
+    checkpoint_path,
+    decode_version,
+    encode_version,
+    is_same_metadata,
+    metadata_of,
+    protocol_of,
+    to_ms,
+    version_path,
+)
+from dbio_commit.publish.delta_schema import DeltaSchema, delta_schema, partition_values, statistics
+from dbio_commit.publish.live import Live
+from dbio_commit.publish.places import Format, Published
+from dbio_commit.recall import MEMORY
+from dbio_commit.store import Store
+
+_log = logging.getLogger(__name__)
+
+_MOST_BYTES = 1024**3
+"""Of one version or checkpoint."""
+
+_BYTES_PER_PATH = 200
+"""About what a path takes in memory."""
+
+_REMOVALS_KEPT = timedelta(days=7)
+"""Delta's own default: so long a checkpoint tells of removals, and Delta's vacuum leaves the files."""
+
+_TIDS_NAMED = 1000
+
+
+def look(store: Store) -> DeltaListing:
+    """What lies in the log. The next version's number is taken from it, before our snapshot is read."""
+    return DeltaListing.of(store.list_directory(DIRECTORY).entries)
+
+
+def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Published | None:
+    """Creates the next version, if there is anything new. None where somebody else was faster: look again.
+
+    Raises UnsupportedTableError where a version is not ours, CorruptMarkerError, InvalidInputError for columns that
+    Delta cannot hold.
+    """
+    snapshot, before = live.snapshot, replay(store, listing, live.table_id)
+    columns = delta_schema(table_columns(snapshot, store), snapshot.partition_columns, where=store.url)
+    metadata, protocol = metadata_of(live.table_id, columns), protocol_of(columns.features, before.protocol)
+    gone = before.paths - live.files.keys()
+    change = Change(
+        added=delta_files(live, live.files.keys() - before.paths, columns),
+        removed=sorted(gone),
+        metadata=None if is_same_metadata(before.metadata, metadata) else metadata,
+        protocol=None if before.protocol == protocol else protocol,
+    )
+    last, number = listing.last, listing.last + 1
+
+    def published(number: int, *, is_new: bool) -> Published:
+        return Published(
+            format=Format.DELTA,
+            number=number,
+            tid=live.tid,
+            files=len(live.files),
+            added=len(change.added),
+            removed=len(change.removed),
+            is_new=is_new,
+        )
+
+    if not change:
+        return published(last, is_new=False)
+    mark = Mark(live.table_id, live.tid)
+    body = encode_version(change, mark, tids=_since(live, before.mark), engine=_engine(), now=clock.now())
+    path = version_path(number)
+    if not store.put_if_absent(path, body) and store.get(path, limit_bytes=_MOST_BYTES) != body:
+        return None
+    after = DeltaState(frozenset(live.files), metadata, protocol, mark)
+    if last in listing.versions:
+        _keep(_key(store, live.table_id, path, len(body), before=listing.versions[last]), after)
+    if checkpoint_is_due(listing, number, len(body)):
+        _write_checkpoint(store, clock, number, live, columns, after)
+    return published(number, is_new=True)
+
+
+def _engine() -> str:
+    from dbio_commit import __version__  # which imports us
+
+    return f"dbio-commit/{__version__}"
+
+
+def _since(live: Live, before: Mark | None) -> list[str]:
+    """The newest commits, from the one after that which was published last."""
+    tids = list(live.snapshot.tids)
+    start = tids.index(before.tid) + 1 if before and before.tid in tids else 0
+    return tids[start:][-_TIDS_NAMED:]
+
+
+def delta_files(live: Live, paths: Collection[str], columns: DeltaSchema) -> list[DeltaFile]:
+    """These of the live files as Delta has them, with what our markers tell of them."""
+    found: dict[str, DeltaFile] = {}
+    for commit in live.snapshot.decided if paths else ():
+        info = commit.marker.dbio_commit
+        files = info.files if info else None
+        modified_ms = to_ms(commit.modified)
+        for i, path in enumerate(commit.marker.added):
+            if path in paths:
+                told = files.statistics.items() if files else ()
+                bounds = {name: Bounds(it.min[i], it.max[i], it.nulls[i]) for name, it in told}
+                file = live.files[path]
+                values = partition_values(file.partition, columns)
+                stats = statistics(files.rows[i] if files else None, bounds, columns)
+                found[path] = DeltaFile(path, file.size, modified_ms, values, stats)
+    return list(found.values())
+
+
+# --- what the log says so far -------------------------------------------------------------------------------------
+
+
+def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
+    """What the log adds up to: from what this process remembers, else from the last checkpoint, else from the start.
+
+    Raises UnsupportedTableError where a version is somebody else's, or of another table; CorruptMarkerError.
+    """
+    last, start = listing.last, listing.last_checkpoint
+    if last < 0:
+        return DeltaState()
+    if last not in listing.versions:
+        raise _torn(store, last)
+    keys = {number: _key_of(store, table_id, listing, number) for number in listing.versions if number >= start}
+    known = next((it for it in range(last, start, -1) if it in keys and MEMORY.find(keys[it]) is not None), None)
+    state = MEMORY.find(keys[known]) if known is not None else None
+    if isinstance(state, DeltaState) and known is not None:
+        wanted = range(known + 1, last + 1)
+    else:
+        state = _read_checkpoint(store, start) if start >= 0 else DeltaState()
+        wanted = range(max(start, 0), last + 1)  # that of the checkpoint too: only a version says whose it is
+    missing = next((number for number in wanted if number not in listing.versions), None)
+    if missing is not None:
+        raise _torn(store, missing)
+    for number, version in zip(wanted, store.in_parallel(lambda it: _read(store, it), wanted), strict=True):
+        _refuse_others(store, number, version, table_id)
+        state = state.then(version if number != start else Version(version.mark, version.engine))
+    if wanted:
+        _keep(keys[last], state)
+    return state
+
+
+def _read(store: Store, number: int) -> Version:
+    path = version_path(number)
+    return decode_version(store.get(path, limit_bytes=_MOST_BYTES), where=store.url_of(path))
+
+
+def _read_checkpoint(store: Store, number: int) -> DeltaState:
+    path = checkpoint_path(number)
+    return decode_checkpoint(store.get(path, limit_bytes=_MOST_BYTES), where=store.url_of(path))
+
+
+def _torn(store: Store, number: int) -> CorruptMarkerError:
+    return CorruptMarkerError(
+        f"{store.url_of(version_path(number))} is missing, so nobody can tell what the Delta log says; {_BEGIN_ANEW}"
+    )
+
+
+_BEGIN_ANEW = f"save what you need of it, delete {DIRECTORY}, and publish again"
+
+
+def _refuse_others(store: Store, number: int, version: Version, table_id: str) -> None:
+    where = f"version {number} of {store.url_of(DIRECTORY)}"
+    if version.mark is None:
+        raise UnsupportedTableError(
+            f"{where} was written by {version.engine[:200]!r}, not by us: its rows are in no commit of this table, and "
+            f"nothing is published after it. {_BEGIN_ANEW[0].upper()}{_BEGIN_ANEW[1:]}; only dbio_commit may write here"
+        )
+    if version.mark.table_id != table_id:
+        raise UnsupportedTableError(
+            f"{where} is of the table {version.mark.table_id[:100]}, which was here before {table_id}; {_BEGIN_ANEW}"
+        )
+
+
+def _key_of(store: Store, table_id: str, listing: DeltaListing, number: int) -> Hashable:
+    entry, before = listing.versions[number], listing.versions.get(number - 1)
+    if before is None:
+        return (store.identity, store.url, table_id, entry)
+    return _key(store, table_id, entry.path, entry.size, before=before)
+
+
+def _key(store: Store, table_id: str, path: str, size: int, *, before: Entry) -> Hashable:
+    """Of a version, by the time of the one before it: who creates one is not told its time."""
+    return (store.identity, store.url, table_id, path, size, before)
+
+
+def _keep(key: Hashable, state: DeltaState) -> None:
+    MEMORY.keep(key, state, bytes=1024 + _BYTES_PER_PATH * len(state.paths))
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------------
+
+
+def _write_checkpoint(
+    store: Store, clock: Clock, number: int, live: Live, columns: DeltaSchema, state: DeltaState
+) -> None:
+    """A failure is logged, and nothing else: the version stands."""
+    since = clock.now() - _REMOVALS_KEPT
+    removed = {
+        path: to_ms(at)
+        for path, at in removed_files(live.snapshot.decided).items()
+        if at > since and path not in live.files
+    }
+    files = delta_files(live, live.files.keys(), columns)
+    try:
+        body = encode_checkpoint(files, removed, metadata=state.metadata, protocol=state.protocol)
+        store.put_if_absent(checkpoint_path(number), body)
+        count = 2 + len(files) + len(removed)
+        store.replace(LAST_CHECKPOINT, f'{{"version":{number},"size":{count},"sizeInBytes":{len(body)}}}'.encode())
+    except DbioError as error:
+        _log.info("%s: no Delta checkpoint was made after version %d: %s", store.url, number, error)
+
+
+# --- what is wrong ------------------------------------------------------------------------------------------------
+
+
+def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
+    """What keeps the log from being published on; `entries` are those of the table."""
+    listing = DeltaListing.of(entries)
+    try:
+        replay(store, listing, table_id)
+    except (UnsupportedTableError, CorruptMarkerError) as error:
+        return [str(error)]
+    return []
