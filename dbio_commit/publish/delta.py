@@ -5,16 +5,16 @@ what the log adds up to, so a publication mends whatever an earlier one left. Ru
 """
 
 import logging
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from datetime import timedelta
+from importlib import import_module
+from typing import Any
 
 from dbio_commit.clock import Clock
-from dbio_commit.data.frames import table_columns
-from dbio_commit.errors import CorruptMarkerError, DbioError, UnsupportedTableError
+from dbio_commit.errors import CorruptMarkerError, DbioError, UnsupportedStoreError, UnsupportedTableError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import removed_files
 from dbio_commit.protocol.markers import Bounds
-from dbio_commit.publish.delta_checkpoint import decode_checkpoint, encode_checkpoint
 from dbio_commit.publish.delta_log import (
     DIRECTORY,
     LAST_CHECKPOINT,
@@ -29,6 +29,7 @@ from dbio_commit.publish.delta_log import (
     decode_version,
     encode_version,
     is_same_metadata,
+    is_same_protocol,
     metadata_of,
     protocol_of,
     to_ms,
@@ -66,14 +67,14 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
     Delta cannot hold.
     """
     snapshot, before = live.snapshot, replay(store, listing, live.table_id)
-    columns = delta_schema(table_columns(snapshot, store), snapshot.partition_columns, where=store.url)
+    columns = delta_schema(_columns(store, live), snapshot.partition_columns, where=store.url)
     metadata, protocol = metadata_of(live.table_id, columns), protocol_of(columns.features, before.protocol)
     gone = before.paths - live.files.keys()
     change = Change(
         added=delta_files(live, live.files.keys() - before.paths, columns),
         removed=sorted(gone),
         metadata=None if is_same_metadata(before.metadata, metadata) else metadata,
-        protocol=None if before.protocol == protocol else protocol,
+        protocol=None if is_same_protocol(before.protocol, protocol) else protocol,
     )
     last, number = listing.last, listing.last + 1
 
@@ -101,6 +102,24 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
     if checkpoint_is_due(listing, number, len(body)):
         _write_checkpoint(store, clock, number, live, columns, after)
     return published(number, is_new=True)
+
+
+def _columns(store: Store, live: Live) -> Mapping[str, Any]:
+    if live.snapshot.schema is not None:
+        return live.snapshot.schema
+    columns: Mapping[str, Any] = _with_pyarrow("dbio_commit.data.frames").table_columns(live.snapshot, store)
+    return columns
+
+
+def _with_pyarrow(module: str) -> Any:
+    """The module of ours. Raises UnsupportedStoreError where pyarrow is not installed."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UnsupportedStoreError(
+            f"Delta's checkpoints, and columns that nobody recorded, need the package {error.name}; run `pip install "
+            f"{error.name}`"
+        ) from error
 
 
 def _engine() -> str:
@@ -172,8 +191,14 @@ def _read(store: Store, number: int) -> Version:
 
 
 def _read_checkpoint(store: Store, number: int) -> DeltaState:
-    path = checkpoint_path(number)
-    return decode_checkpoint(store.get(path, limit_bytes=_MOST_BYTES), where=store.url_of(path))
+    path, checkpoints = checkpoint_path(number), _with_pyarrow(_CHECKPOINTS)
+    state: DeltaState = checkpoints.decode_checkpoint(
+        store.get(path, limit_bytes=_MOST_BYTES), where=store.url_of(path)
+    )
+    return state
+
+
+_CHECKPOINTS = "dbio_commit.publish.delta_checkpoint"
 
 
 def _torn(store: Store, number: int) -> CorruptMarkerError:
@@ -229,7 +254,8 @@ def _write_checkpoint(
     }
     files = delta_files(live, live.files.keys(), columns)
     try:
-        body = encode_checkpoint(files, removed, metadata=state.metadata, protocol=state.protocol)
+        encode = _with_pyarrow(_CHECKPOINTS).encode_checkpoint
+        body: bytes = encode(files, removed, metadata=state.metadata, protocol=state.protocol)
         store.put_if_absent(checkpoint_path(number), body)
         count = 2 + len(files) + len(removed)
         store.replace(LAST_CHECKPOINT, f'{{"version":{number},"size":{count},"sizeInBytes":{len(body)}}}'.encode())

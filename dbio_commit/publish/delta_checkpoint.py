@@ -1,7 +1,7 @@
 """Checkpoints of a Delta log: Parquet, one part, of Delta's version 1. Pure, but for pyarrow."""
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -11,41 +11,38 @@ import pyarrow.parquet as pq
 from dbio_commit.errors import CorruptMarkerError
 from dbio_commit.publish.delta_log import DIRECTORY, DeltaFile, DeltaState, addition, removal
 
-_TEXTS = pa.map_(pa.string(), pa.string())
+
+def _struct(**fields: Any) -> Any:
+    return pa.struct([pa.field(name, kind) for name, kind in fields.items()])
+
+
+_TEXTS: Any = pa.map_(pa.string(), pa.string())
+_NAMES: Any = pa.list_(pa.string())
 _SCHEMA = pa.schema(
     {
-        "protocol": pa.struct(
-            {
-                "minReaderVersion": pa.int32(),
-                "minWriterVersion": pa.int32(),
-                "readerFeatures": pa.list_(pa.string()),
-                "writerFeatures": pa.list_(pa.string()),
-            }
+        "protocol": _struct(
+            minReaderVersion=pa.int32(), minWriterVersion=pa.int32(), readerFeatures=_NAMES, writerFeatures=_NAMES
         ),
-        "metaData": pa.struct(
-            {
-                "id": pa.string(),
-                "name": pa.string(),
-                "description": pa.string(),
-                "format": pa.struct({"provider": pa.string(), "options": _TEXTS}),
-                "schemaString": pa.string(),
-                "partitionColumns": pa.list_(pa.string()),
-                "configuration": _TEXTS,
-                "createdTime": pa.int64(),
-            }
+        "metaData": _struct(
+            id=pa.string(),
+            name=pa.string(),
+            description=pa.string(),
+            format=_struct(provider=pa.string(), options=_TEXTS),
+            schemaString=pa.string(),
+            partitionColumns=_NAMES,
+            configuration=_TEXTS,
+            createdTime=pa.int64(),
         ),
-        "add": pa.struct(
-            {
-                "path": pa.string(),
-                "partitionValues": _TEXTS,
-                "size": pa.int64(),
-                "modificationTime": pa.int64(),
-                "dataChange": pa.bool_(),
-                "stats": pa.string(),
-            }
+        "add": _struct(
+            path=pa.string(),
+            partitionValues=_TEXTS,
+            size=pa.int64(),
+            modificationTime=pa.int64(),
+            dataChange=pa.bool_(),
+            stats=pa.string(),
         ),
-        "remove": pa.struct({"path": pa.string(), "deletionTimestamp": pa.int64(), "dataChange": pa.bool_()}),
-        "txn": pa.struct({"appId": pa.string(), "version": pa.int64(), "lastUpdated": pa.int64()}),
+        "remove": _struct(path=pa.string(), deletionTimestamp=pa.int64(), dataChange=pa.bool_()),
+        "txn": _struct(appId=pa.string(), version=pa.int64(), lastUpdated=pa.int64()),
     }
 )
 
@@ -90,10 +87,11 @@ def decode_checkpoint(body: bytes, *, where: str) -> DeltaState:
         ) from None
 
 
-def _there(column: pa.ChunkedArray) -> Iterable[dict[str, Any]]:
-    return (row for row in column.drop_null().to_pylist())
+def _there(column: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = column.drop_null().to_pylist()
+    return rows
 
 
-def _only(column: pa.ChunkedArray) -> dict[str, Any]:
+def _only(column: Any) -> dict[str, Any]:
     (row,) = _there(column)
     return row

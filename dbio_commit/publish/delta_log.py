@@ -200,6 +200,16 @@ def is_same_metadata(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one.get(key) == other.get(key) for key in ("id", "schemaString", "partitionColumns"))
 
 
+def is_same_protocol(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """A checkpoint of somebody else may spell out what is not there."""
+    keys = [*_PLAIN, "readerFeatures", "writerFeatures"]
+    return all(_as_set(one.get(key)) == _as_set(other.get(key)) for key in keys)
+
+
+def _as_set(value: Any) -> Any:
+    return frozenset(value or ()) if value is None or isinstance(value, list) else value
+
+
 _PLAIN = {"minReaderVersion": 1, "minWriterVersion": 2}
 
 

@@ -15,10 +15,9 @@ from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.markers import Bounds, Scalar
 from dbio_commit.protocol.names import Partition
 
-_ATOMIC = frozenset(
-    ["boolean", "byte", "short", "integer", "long", "float", "double", "string", "binary", "date"]
-    + ["timestamp", "timestamp_ntz"]
-)
+_WHOLE = ("byte", "short", "integer", "long")
+_INSTANTS = ("timestamp", "timestamp_ntz")
+_ATOMIC = ("boolean", *_WHOLE, "float", "double", "string", "binary", "date", *_INSTANTS)
 _DECIMAL = re.compile(r"decimal\(\d{1,2},\s*\d{1,2}\)")
 _TEXT = re.compile(r"(?:var)?char\(\d+\)")
 _FEATURES = {"timestamp_ntz": "timestampNtz"}
@@ -64,8 +63,8 @@ def delta_schema(schema: Mapping[str, Any], partition_columns: Sequence[str], *,
             case str() if _TEXT.fullmatch(kind):
                 return "string"
         raise InvalidInputError(
-            f"column {column.removeprefix('.')!r:.200} of {where} is {kind!s:.100}, which Delta has no type for; publish "
-            "it in another format, or overwrite the table without the column"
+            f"column {column!r:.200} of {where} is {kind!s:.100}, which Delta has no type for; publish the table in "
+            "another format, or overwrite it without the column"
         )
 
     def convert_field(field: Mapping[str, Any], column: str) -> dict[str, Any]:
@@ -147,7 +146,7 @@ def bound_text(bound: Scalar, kind: str, *, up: bool) -> str | None:
     match bound:
         case str() if kind in ("string", "date"):
             return json.dumps(bound)
-        case str() if kind in ("timestamp", "timestamp_ntz"):
+        case str() if kind in _INSTANTS:
             return _instant(bound, up=up)
         case str() if kind.startswith("decimal"):
             return _decimal(bound)
@@ -158,9 +157,6 @@ def bound_text(bound: Scalar, kind: str, *, up: bool) -> str | None:
         case int() | float() if kind in ("float", "double") and isfinite(bound):
             return repr(bound)
     return None
-
-
-_WHOLE = ("byte", "short", "integer", "long")
 
 
 def _decimal(bound: str) -> str | None:

@@ -96,8 +96,8 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
 def _refuse_stream(store: Store, listing: SparkListing) -> None:
     if listing.streams:
         raise UnsupportedTableError(
-            f"{store.url_of(DIRECTORY)} holds {listing.streams[0]!r:.50}, which a Spark stream left: its rows are in no "
-            f"commit of this table. Let it write elsewhere, delete {DIRECTORY}, and publish again"
+            f"{store.url_of(DIRECTORY)} holds {listing.streams[0]!r:.50}, which a Spark stream left: its rows are in "
+            f"no commit of this table. Let it write elsewhere, delete {DIRECTORY}, and publish again"
         )
 
 

@@ -1,8 +1,8 @@
 """Publishes a table as manifests: by partition, the absolute paths of its files, for Hive, Presto, Trino and Athena.
 
-A manifest has one fixed name, so it is replaced. Who is about to write claims a number before it reads the snapshot; who
-finds a higher claim when it has written, publishes once more. So the last to write has the newest snapshot; a reader is
-shown one state for each partition only. Rules: PROTOCOL.md section 14.
+A manifest has one fixed name, so it is replaced. Who is about to write claims a number before it reads the snapshot;
+who finds a higher claim when it has written, publishes once more. So the last to write has the newest snapshot. Readers
+are shown one state for each partition only. Rules: PROTOCOL.md section 14.
 """
 
 import re
@@ -97,7 +97,7 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
         else:
             listing, live = look(store), read_live(store, clock)
     raise CommitConflictError(
-        f"others published {store.url} as manifests {_ATTEMPTS} times meanwhile; let one process publish, then try again"
+        f"others published {store.url} as manifests {_ATTEMPTS} times meanwhile; let one process do it, then try again"
     )
 
 
