@@ -74,7 +74,7 @@ def encode_checkpoint(
 def decode_checkpoint(body: bytes, *, where: str) -> DeltaState:
     """What it says, but for whose its version is. Raises CorruptMarkerError."""
     try:
-        table = pq.read_table(io.BytesIO(body), columns=["add.path", "metaData", "protocol"])
+        table = pq.ParquetFile(io.BytesIO(body)).read(columns=["add.path", "metaData", "protocol"])
         return DeltaState(
             paths=frozenset(unquote(row["path"]) for row in _there(table["add"])),
             metadata=_only(table["metaData"]),
