@@ -1,4 +1,4 @@
-"""Random histories of a table on a disk, made without Spark: typed rows, odd partition values, columns that come later."""
+"""Random histories of a table on a disk, made without Spark: typed rows, odd partition values, ever more columns."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ DATA: Mapping[str, Any] = {
     "more": {"type": "map", "keyType": "string", "valueType": "long", "valueContainsNull": True},
 }
 PARTITIONS: Mapping[str, tuple[str, Sequence[str | None]]] = {
-    "kind": ("string", ["a", "a b", "a%b", "ä/ö", "x:y", "50% + 1&2=3", "d'or \"x\"", "null", None]),
+    "kind": ("string", ["a", "a b", "a%b", "ä/ö", "x:y", "50% + 1&2=3", 'd\'or "x"', "null", None]),
     "hour": ("timestamp", ["2026-11-20 10:00:00", "2026-11-20 10:00:00.25", "1969-12-31 23:59:59.999999", None]),
     "number": ("integer", ["-7", "0", "2147483647", None]),
     "date": ("date", ["2026-11-20", "0001-01-01", "9999-12-31", None]),

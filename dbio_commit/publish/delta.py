@@ -5,7 +5,7 @@ what the log adds up to, so a publication mends whatever an earlier one left. Ru
 """
 
 import logging
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
@@ -38,16 +38,13 @@ from dbio_commit.publish.delta_log import (
 from dbio_commit.publish.delta_schema import DeltaSchema, delta_schema, partition_values, statistics
 from dbio_commit.publish.live import Live
 from dbio_commit.publish.places import Format, Published
-from dbio_commit.recall import MEMORY
+from dbio_commit.publish.remembered import Place, find, keep, keep_new
 from dbio_commit.store import Store
 
 _log = logging.getLogger(__name__)
 
 _MOST_BYTES = 1024**3
 """Of one version or checkpoint."""
-
-_BYTES_PER_PATH = 200
-"""About what a path takes in memory."""
 
 _REMOVALS_KEPT = timedelta(days=7)
 """Delta's own default: so long a checkpoint tells of removals, and Delta's vacuum leaves the files."""
@@ -97,8 +94,8 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
     if not store.put_if_absent(path, body) and store.get(path, limit_bytes=_MOST_BYTES) != body:
         return None
     after = DeltaState(frozenset(live.files), metadata, protocol, mark)
-    if last in listing.versions:
-        _keep(_key(store, live.table_id, path, len(body), before=listing.versions[last]), after)
+    place = Place.of(store, live.table_id)
+    keep_new(place, path, len(body), listing.versions.get(last), after, paths=len(after.paths))
     if checkpoint_is_due(listing, number, len(body)):
         _write_checkpoint(store, clock, number, live, columns, after)
     return published(number, is_new=True)
@@ -166,10 +163,8 @@ def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
         return DeltaState()
     if last not in listing.versions:
         raise _torn(store, last)
-    keys = {number: _key_of(store, table_id, listing, number) for number in listing.versions if number >= start}
-    known = next((it for it in range(last, start, -1) if it in keys and MEMORY.find(keys[it]) is not None), None)
-    state = MEMORY.find(keys[known]) if known is not None else None
-    if isinstance(state, DeltaState) and known is not None:
+    known, state = _remembered(store, listing, table_id)
+    if state is not None:
         wanted = range(known + 1, last + 1)
     else:
         state = _read_checkpoint(store, start) if start >= 0 else DeltaState()
@@ -181,8 +176,20 @@ def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
         _refuse_others(store, number, version, table_id)
         state = state.then(version if number != start else Version(version.mark, version.engine))
     if wanted:
-        _keep(keys[last], state)
+        entry, before = listing.versions[last], listing.versions.get(last - 1)
+        keep(Place.of(store, table_id), entry, before, state, paths=len(state.paths))
     return state
+
+
+def _remembered(store: Store, listing: DeltaListing, table_id: str) -> tuple[int, DeltaState | None]:
+    """The last version since the checkpoint that this process remembers, and what the log added up to then."""
+    place, versions = Place.of(store, table_id), listing.versions
+    for number in range(listing.last, listing.last_checkpoint, -1):
+        if number in versions:
+            state = find(place, versions[number], versions.get(number - 1))
+            if isinstance(state, DeltaState):
+                return number, state
+    return -1, None
 
 
 def _read(store: Store, number: int) -> Version:
@@ -221,22 +228,6 @@ def _refuse_others(store: Store, number: int, version: Version, table_id: str) -
         raise UnsupportedTableError(
             f"{where} is of the table {version.mark.table_id[:100]}, which was here before {table_id}; {_BEGIN_ANEW}"
         )
-
-
-def _key_of(store: Store, table_id: str, listing: DeltaListing, number: int) -> Hashable:
-    entry, before = listing.versions[number], listing.versions.get(number - 1)
-    if before is None:
-        return (store.identity, store.url, table_id, entry)
-    return _key(store, table_id, entry.path, entry.size, before=before)
-
-
-def _key(store: Store, table_id: str, path: str, size: int, *, before: Entry) -> Hashable:
-    """Of a version, by the time of the one before it: who creates one is not told its time."""
-    return (store.identity, store.url, table_id, path, size, before)
-
-
-def _keep(key: Hashable, state: DeltaState) -> None:
-    MEMORY.keep(key, state, bytes=1024 + _BYTES_PER_PATH * len(state.paths))
 
 
 # --- checkpoints --------------------------------------------------------------------------------------------------

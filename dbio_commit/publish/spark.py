@@ -14,9 +14,9 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.publish.live import Live
 from dbio_commit.publish.places import DIRECTORIES, Format, Published
+from dbio_commit.publish.remembered import Place, find, keep, keep_new
 from dbio_commit.publish.sink_log import Listed, decode_list, encode_list
 from dbio_commit.publish.urls import root_url
-from dbio_commit.recall import recall
 from dbio_commit.store import Store
 
 DIRECTORY = DIRECTORIES[Format.SPARK]
@@ -68,7 +68,7 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
     """
     _refuse_stream(store, listing)
     root, last = root_url(store, s3="s3a"), listing.last
-    before = _read(store, listing.lists[last], root, live.table_id) if last >= 0 else Listed(frozenset(), None)
+    before = _read(store, listing, root, live.table_id)
     wanted = live.files.keys()
 
     def published(number: int, *, is_new: bool) -> Published:
@@ -89,6 +89,8 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
     path = list_path(number)
     if not store.put_if_absent(path, body) and store.get(path, limit_bytes=_MOST_BYTES) != body:
         return None
+    place, listed = Place.of(store, live.table_id), Listed(frozenset(wanted), None)
+    keep_new(place, path, len(body), listing.lists.get(last), (root, listed), paths=len(wanted))
     store.delete_many([entry.path for other, entry in listing.lists.items() if other < last])  # what stays does no harm
     return published(number, is_new=True)
 
@@ -101,11 +103,19 @@ def _refuse_stream(store: Store, listing: SparkListing) -> None:
         )
 
 
-def _read(store: Store, entry: Entry, root: str, table_id: str) -> Listed:
-    def read() -> Listed:
-        return decode_list(store.get(entry.path, limit_bytes=_MOST_BYTES), root, where=store.url_of(entry.path))
-
-    return recall(store, table_id, entry, read, bytes=entry.size)
+def _read(store: Store, listing: SparkListing, root: str, table_id: str) -> Listed:
+    """What the last list says."""
+    if listing.last < 0:
+        return Listed(frozenset(), None)
+    entry, before = listing.lists[listing.last], listing.lists.get(listing.last - STEP)
+    place = Place.of(store, table_id)
+    match find(place, entry, before):
+        case (str() as told, Listed() as listed) if told == root:
+            return listed
+    body = store.get(entry.path, limit_bytes=_MOST_BYTES)
+    listed = decode_list(body, root, where=store.url_of(entry.path))
+    keep(place, entry, before, (root, listed), paths=len(listed.paths))
+    return listed
 
 
 def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
@@ -116,7 +126,7 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
         if listing.last < 0:
             return []
         entry, root = listing.lists[listing.last], root_url(store, s3="s3a")
-        elsewhere = _read(store, entry, root, table_id).elsewhere
+        elsewhere = _read(store, listing, root, table_id).elsewhere
     except (UnsupportedTableError, CorruptMarkerError, InvalidInputError) as error:
         return [str(error)]
     if elsewhere is None:

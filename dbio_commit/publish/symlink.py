@@ -33,7 +33,7 @@ def claim_path(number: int) -> str:
 
 def manifest_path(directory: str) -> str:
     """Of the partition with this directory; of a table without partitions, ""."""
-    return names.join(names.join(DIRECTORY, directory), _NAME)
+    return f"{DIRECTORY}/{names.join(directory, _NAME)}"
 
 
 @dataclass(frozen=True, slots=True)

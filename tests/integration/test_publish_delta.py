@@ -1,4 +1,4 @@
-"""What readers of Delta see of a table that is published as a Delta log: delta-rs and Polars, beside our own readers."""
+"""What readers of Delta see of a table that is published as a Delta log: delta-rs and Polars, beside our own."""
 
 import json
 import os
@@ -259,12 +259,17 @@ def test_a_reader_beside_writers_and_publishers_sees_whole_commits_that_never_go
     commit(0)
     table.publish("delta")
     publishers = [threading.Thread(target=guarded(publish)) for _ in range(2)]
-    writer = threading.Thread(target=guarded(lambda: [commit(number) for number in range(1, 25)]))
+
+    def write() -> None:
+        for number in range(1, 25):
+            commit(number)
+
+    writer = threading.Thread(target=guarded(write))
     for thread in [*publishers, writer]:
         thread.start()
     before: set[int] = set()
     while writer.is_alive():
-        seen = set(by_deltalake(table.url)["id"].to_pylist())
+        seen: set[Any] = set(by_deltalake(table.url)["id"].to_pylist())
         ours = set(table.snapshot().to_arrow()["id"].to_pylist())
         assert {it ^ 1 for it in seen} == seen  # whole commits
         assert before <= seen <= ours
@@ -307,8 +312,9 @@ def test_a_table_on_s3_is_published_and_read(s3_root: Root) -> None:
 def test_what_spark_wrote_is_read_as_delta(spark: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     frame = spark.sql(
-        "SELECT id, cast(id / 3 AS decimal(9,4)) price, timestamp'2026-11-20 10:00:00.123456' + make_interval(0,0,0,0,id)"
-        " at, if(id % 3 = 0, null, concat('ä/', id % 3)) kind FROM range(20)"
+        "SELECT id, cast(id / 3 AS decimal(9,4)) price,"
+        " timestamp'2026-11-20 10:00:00.123456' + make_interval(0,0,0,0,id) at,"
+        " if(id % 3 = 0, null, concat('ä/', id % 3)) kind FROM range(20)"
     )
     dbio.write(frame, path, partition_by=["kind"])
     table = Table(path)
@@ -323,7 +329,7 @@ def test_what_spark_wrote_is_read_as_delta(spark: Any, tmp_path: Path) -> None:
 def test_statistics_are_bounds_in_the_terms_of_delta(tmp_path: Path) -> None:
     table = Table(tmp_path / "table")
     transaction = table.begin()
-    rows = {
+    rows: dict[str, Any] = {
         "id": pa.array([1, None], pa.int64()),
         "price": pa.array([Decimal("1.50"), Decimal("-2.00")], pa.decimal128(10, 2)),
         "at": pa.array([datetime(2026, 11, 20, 10, 0, 0, 123456, tzinfo=UTC)] * 2, pa.timestamp("us", "UTC")),
