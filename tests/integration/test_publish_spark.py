@@ -29,7 +29,7 @@ def ids(rows: Any) -> list[int]:
 
 
 def ours(table: Table) -> list[int]:
-    found: list[Any] = table.snapshot().to_arrow(["id"])["id"].to_pylist()
+    found: Any = table.snapshot().to_arrow(["id"])["id"].to_pylist()
     return sorted(found)
 
 
@@ -89,15 +89,16 @@ def test_an_emptied_table_has_no_rows_for_who_knows_its_columns(spark: SparkSess
         spark.read.parquet(table.url)
 
 
-def test_a_moved_table_reads_the_old_place_until_it_is_published_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_copied_table_reads_the_old_place_until_it_is_published_again(spark: SparkSession, tmp_path: Path) -> None:
     old = Table(tmp_path / "old")
-    history = small(old, 1, "flat")
-    history.commit("append")
+    small(old, 1, "by-text").commit("append")
     old.publish("spark")
     shutil.copytree(old.url, tmp_path / "new")
     new = Table(tmp_path / "new")
-    pq.write_table(pa.table({"id": pa.array([-1], pa.int64())}), (it := new.begin()).new_file())
-    it.commit()
+    transaction = new.begin(partition_by=["kind"])
+    rows = pa.table({"id": pa.array([-1], pa.int64()), "name": ["x"]})
+    pq.write_table(rows, transaction.new_file(partition={"kind": "a"}))
+    transaction.commit()
     assert ids(spark.read.parquet(new.url)) == ours(old)
     (problem,) = new.check().publications
     assert str(tmp_path / "old") in problem
@@ -135,6 +136,6 @@ def test_manifests_name_exactly_the_live_files_of_each_partition(layout: str, tm
                 assert all(line.startswith(f"{start}part-") for line in lines)
                 named += [line.removeprefix("file://") for line in lines]
         assert sorted(named) == sorted(table.snapshot().urls())
-        rows = [row for path in named for row in pq.read_table(path, partitioning=None)["id"].to_pylist()]
+        rows: list[Any] = [row for path in named for row in pq.read_table(path, partitioning=None)["id"].to_pylist()]
         assert sorted(rows) == ours(table)
     assert table.check().ok
