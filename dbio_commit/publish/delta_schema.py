@@ -144,15 +144,15 @@ def bound_text(bound: Scalar, kind: str, *, up: bool) -> str | None:
     A bound comes from outside: one that is none of its type says nothing.
     """
     match bound:
-        case str() if kind in ("string", "date"):
+        case str() if kind == "string" or (kind == "date" and _DATE.fullmatch(bound)):
             return json.dumps(bound)
-        case str() if kind in _INSTANTS:
+        case str() if kind in _INSTANTS and bound.endswith("Z") == (kind == "timestamp"):
             return _instant(bound, up=up)
         case str() if kind.startswith("decimal"):
             return _decimal(bound)
         case bool():  # Delta knows none of these
             return None
-        case int() if kind in _WHOLE:
+        case int() if kind in _WHOLE and -(1 << 63) <= bound < 1 << 63:
             return str(bound)
         case int() | float() if kind in ("float", "double") and isfinite(bound):
             return repr(bound)
@@ -163,6 +163,7 @@ def _decimal(bound: str) -> str | None:
     return bound if _PLAIN.fullmatch(bound) and sum(map(str.isdigit, bound)) <= _EXACT_DIGITS else None
 
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 
 

@@ -148,6 +148,7 @@ def test_a_widened_column_is_read_as_its_wider_type(tmp_path: Path) -> None:
         transaction.commit(columns(id=kind))
     table.publish("delta")
     assert by_deltalake(table.url)["id"].to_pylist() == [1, 1]
+    assert by_polars(table.url)["id"].to_pylist() == [1, 1]
 
 
 def test_an_adopted_directory_whose_columns_nobody_recorded_is_published(tmp_path: Path) -> None:

@@ -212,6 +212,8 @@ def test_bounds_of_decimals_are_numbers_that_doubles_hold(value: Decimal) -> Non
         ("decimal(38,0)", "12345678901234567890"), ("boolean", True), ("binary", "x"), ("long", "1"), ("long", 1.5),
         ("double", float("inf")), ("double", True), ("string", 3), ("date", 3), ("timestamp", "soon"), ("timestamp", 3),
         ("timestamp", "9999-12-31T23:59:59.999999Z"), ("decimal(3,0)", "1e3"), ("decimal(3,0)", "NaN"), ("long", None),
+        ("long", 1 << 63), ("date", "20"), ("timestamp", "2026-11-20T10:00:00"),
+        ("timestamp_ntz", "2026-11-20T10:00:00Z"),
     ],
 )  # fmt: skip
 def test_a_bound_that_delta_might_take_for_another_is_left_out(kind: str, bound: Any) -> None:
