@@ -34,6 +34,7 @@ from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.markers import Bounds, FileInfo, Operation
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.publish import Format, Published
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
 from dbio_commit.transaction import Transaction
@@ -63,11 +64,13 @@ __all__ = [
     "DropReport",
     "Entry",
     "FileInfo",
+    "Format",
     "InvalidInputError",
     "Mode",
     "ObjectNotFoundError",
     "Operation",
     "PendingTransaction",
+    "Published",
     "Reason",
     "RetentionError",
     "SchemaMismatchError",

@@ -49,10 +49,20 @@ class Memory:
             if (kept := self._kept.get(key)) is not None:
                 return cast(_T, kept.value)
         value = read()
+        self.keep(key, value, bytes=bytes)
+        return value
+
+    def find(self, key: Hashable) -> object:
+        """What is kept for the key; None where nothing is."""
+        with self._lock:
+            kept = self._kept.get(key)
+        return kept.value if kept is not None else None
+
+    def keep(self, key: Hashable, value: object, *, bytes: int) -> None:
+        """Keeps what the caller knows without reading it."""
         with self._lock:
             if bytes <= self._kept.maxsize:
                 self._kept[key] = _Recalled(value, bytes)
-        return value
 
 
 MEMORY = Memory()

@@ -58,6 +58,8 @@ class Snapshot:
     """The root's, as it was listed last; empty in the directory scope."""
     foreign: tuple[str, ...] = field(default=(), repr=False)
     """In the directory scope: the paths of what lies there in the open and is no Parquet; no part of the table."""
+    table_id: str | None = field(default=None, repr=False)
+    """The descriptor's, which tells the table from one that was here before; None in the directory scope."""
     source: Source = field(default_factory=Source, repr=False, compare=False)
 
     def __repr__(self) -> str:

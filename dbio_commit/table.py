@@ -17,6 +17,7 @@ from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import Operation
 from dbio_commit.protocol.operations import RULES
+from dbio_commit.publish import Published, parse_formats, publish
 from dbio_commit.roots import open_root, read_snapshot
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Location, Store, open_store, parse_location
@@ -151,6 +152,16 @@ class Table:
         """
         self.refuse_partition()
         return until_quiet(self.store, lambda: checkpoint_now(self.store, self.clock))
+
+    def publish(self, to: str | Sequence[str]) -> list[Published]:
+        """Publishes the table as it is now for other engines: to "delta", "spark" or "symlink", or to several of them.
+
+        What they read then is exactly one snapshot of it, until the next publication. Writes nothing where nothing has
+        changed. Raises InvalidInputError where this is no table of ours or has what a format cannot hold,
+        UnsupportedTableError where somebody else wrote to the publication, CommitConflictError, StoreError.
+        """
+        self.refuse_partition()
+        return publish(self.store, self.clock, parse_formats(to))
 
     def adopt(self) -> Commit:
         """Makes a table of a plain or DBIO directory, of the files that are visible now; moves and deletes nothing.

@@ -30,6 +30,7 @@ from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.operations import RULES
+from dbio_commit.publish import publish_as_set
 from dbio_commit.roots import KINDS
 from dbio_commit.store import Store
 from dbio_commit.upkeep.checkpoints import checkpoint_by_chance
@@ -180,6 +181,7 @@ class Transaction:
             commit = _timed(commit, draft.commit_ms(self._clock.monotonic()))
             if self.terms.is_table:
                 checkpoint_by_chance(self._store, self._clock, every=self.terms.checkpoint_every)
+                publish_as_set(self._store, self._clock, commit.settings)
         _log.info("%s: %s %s: %d files added, %d removed", self._store.url, commit.operation, self.tid,
                   commit.added_files, commit.removed_files)  # fmt: skip
         return commit

@@ -14,6 +14,7 @@ from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.log import parse_log
+from dbio_commit.publish import delta_log, publish_as_set
 from dbio_commit.roots import read_snapshot
 from dbio_commit.roots.directory import refuse_nested
 from dbio_commit.snapshot import Snapshot
@@ -48,6 +49,8 @@ class TableVacuum:
             self._abort(late)
             # Only now: what was decided otherwise in the last moment is live in this snapshot (I4, I5).
             snapshot = read_snapshot(self._store, self._clock)
+        if not self._hands.dry_run:
+            publish_as_set(self._store, self._clock, snapshot.settings)  # before files go that lag there
         judge = Judge.of(
             snapshot,
             self._hands.horizons,
@@ -60,8 +63,10 @@ class TableVacuum:
             self._hands.warnings.append(_another_vacuum(signs))
         tree: dict[str, Contents] = {}
         due: list[Candidate] = []
+        has_delta = False
         for listed in self._hands.workers.list_tree(judge.known.live):
             self._hands.note(tree, listed)
+            has_delta |= delta_log.DIRECTORY in listed.directories
             for entry in listed.entries:
                 refuse_nested(self._store, entry.path)
             for garbage in judge.garbage(listed.entries):
@@ -71,6 +76,9 @@ class TableVacuum:
         left = [*self._hands.kept, *(garbage for garbage in due if garbage.path not in gone)]
         self._write_checkpoint(snapshot, left)
         self._purge(snapshot, left)
+        if has_delta:
+            listing = self._store.list_directory(delta_log.DIRECTORY)
+            self._hands.delete(plan.superseded(listing.entries, self._hands.horizons))
         self._hands.abort_unfinished()
         if not self._is_pending(snapshot):
             self._hands.remove_directories(tree, gone)

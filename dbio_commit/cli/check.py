@@ -31,6 +31,7 @@ def print_check(report: CheckReport) -> None:
     print_part("of another size than its marker says", _WRONG_SIZE, report.wrong_size)
     print_part("corrupt markers", text_column("what is wrong"), list(report.corrupt.values()))
     print_part("another vacuum", text_column("what shows that it was here"), report.another_vacuum)
+    print_part("publications", text_column("what is wrong"), report.publications)
     print_part("pending", _PENDING, report.pending)
     print_part("garbage", _GARBAGE, list(report.garbage.items()))
     print_part("applications", _APPLICATION, report.applications)
@@ -49,6 +50,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "wrong_size": [{"path": it.path, "expected": it.expected, "found": it.found} for it in report.wrong_size],
         "corrupt": [{"path": path, "problem": problem} for path, problem in report.corrupt.items()],
         "another_vacuum": report.another_vacuum,
+        "publications": report.publications,
         "pending": [_pending_json(transaction) for transaction in report.pending],
         "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in OF_FILES},
         "foreign": [entry.path for entry in report.foreign],
@@ -90,6 +92,10 @@ def _advice(report: CheckReport) -> str:
     if report.another_vacuum:
         wrong.append(
             "Another tool's vacuum may have purged commits: keep it away, and see docs/OPERATIONS.md for what is lost."
+        )
+    if report.publications:
+        wrong.append(
+            "Other engines do not read this table as it is: see docs/PUBLISH.md for how to mend what is published."
         )
     if odd := [it.id for it in report.applications if it.odd]:
         wrong.append(

@@ -17,6 +17,7 @@ from dbio_commit.cli.drop import drop_json, print_drop
 from dbio_commit.cli.files import print_files, snapshot_json
 from dbio_commit.cli.output import print_json, say, say_error
 from dbio_commit.cli.progress import progress, status
+from dbio_commit.cli.publish import print_published, published_json
 from dbio_commit.cli.schema import print_schema, schema_json
 from dbio_commit.cli.settings import parse_changes, print_settings, settings_json
 from dbio_commit.cli.transactions import (
@@ -232,6 +233,28 @@ def set_settings(
         print_json(settings_json(table.url, settings))
     else:
         print_settings(settings)
+
+
+@app.command()
+def publish(
+    path: _Path,
+    to: Annotated[
+        list[str], typer.Option(metavar="FORMAT", show_default=False, help="delta, spark or symlink; more than once.")
+    ],
+    as_json: _Json = False,
+) -> None:
+    """Show other engines the table as it is now: as a Delta log, as Spark's list of files, or as Hive's manifests.
+
+    They read exactly one snapshot, until the next publication. In a pipe: format, number, tid, files, files added,
+    files removed, and whether anything was new, separated by tabs.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        done = table.publish(to)
+    if as_json:
+        print_json(published_json(table.url, done))
+    else:
+        print_published(done)
 
 
 @app.command()

@@ -32,6 +32,7 @@ class Reason(StrEnum):
     QUEUED = "marker that an earlier vacuum queued"
     CHECKPOINT = "older than the newest checkpoint"
     TURN = "turn before the last one"
+    PUBLISHED = "of a publication, which later ones made useless"
     CLOCK = "left by a vacuum that asked for the time"
     UPLOAD = "upload that nobody finished"
     DIRECTORY = "emptied directory"

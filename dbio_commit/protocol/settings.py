@@ -5,6 +5,7 @@ kept and carried on. As of which turn which hold is in `state` (PROTOCOL.md 9.8)
 """
 
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Any
 
 from dbio_commit.errors import InvalidInputError
@@ -24,8 +25,16 @@ MAX_TEXT = 4096
 PUBLISH = "publish"
 """The forms in which other tools find the table's files after each commit."""
 
-FORMATS = ("delta", "spark", "symlink")
-"""What PUBLISH may name."""
+
+class Format(StrEnum):
+    """What PUBLISH may name: for whom a table is published."""
+
+    DELTA = "delta"
+    """A Delta log, for whatever reads Delta tables."""
+    SPARK = "spark"
+    """The list that Spark's own file sink leaves, for plain `spark.read.parquet`."""
+    SYMLINK = "symlink"
+    """Lists of files by partition, for Hive, Presto, Trino and Athena."""
 
 
 def words_of(text: str) -> tuple[str, ...]:
@@ -43,7 +52,7 @@ def _some_of(allowed: tuple[str, ...]) -> Callable[[str], str]:
     return check
 
 
-KNOWN: dict[str, Callable[[str], str]] = {PUBLISH: _some_of(FORMATS)}
+KNOWN: dict[str, Callable[[str], str]] = {PUBLISH: _some_of(tuple(Format))}
 """For each setting: from what a user writes to what markers say. Raises ValueError with what it may say."""
 
 

@@ -82,6 +82,7 @@ class TableRoot(Root):
             decided=tuple(commits),
             checkpoint=NO_CHECKPOINT if as_of else checkpoint,
             log=settled.log,
+            table_id=settled.descriptor.id,
             source=Source(store),
         )
 

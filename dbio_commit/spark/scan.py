@@ -6,7 +6,6 @@ Spark is handed the exact files (in the form in which its own file sink lists th
 import atexit
 import json
 import logging
-import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,6 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,6 +25,7 @@ from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.publish.sink_log import encode_list
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.infer import table_schema
@@ -152,19 +151,8 @@ def _read_by_manifest(spark: SparkSession, reader: DataFrameReader, root: str, s
 
 def write_manifest(directory: Path, root: str, files: Iterable[DataFile]) -> None:
     """The list of files that Spark's file sink leaves in its output, and its reader takes instead of a listing."""
-    parent = quote(root, safe=":/@")
-    lines = ["v1"]
-    for path, size, *_ in files:
-        name = path if _NEEDS_NO_QUOTES(path) else quote(path, safe="/=")
-        lines.append(
-            f'{{"path":"{parent}/{name}","size":{size},"isDir":false,"modificationTime":0,"blockReplication":1,'
-            '"blockSize":134217728,"action":"add"}'
-        )
     (directory / "_spark_metadata").mkdir()
-    (directory / "_spark_metadata" / "0").write_text("\n".join(lines))
-
-
-_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9/=._-]*").fullmatch
+    (directory / "_spark_metadata" / "0").write_text(encode_list(root, files))
 
 
 def _quoted(column: str) -> str:

@@ -158,6 +158,14 @@ class Store(ABC):
     def open_write(self, path: str) -> BinaryIO:
         """A stream that creates the object when it is closed. Not durable before `make_durable`."""
 
+    def replace(self, path: str, body: bytes) -> None:
+        """Creates or replaces the object, durably. A reader finds all of the one body or all of the other.
+
+        Never a marker: those are created once (PROTOCOL.md section 4).
+        """
+        with self.open_write(path) as stream:
+            stream.write(body)
+
     @abstractmethod
     def make_durable(self, paths: Iterable[str]) -> None:
         """The objects, and the directories that gained them, survive a power cut from now on."""

@@ -236,6 +236,17 @@ class LocalStore(Store):
                 sync_directory(gained)
             return is_first
 
+    def replace(self, path: str, body: bytes) -> None:
+        directory, name = names.split(path)
+
+        def put() -> None:
+            with descend(self.url, directory, make=True) as descent:
+                _rename_new(descent.here, name, body)
+                descent.sync()
+
+        with self._translating("replace", path):
+            _again(put)
+
     def open_write(self, path: str) -> BinaryIO:
         directory, name = names.split(path)
 
@@ -432,6 +443,19 @@ def _again(create: Callable[[], _T]) -> _T:
         with suppress(FileNotFoundError):
             return create()
     return create()
+
+
+def _rename_new(here: int, name: str, body: bytes) -> None:
+    temporary = _TEMPORARY + uuid4().hex
+    with open(os.open(temporary, _CREATE, 0o666, dir_fd=here), "wb") as file:
+        try:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+            os.rename(temporary, name, src_dir_fd=here, dst_dir_fd=here)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=here)
 
 
 def _link_new(here: int, name: str, body: bytes) -> bool:

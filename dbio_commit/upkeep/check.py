@@ -17,6 +17,7 @@ from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers import CommitMarker
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles, live_files
+from dbio_commit.publish import find_problems
 from dbio_commit.roots import DirectoryRoot, TableRoot, open_root
 from dbio_commit.roots.table import check_partitions
 from dbio_commit.store import Store
@@ -69,11 +70,13 @@ class CheckReport:
     """That have committed, by id."""
     another_vacuum: Sequence[str] = ()
     """What shows that another tool's vacuum has been at a table of ours: markers of commits may be gone."""
+    publications: Sequence[str] = ()
+    """Why other engines read something else than the table, or cannot be shown what is new."""
 
     @property
     def ok(self) -> bool:
         """Whether all that readers are promised is there. What is pending, and garbage, is nothing wrong."""
-        return not (self.missing or self.wrong_size or self.corrupt or self.another_vacuum)
+        return not (self.missing or self.wrong_size or self.corrupt or self.another_vacuum or self.publications)
 
 
 def check_table(store: Store, clock: Clock) -> CheckReport:
@@ -107,6 +110,7 @@ def _check(store: Store, clock: Clock) -> CheckReport:
         foreign=[entry for entry in entries if entry.path in found.foreign and entry.path not in found.live],
         applications=found.applications,
         another_vacuum=found.another_vacuum,
+        publications=found.publications,
     )
 
 
@@ -123,6 +127,7 @@ class _Found:
     garbage: dict[Reason, list[Entry]] = field(default_factory=dict)
     applications: Sequence[Application] = ()
     another_vacuum: Sequence[str] = ()
+    publications: Sequence[str] = ()
 
     def judge(self, known: Known, files: Iterable[Entry], strangers: Collection[tuple[str, str]] = ()) -> None:
         for entry in files:
@@ -144,6 +149,7 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     found.judge(known, files, find_strangers(entries))
     found.applications = list_applications(commits, remembered=checkpoint.apps, now=now)
     found.another_vacuum = find_signs(store, log, checkpoint.covered, now=now).in_words()
+    found.publications = find_problems(store, entries, settled.descriptor.id)
     return found
 
 

@@ -28,6 +28,7 @@ from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import Tombstone, decode_tombstone, encode
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.publish import is_published
 from dbio_commit.roots import read_snapshot
 from dbio_commit.roots.directory import check_directories, refuse_nested
 from dbio_commit.roots.table import LOOK_S
@@ -201,7 +202,8 @@ def _sort(store: Store) -> tuple[list[list[Entry]], list[str]]:
     data = [entry for entry in entries if _is_ours(entry.path, named, strangers)]
     below = [entry for entry in entries if _marker(entry.path, strangers)]
     log = [entry for entry in store.list_log() if _is_of_log(entry.path) and entry.path != names.DROPPED]
-    steps: list[list[Entry]] = [data, below]
+    published = [entry for entry in entries if is_published(entry.path)]
+    steps: list[list[Entry]] = [published, data, below]
     for kind in (Kind.STARTED, Kind.COMMITTED, None):
         step = [entry for entry in log if kind is None or _kind(entry.path) is kind]
         log = [entry for entry in log if entry not in step]

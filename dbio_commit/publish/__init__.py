@@ -1,0 +1,102 @@
+"""What other engines read: a table of ours published as a Delta log, as Spark's list of files, as Hive's manifests.
+
+What is published is always exactly one snapshot. Each publication has a number, which is known before the snapshot is
+read, and is created with put-if-absent: so none is older than the one before, and none shows what is not committed.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dbio_commit.clock import Clock
+from dbio_commit.errors import CommitConflictError, DbioError, ObjectNotFoundError
+from dbio_commit.probe import prove_store
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.settings import PUBLISH, Format, Settings, words_of
+from dbio_commit.publish import delta, spark, symlink
+from dbio_commit.publish.live import Live, read_live
+from dbio_commit.publish.places import DIRECTORIES, Published, is_published, parse_formats
+from dbio_commit.store import Store
+
+__all__ = [
+    "DIRECTORIES",
+    "Format",
+    "Published",
+    "find_problems",
+    "is_published",
+    "parse_formats",
+    "publish",
+    "publish_as_set",
+]
+
+_log = logging.getLogger(__name__)
+
+_ATTEMPTS = 20
+"""How often others may be faster."""
+
+
+class _Way(NamedTuple):
+    """How a table is published in one format."""
+
+    look: Callable[[Store], Any]
+    put: Callable[[Store, Clock, Any, Live], Published | None]
+    problems: Callable[[Store, Iterable[Entry], str], list[str]]
+
+
+_WAYS: Mapping[Format, _Way] = {
+    Format.DELTA: _Way(delta.look, delta.put, delta.problems),
+    Format.SPARK: _Way(spark.look, spark.put, spark.problems),
+    Format.SYMLINK: _Way(symlink.look, symlink.put, symlink.problems),
+}
+
+
+def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]:
+    """Publishes the table as it is now, in these formats; writes nothing where nothing has changed.
+
+    Raises InvalidInputError where it is no table of ours, or has what a format cannot hold; UnsupportedTableError where
+    somebody else has written to a publication; CommitConflictError where others keep being faster; StoreError. What
+    was published before such an error, in another format, stays.
+    """
+    done: dict[Format, Published] = {}
+    for _ in range(_ATTEMPTS):
+        seen = {it: _WAYS[it].look(store) for it in to if it not in done}
+        live = read_live(store, clock)  # after the looks: no publication that they showed is newer
+        prove_store(store)
+        for it, listing in seen.items():
+            try:
+                found = _WAYS[it].put(store, clock, listing, live)
+            except ObjectNotFoundError:  # somebody has tidied up since the look
+                continue
+            if found is not None:
+                done[it] = found
+        if len(done) == len(set(to)):
+            return [done[it] for it in to]
+    raise CommitConflictError(
+        f"others published {store.url} {_ATTEMPTS} times meanwhile; let one process publish, then try again"
+    )
+
+
+def publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> None:
+    """Publishes in the formats that the table's settings name, after something was committed or found lagging.
+
+    What fails is logged, for what was committed is: the next commit, vacuum or `dbio publish` makes up for it.
+    """
+    wanted = words_of((settings or {}).get(PUBLISH, ""))
+    for it in Format:  # one by one, so that what one format cannot hold keeps no other back
+        if it not in wanted:
+            continue
+        try:
+            publish(store, clock, [it])
+        except Exception as error:  # whatever it is, it must not look as if the commit had failed
+            bug = not isinstance(error, DbioError)
+            _log.warning("%s lags in the form %s, until it is published again by the next commit, vacuum or "
+                         "`dbio publish`: %s", store.url, it, error, exc_info=bug)  # fmt: skip
+
+
+def find_problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
+    """What makes other engines read something else than the table, or keeps it from being published on.
+
+    `entries` are all files of the table. Changes nothing.
+    """
+    there = [entry for entry in entries if is_published(entry.path)]
+    return [problem for way in _WAYS.values() for problem in way.problems(store, there, table_id)] if there else []

@@ -1,0 +1,138 @@
+"""Publishes a table as the list that Spark's own file sink leaves, so that anybody's Spark reads one snapshot.
+
+Spark takes the list with the highest number. Paths in it are absolute. Rules: PROTOCOL.md section 14.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from dbio_commit.clock import Clock
+from dbio_commit.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.names import split
+from dbio_commit.protocol.settings import Format
+from dbio_commit.publish.live import Live
+from dbio_commit.publish.places import DIRECTORIES, Published
+from dbio_commit.publish.remembered import Place, find, keep, keep_new
+from dbio_commit.publish.sink_log import Listed, decode_list, encode_list
+from dbio_commit.publish.urls import root_url
+from dbio_commit.store import Store
+
+DIRECTORY = DIRECTORIES[Format.SPARK]
+
+STEP = 10
+"""Spark takes a number for that of a whole list where the number after it is a multiple of this."""
+
+_OURS = re.compile(r"([0-9]{0,17}9)\.compact")
+_STREAM = re.compile(r"[0-9]+")
+_MOST_BYTES = 1024**3
+
+
+def list_path(number: int) -> str:
+    return f"{DIRECTORY}/{number}.compact"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkListing:
+    """The lists that are there, by number."""
+
+    lists: Mapping[int, Entry]
+    streams: Sequence[str]
+    """What only a Spark stream leaves."""
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> Self:
+        """Of all files of a table, or of those in its directory of lists."""
+        named = [(entry, split(entry.path)[1]) for entry in entries if split(entry.path)[0] == DIRECTORY]
+        return cls(
+            {int(match[1]): entry for entry, name in named if (match := _OURS.fullmatch(name))},
+            sorted(name for _, name in named if _STREAM.fullmatch(name)),
+        )
+
+    @property
+    def last(self) -> int:
+        return max(self.lists, default=-1)
+
+
+def look(store: Store) -> SparkListing:
+    """What is there. The next list's number is taken from it, before our snapshot is read."""
+    return SparkListing.of(store.list_directory(DIRECTORY).entries)
+
+
+def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Published | None:
+    """Creates the next list, if there is anything new. None where somebody else was faster: look again.
+
+    Raises UnsupportedTableError where a Spark stream writes to the directory, InvalidInputError without an absolute
+    path.
+    """
+    _refuse_stream(store, listing)
+    root, last = root_url(store, s3="s3a"), listing.last
+    before = _read(store, listing, root, live.table_id)
+    wanted = live.files.keys()
+
+    def published(number: int, *, is_new: bool) -> Published:
+        return Published(
+            format=Format.SPARK,
+            number=number,
+            tid=live.tid,
+            files=len(wanted),
+            added=len(wanted - before.paths),
+            removed=len(before.paths - wanted),
+            is_new=is_new,
+        )
+
+    if last >= 0 and before.elsewhere is None and before.paths == wanted:
+        return published(last, is_new=False)
+    number = last + STEP if last >= 0 else STEP - 1
+    body = encode_list(root, live.snapshot.files).encode()
+    path = list_path(number)
+    if not store.put_if_absent(path, body) and store.get(path, limit_bytes=_MOST_BYTES) != body:
+        return None
+    place, listed = Place.of(store, live.table_id), Listed(frozenset(wanted), None)
+    keep_new(place, path, len(body), listing.lists.get(last), (root, listed), paths=len(wanted))
+    store.delete_many([entry.path for other, entry in listing.lists.items() if other < last])  # what stays does no harm
+    return published(number, is_new=True)
+
+
+def _refuse_stream(store: Store, listing: SparkListing) -> None:
+    if listing.streams:
+        raise UnsupportedTableError(
+            f"{store.url_of(DIRECTORY)} holds {listing.streams[0]!r:.50}, which a Spark stream left: its rows are in "
+            f"no commit of this table. Let it write elsewhere, delete {DIRECTORY}, and publish again"
+        )
+
+
+def _read(store: Store, listing: SparkListing, root: str, table_id: str) -> Listed:
+    """What the last list says."""
+    if listing.last < 0:
+        return Listed(frozenset(), None)
+    entry, before = listing.lists[listing.last], listing.lists.get(listing.last - STEP)
+    place = Place.of(store, table_id)
+    match find(place, entry, before):
+        case (str() as told, Listed() as listed) if told == root:
+            return listed
+    body = store.get(entry.path, limit_bytes=_MOST_BYTES)
+    listed = decode_list(body, root, where=store.url_of(entry.path))
+    keep(place, entry, before, (root, listed), paths=len(listed.paths))
+    return listed
+
+
+def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
+    """What makes Spark read something else than this table; `entries` are those of the table."""
+    listing = SparkListing.of(entries)
+    try:
+        _refuse_stream(store, listing)
+        if listing.last < 0:
+            return []
+        entry, root = listing.lists[listing.last], root_url(store, s3="s3a")
+        elsewhere = _read(store, listing, root, table_id).elsewhere
+    except (UnsupportedTableError, CorruptMarkerError, InvalidInputError) as error:
+        return [str(error)]
+    if elsewhere is None:
+        return []
+    return [
+        f"{store.url_of(entry.path)} names {elsewhere[:300]!r}, and the table is at {root}: Spark reads the old place. "
+        "`dbio publish --to spark` mends it"
+    ]

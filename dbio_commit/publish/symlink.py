@@ -1,0 +1,159 @@
+"""Publishes a table as manifests: by partition, the absolute paths of its files, for Hive, Presto, Trino and Athena.
+
+A manifest has one fixed name, so it is replaced. Who is about to write claims a number before it reads the snapshot;
+who finds a higher claim when it has written, publishes once more. So the last to write has the newest snapshot. Readers
+are shown one state for each partition only. Rules: PROTOCOL.md section 14.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Self
+
+from dbio_commit.clock import Clock
+from dbio_commit.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError, StoreError
+from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.settings import Format
+from dbio_commit.publish.live import Live, read_live
+from dbio_commit.publish.places import DIRECTORIES, Published
+from dbio_commit.publish.urls import root_url
+from dbio_commit.store import Store
+
+DIRECTORY = DIRECTORIES[Format.SYMLINK]
+_NAME = "manifest"
+_CLAIM = re.compile(r"\.dbio-([0-9]{20})")
+_MOST_BYTES = 1024**3
+_ATTEMPTS = 20
+
+
+def claim_path(number: int) -> str:
+    return f"{DIRECTORY}/.dbio-{number:020d}"
+
+
+def manifest_path(directory: str) -> str:
+    """Of the partition with this directory; of a table without partitions, ""."""
+    return f"{DIRECTORY}/{names.join(directory, _NAME)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SymlinkListing:
+    """The manifests that are there, by path, and the claims."""
+
+    manifests: Mapping[str, Entry]
+    claims: Mapping[int, Entry]
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry]) -> Self:
+        """Of all files of a table, or of those below its directory of manifests."""
+        below = [(entry, names.split(entry.path)[1]) for entry in entries if entry.path.startswith(f"{DIRECTORY}/")]
+        return cls(
+            {entry.path: entry for entry, name in below if name == _NAME},
+            {int(match[1]): entry for entry, name in below if (match := _CLAIM.fullmatch(name))},
+        )
+
+    @property
+    def last(self) -> int:
+        """The highest claim; 0 where there is none."""
+        return max(self.claims, default=0)
+
+
+def manifests(live: Live, root: str) -> dict[str, str]:
+    """The manifests of a snapshot: path -> text. A table without partitions has one, also if it is empty."""
+    lines: dict[str, list[str]] = {} if live.snapshot.partition_columns else {"": []}
+    for path in live.files:
+        lines.setdefault(names.split(path)[0], []).append(f"{root}/{path}\n")
+    return {manifest_path(directory): "".join(sorted(found)) for directory, found in lines.items()}
+
+
+def look(store: Store) -> SymlinkListing:
+    """What is there."""
+    return SymlinkListing.of(store.list_files(DIRECTORY, links=False))
+
+
+def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Published | None:
+    """Brings the manifests to the newest snapshot. None never: it goes on until it is the last.
+
+    Raises CommitConflictError where others keep publishing, StoreError.
+    """
+    root = root_url(store, s3="s3")
+    is_last = True
+    added = removed = 0
+    for _ in range(_ATTEMPTS):
+        before = _read(store, listing.manifests)
+        is_same = before == manifests(live, root)
+        if is_same and is_last:  # of a publication that was overtaken, nobody knows what it still writes
+            return _published(listing.last, live, added, removed)
+        number = listing.last + 1
+        if store.put_if_absent(claim_path(number), b""):
+            live = read_live(store, clock)  # not before the claim: who has a higher one has a newer snapshot
+            more, less = _write(store, before, manifests(live, root))
+            added, removed = added + more, removed + less
+            listing = look(store)
+            is_last = listing.last <= number
+            if is_last:
+                _remove(store, [entry.path for other, entry in listing.claims.items() if other < number])
+                return _published(number, live, added, removed, is_new=True)
+        else:
+            listing, live = look(store), read_live(store, clock)
+    raise CommitConflictError(
+        f"others published {store.url} as manifests {_ATTEMPTS} times meanwhile; let one process do it, then try again"
+    )
+
+
+def _published(number: int, live: Live, added: int, removed: int, *, is_new: bool = False) -> Published:
+    return Published(
+        format=Format.SYMLINK,
+        number=number,
+        tid=live.tid,
+        files=len(live.files),
+        added=added,
+        removed=removed,
+        is_new=is_new,
+    )
+
+
+def _read(store: Store, found: Mapping[str, Entry]) -> dict[str, str]:
+    """Anew each time: what is replaced can have the size and the time, to the second, that it had."""
+
+    def read(path: str) -> str | None:
+        with suppress(ObjectNotFoundError):
+            return store.get(path, limit_bytes=_MOST_BYTES).decode(errors="replace")
+        return None
+
+    texts = zip(found, store.in_parallel(read, list(found)), strict=True)
+    return {path: text for path, text in texts if text is not None}
+
+
+def _write(store: Store, before: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[int, int]:
+    """Returns how many files came and went."""
+    changed = [(path, text) for path, text in wanted.items() if before.get(path) != text]
+    store.in_parallel(lambda it: store.replace(it[0], it[1].encode()), changed)
+    _remove(store, [path for path in before if path not in wanted])
+    old, new = (set("".join(texts.values()).splitlines()) for texts in (before, wanted))
+    return len(new - old), len(old - new)
+
+
+def _remove(store: Store, paths: list[str]) -> None:
+    for path, error in store.delete_many(paths).items():
+        raise StoreError(f"{store.url_of(path)} could not be deleted, and says what is no more: {error}; publish again")
+
+
+def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
+    """What makes readers of manifests read something else than this table; `entries` are those of the table."""
+    listing = SymlinkListing.of(entries)
+    path = next((entry.path for entry in listing.manifests.values() if entry.size), None)
+    if path is None:
+        return []
+    try:
+        root = root_url(store, s3="s3")
+        line = _read(store, {path: listing.manifests[path]}).get(path, root).partition("\n")[0]
+    except InvalidInputError as error:
+        return [str(error)]
+    if line.startswith(root):
+        return []
+    return [
+        f"{store.url_of(path)} names {line[:300]!r}, and the table is at {root}: Hive, Presto and Athena read the old "
+        "place. `dbio publish --to symlink` mends it"
+    ]

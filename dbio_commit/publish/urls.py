@@ -1,0 +1,36 @@
+"""Absolute URLs of a table's root, as Hadoop and those who share its spelling write them."""
+
+import os
+import re
+from typing import Any
+
+from dbio_commit.errors import InvalidInputError
+from dbio_commit.store import Store, parse_location
+
+_ACCOUNT = re.compile(r"(?:^|;)\s*AccountName=([^;]+)", re.IGNORECASE)
+
+
+def root_url(store: Store, *, s3: str) -> str:
+    """The root as `file:///...`, `abfss://container@account...`, or with `s3` as the scheme. Not escaped.
+
+    Raises InvalidInputError where nothing names the storage account of an Azure container.
+    """
+    it = parse_location(store.url)
+    if it.scheme == "file":
+        return f"file://{it.prefix}".rstrip("/")
+    if it.scheme == "s3":
+        return f"{s3}://{it.container}/{it.prefix}".rstrip("/")
+    account = it.account or _account(getattr(store, "storage_options", {}))
+    if account is None:
+        raise InvalidInputError(
+            f"{store.url} names no storage account, and absolute paths need one; name the table as "
+            "abfss://container@account.dfs.core.windows.net/..., or give account_name"
+        )
+    return f"abfss://{it.container}@{account}.dfs.{it.cloud}/{it.prefix}".rstrip("/")
+
+
+def _account(options: dict[str, Any]) -> str | None:
+    """As adlfs finds it."""
+    text = options.get("connection_string") or os.environ.get("AZURE_STORAGE_CONNECTION_STRING") or ""
+    told = _ACCOUNT.search(text)
+    return options.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME") or (told[1] if told else None)

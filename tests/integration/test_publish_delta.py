@@ -1,0 +1,351 @@
+"""What readers of Delta see of a table that is published as a Delta log: delta-rs and Polars, beside our own."""
+
+import json
+import os
+import threading
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import dbio_commit as dbio
+from dbio_commit import InvalidInputError, Table, UnsupportedTableError
+from dbio_commit import recall as recall_module
+from dbio_commit.publish import delta_log
+from tests.conftest import Root
+from tests.histories import PARTITIONS, History, columns, in_order
+
+LAYOUTS = {"flat": (), "by-text": ("kind",), "by-time": ("hour",), "by-all": tuple(PARTITIONS)}
+
+
+def by_deltalake(url: str, version: int | None = None, **options: Any) -> pa.Table:
+    return pa.table(DeltaTable(url, version=version, **options).to_pyarrow_table())
+
+
+def by_polars(url: str) -> pa.Table:
+    return pl.scan_delta(url).collect().to_arrow()
+
+
+def forget() -> None:
+    """As if this process had just begun."""
+    recall_module.MEMORY._kept.clear()
+
+
+# --- the same rows -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_readers_of_delta_see_the_rows_of_each_commit_once_it_is_published(
+    layout: str, seed: int, tmp_path: Path
+) -> None:
+    table = Table(tmp_path / "table")
+    history = History(table, seed, partition_by=LAYOUTS[layout])
+    for number in range(14):  # past a checkpoint of the Delta log
+        history.commit("append" if number == 0 else None)
+        if history.chance.random() < 0.3:
+            forget()
+        (done,) = table.publish("delta")
+        expected = in_order(table.snapshot().to_arrow())
+        assert in_order(by_deltalake(table.url)) == expected
+        assert in_order(by_polars(table.url)) == expected
+        assert done.files == len(table.snapshot().files)
+    assert any("checkpoint" in name for name in os.listdir(tmp_path / "table/_delta_log"))
+    assert table.check().ok
+
+
+def test_a_reader_that_prunes_by_partitions_and_statistics_finds_all_rows(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    history = History(table, 7, partition_by=["kind", "hour"])
+    for _ in range(8):
+        history.commit("append")
+    table.publish("delta")
+    rows = in_order(table.snapshot().to_arrow())
+    read = DeltaTable(table.url)
+    for row in rows:
+        for column in ("id", "small", "price", "name", "day", "at", "kind", "hour"):
+            if row[column] is not None:
+                wanted = [it for it in rows if it[column] == row[column]]
+                value = row[column]
+                found = pl.scan_delta(table.url).filter(pl.col(column) == value).collect().to_arrow()
+                assert in_order(found) == wanted, column
+        for column in ("kind", "hour"):
+            if (value := row[column]) is not None:
+                found = read.to_pyarrow_table(filters=[(column, "=", value)])
+                assert in_order(pa.table(found)) == [it for it in rows if it[column] == value]
+
+
+def test_each_version_of_delta_is_an_older_snapshot_of_ours(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    history = History(table, 5, partition_by=["kind"])
+    then: dict[int, str] = {}
+    for number in range(15):
+        commit = history.commit("append" if number == 0 else None)
+        (done,) = table.publish("delta")
+        if done.is_new:
+            then[done.number] = commit.tid
+            assert done.tid == commit.tid
+    assert len(then) > 10
+    for version, tid in then.items():
+        ours = in_order(table.snapshot(as_of=tid).to_arrow())
+        theirs = in_order(by_deltalake(table.url, version))
+        assert [row["id"] for row in theirs] == [row["id"] for row in ours]
+
+
+def test_one_version_shows_all_that_came_since_the_last(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    history = History(table, 1)
+    history.commit("append")
+    table.publish("delta")
+    tids = [history.commit("append").tid for _ in range(3)]
+    (done,) = table.publish("delta")
+    assert (done.number, done.tid) == (1, tids[-1])
+    info = DeltaTable(table.url).history(1)[0]
+    assert info["engineInfo"] == f"dbio-commit/{dbio.__version__}"
+    assert info["dbio_commit"]["tids"] == tids
+
+
+def test_instants_without_a_zone_need_a_table_feature_which_readers_know(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    rows = pa.table({"id": [1], "at": pa.array([datetime(2026, 11, 20, 10)], pa.timestamp("us"))})
+    transaction = table.begin()
+    pq.write_table(rows.select(["id"]), transaction.new_file())
+    transaction.commit(columns(id="long"))
+    table.publish("delta")
+    assert DeltaTable(table.url).protocol().min_reader_version == 1
+    transaction = table.begin()
+    pq.write_table(rows, transaction.new_file())
+    transaction.commit(columns(id="long", at="timestamp_ntz"))
+    table.publish("delta")
+    protocol = DeltaTable(table.url).protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (3, 7)
+    assert protocol.reader_features == ["timestampNtz"]
+    assert {row["at"] for row in by_deltalake(table.url).to_pylist()} == {None, datetime(2026, 11, 20, 10)}
+    assert table.publish("delta")[0].is_new is False
+
+
+def test_a_type_that_delta_cannot_hold_is_refused_by_name(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    kinds = {"id": "long", "inside": {"type": "array", "elementType": "variant", "containsNull": True}}
+    table.begin("overwrite").commit(columns(**kinds))
+    with pytest.raises(InvalidInputError, match=r"inside\.element.* is variant, which Delta has no type for"):
+        table.publish("delta")
+    assert not (tmp_path / "table/_delta_log").exists()
+
+
+def test_a_widened_column_is_read_as_its_wider_type(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    for kind, arrow in (("integer", pa.int32()), ("long", pa.int64())):
+        transaction = table.begin()
+        pq.write_table(pa.table({"id": pa.array([1], arrow)}), transaction.new_file())
+        transaction.commit(columns(id=kind))
+    table.publish("delta")
+    assert by_deltalake(table.url)["id"].to_pylist() == [1, 1]
+    assert by_polars(table.url)["id"].to_pylist() == [1, 1]
+
+
+def test_an_adopted_directory_whose_columns_nobody_recorded_is_published(tmp_path: Path) -> None:
+    for day in ("01", "2"):
+        (tmp_path / f"table/m={day}").mkdir(parents=True)
+        pq.write_table(pa.table({"id": [int(day)]}), tmp_path / f"table/m={day}/x y.parquet")
+    table = Table(tmp_path / "table")
+    table.adopt()
+    table.publish("delta")
+    assert in_order(by_deltalake(table.url)) == in_order(table.snapshot().to_arrow()) != []
+
+
+def test_an_empty_table_is_published_with_its_columns(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    table.begin("overwrite").commit(columns(id="long"))
+    table.publish("delta")
+    assert by_deltalake(table.url).schema.names == ["id"]
+    assert by_deltalake(table.url).num_rows == 0
+
+
+# --- others ------------------------------------------------------------------------------------------------------
+
+
+def test_a_version_that_a_stranger_wrote_is_found_and_never_followed(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    history = History(table, 2)
+    history.kinds = {"id": "long"}
+    history.commit("append")
+    table.publish("delta")
+    write_deltalake(table.url, pa.table({"id": pa.array([99], pa.int64())}), mode="append")
+    history.commit("append")
+    for _ in range(2):
+        forget()
+        with pytest.raises(UnsupportedTableError, match=r"version 1 of .* was written by 'delta-rs.*_delta_log"):
+            table.publish("delta")
+    report = table.check()
+    assert not report.ok
+    assert "version 1" in report.publications[0]
+    assert "delta-rs" in report.publications[0]
+    assert 99 not in table.snapshot().to_arrow()["id"].to_pylist()
+
+    for path in (tmp_path / "table/_delta_log").iterdir():  # the next step that the message names
+        path.unlink()
+    table.publish("delta")
+    assert in_order(by_deltalake(table.url)) == in_order(table.snapshot().to_arrow())
+    assert table.check().ok
+
+
+def test_a_strangers_checkpoint_of_our_versions_is_read_and_its_cleaning_does_no_harm(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    history = History(table, 3, partition_by=["kind", "hour"])
+    for _ in range(4):
+        history.commit("append")
+        table.publish("delta")
+    DeltaTable(table.url).create_checkpoint()
+    for number in range(3):
+        (tmp_path / f"table/{delta_log.version_path(number)}").unlink()
+    forget()
+    assert table.publish("delta")[0].is_new is False
+    history.commit("overwrite")
+    table.publish("delta")
+    assert in_order(by_deltalake(table.url)) == in_order(table.snapshot().to_arrow())
+
+
+def test_a_table_that_was_dropped_and_made_anew_begins_a_log_of_its_own(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    History(table, 1).commit("append")
+    table.publish("delta")
+    (tmp_path / "table/_dbio_table").unlink()
+    for marker in (tmp_path / "table").glob("_*ed_*"):
+        marker.unlink()
+    for file in (tmp_path / "table").glob("part-*"):
+        file.unlink()
+    (tmp_path / "table/_delta_log").rename(tmp_path / "saved")
+    History(table, 2).commit("append")
+    (tmp_path / "saved").rename(tmp_path / "table/_delta_log")
+    with pytest.raises(UnsupportedTableError, match="which was here before"):
+        table.publish("delta")
+    assert not table.check().ok
+
+
+# --- at once -----------------------------------------------------------------------------------------------------
+
+
+def test_a_reader_beside_writers_and_publishers_sees_whole_commits_that_never_go_back(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    errors: list[BaseException] = []
+    done = threading.Event()
+
+    def commit(number: int) -> None:
+        transaction = Table(table.url).begin()
+        for half in range(2):  # which a reader must see together
+            pq.write_table(pa.table({"id": pa.array([2 * number + half], pa.int64())}), transaction.new_file())
+        transaction.commit(columns(id="long"))
+
+    def publish() -> None:
+        while not done.is_set():
+            Table(table.url).publish("delta")
+
+    def guarded(function: Any) -> Any:
+        def run() -> None:
+            try:
+                function()
+            except BaseException as error:
+                errors.append(error)
+
+        return run
+
+    commit(0)
+    table.publish("delta")
+    publishers = [threading.Thread(target=guarded(publish)) for _ in range(2)]
+
+    def write() -> None:
+        for number in range(1, 25):
+            commit(number)
+
+    writer = threading.Thread(target=guarded(write))
+    for thread in [*publishers, writer]:
+        thread.start()
+    before: set[int] = set()
+    while writer.is_alive():
+        seen: set[Any] = set(by_deltalake(table.url)["id"].to_pylist())
+        ours = set(table.snapshot().to_arrow()["id"].to_pylist())
+        assert {it ^ 1 for it in seen} == seen  # whole commits
+        assert before <= seen <= ours
+        before = seen
+    done.set()
+    for thread in [*publishers, writer]:
+        thread.join()
+    assert not errors
+    table.publish("delta")
+    assert set(by_deltalake(table.url)["id"].to_pylist()) == set(range(50))
+
+
+# --- stores, and Spark's writer ----------------------------------------------------------------------------------
+
+
+def test_a_table_on_s3_is_published_and_read(s3_root: Root) -> None:
+    table = Table(s3_root.url, s3_root.storage_options)
+    transaction = table.begin(partition_by=["kind"])
+    for kind in ("a b", "ä/ö", None):
+        with table.store.open_write(transaction.new_file(partition={"kind": kind}).removeprefix(f"{table.url}/")) as to:
+            pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), to)
+    transaction.commit(columns(id="long", kind="string"))
+    first = table.publish(["delta", "spark", "symlink"])
+    assert [it.number for it in first] == [0, 9, 1]
+    assert not any(it.is_new for it in table.publish(["delta", "spark", "symlink"]))
+    options = {
+        "AWS_ENDPOINT_URL": s3_root.storage_options["endpoint_url"],
+        "AWS_ACCESS_KEY_ID": s3_root.storage_options["key"],
+        "AWS_SECRET_ACCESS_KEY": s3_root.storage_options["secret"],
+        "AWS_REGION": "us-east-1",
+        "AWS_ALLOW_HTTP": "true",
+    }
+    rows = by_deltalake(table.url, storage_options=options)
+    assert sorted(rows["kind"].to_pylist(), key=str) == sorted(["a b", "ä/ö", None], key=str)
+    assert b"s3a://" in table.store.get("_spark_metadata/9.compact")
+    assert b"s3://" in table.store.get("_symlink_format_manifest/kind=a b/manifest")
+    assert table.check().ok
+
+
+def test_what_spark_wrote_is_read_as_delta(spark: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    frame = spark.sql(
+        "SELECT id, cast(id / 3 AS decimal(9,4)) price,"
+        " timestamp'2026-11-20 10:00:00.123456' + make_interval(0,0,0,0,id) at,"
+        " if(id % 3 = 0, null, concat('ä/', id % 3)) kind FROM range(20)"
+    )
+    dbio.write(frame, path, partition_by=["kind"])
+    table = Table(path)
+    table.publish("delta")
+    assert in_order(by_deltalake(path)) == in_order(table.snapshot().to_arrow())
+    dbio.write(frame.where("id < 5"), path, mode="overwrite_partitions")
+    table.publish("delta")
+    assert in_order(by_deltalake(path)) == in_order(table.snapshot().to_arrow())
+    assert in_order(by_polars(path)) == in_order(table.snapshot().to_arrow())
+
+
+def test_statistics_are_bounds_in_the_terms_of_delta(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    transaction = table.begin()
+    rows: dict[str, Any] = {
+        "id": pa.array([1, None], pa.int64()),
+        "price": pa.array([Decimal("1.50"), Decimal("-2.00")], pa.decimal128(10, 2)),
+        "at": pa.array([datetime(2026, 11, 20, 10, 0, 0, 123456, tzinfo=UTC)] * 2, pa.timestamp("us", "UTC")),
+        "nan": pa.array([float("nan"), 1.0]),
+        "raw": pa.array([b"x", None], pa.binary()),
+    }
+    pq.write_table(pa.table(rows), transaction.new_file())
+    transaction.commit(columns(id="long", price="decimal(10,2)", at="timestamp", nan="double", raw="binary"))
+    table.publish("delta")
+    body = (tmp_path / "table" / delta_log.version_path(0)).read_text()
+    (add,) = [json.loads(line)["add"] for line in body.splitlines() if '"add"' in line]
+    assert json.loads(add["stats"]) == {
+        "numRecords": 2,
+        "minValues": {"id": 1, "price": -2.0, "at": "2026-11-20T10:00:00.123Z"},
+        "maxValues": {"id": 1, "price": 1.5, "at": "2026-11-20T10:00:00.124Z"},
+        "nullCount": {"id": 1, "price": 0, "at": 0, "nan": 0, "raw": 1},
+    }
+    assert deltalake.__version__
