@@ -185,7 +185,7 @@ def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
 def _remembered(store: Store, listing: DeltaListing, table_id: str) -> tuple[int, DeltaState | None]:
     """The last version since the checkpoint that this process remembers, and what the log added up to then."""
     place, versions = Place.of(store, table_id), listing.versions
-    for number in range(listing.last, listing.last_checkpoint, -1):
+    for number in range(listing.last, listing.last_checkpoint - 1, -1):
         if number in versions:
             state = find(place, versions[number], versions.get(number - 1))
             if isinstance(state, DeltaState):

@@ -80,7 +80,7 @@ def decode_checkpoint(body: bytes, *, where: str) -> DeltaState:
             metadata=_only(table["metaData"]),
             protocol=_only(table["protocol"]),
         )
-    except (pa.ArrowException, KeyError, TypeError, ValueError, OSError) as error:
+    except (pa.ArrowException, KeyError, TypeError, AttributeError, ValueError, OSError) as error:
         raise CorruptMarkerError(
             f"{where} is no checkpoint of a Delta log that we can read ({error!s:.200}); save what you need of "
             f"{DIRECTORY}, delete it, and publish again"

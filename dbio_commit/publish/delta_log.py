@@ -152,14 +152,20 @@ def decode_version(body: bytes, *, where: str) -> Version:
             engine=str(info.get("engineInfo", "an engine that does not say its name")),
             added=[unquote(action["path"]) for action in kinds.get("add", ())],
             removed=[unquote(action["path"]) for action in kinds.get("remove", ())],
-            metadata=kinds.get("metaData", [None])[-1],
-            protocol=kinds.get("protocol", [None])[-1],
+            metadata=_last_object(kinds.get("metaData", ())),
+            protocol=_last_object(kinds.get("protocol", ())),
         )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CorruptMarkerError(
             f"{where} is no version of a Delta log ({error!r:.200}); save what you need of {DIRECTORY}, delete it, and "
             "publish again"
         ) from None
+
+
+def _last_object(actions: Sequence[Any]) -> Mapping[str, Any] | None:
+    if not all(isinstance(action, dict) for action in actions):
+        raise TypeError("an action that is no object")
+    return actions[-1] if actions else None
 
 
 class DeltaFile(NamedTuple):
@@ -216,7 +222,7 @@ _PLAIN = {"minReaderVersion": 1, "minWriterVersion": 2}
 
 def protocol_of(features: Iterable[str], before: Mapping[str, Any]) -> dict[str, Any]:
     """The lowest that does; a log never goes back to a lower one."""
-    wanted = sorted({*features, *(before.get("readerFeatures") or ())})
+    wanted = sorted({*features, *map(str, before.get("readerFeatures") or ())})
     if not wanted:
         return dict(_PLAIN)
     return {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": wanted, "writerFeatures": wanted}

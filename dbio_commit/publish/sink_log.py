@@ -40,7 +40,7 @@ def decode_list(body: bytes, root: str, *, where: str) -> Listed:
     try:
         header, *lines = body.decode().split("\n")
         found = [unquote(json.loads(line)["path"]) for line in lines if line]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptMarkerError(
             f"{where} is no list of Spark's ({error!r:.200}); delete it, and publish again"
         ) from None

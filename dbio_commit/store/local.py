@@ -245,7 +245,10 @@ class LocalStore(Store):
                 descent.sync()
 
         with self._translating("replace", path):
+            above = make_root(self.url)
             _again(put)
+            for gained in above:
+                sync_directory(gained)
 
     def open_write(self, path: str) -> BinaryIO:
         directory, name = names.split(path)

@@ -1,5 +1,6 @@
 """Creating, reading, listing and deleting objects: the same on every store."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -86,6 +87,30 @@ def test_a_written_object_is_read_back_as_soon_as_it_is_closed(store: Store, siz
     assert store.get("day=1/part-0") == body
     assert store.stat("day=1/part-0").size == size
     assert paths(store.list_files()) == ["day=1/part-0"]
+
+
+@pytest.mark.parametrize("size", [0, 3, 20 * MIB])
+def test_an_object_is_replaced_as_a_whole_and_created_where_there_is_none(store: Store, size: int) -> None:
+    for path in ("_lists/day=1/list", "_list"):
+        for body in (b"x" * size, b"second", b""):
+            store.replace(path, body)
+            assert store.get(path) == body
+    assert paths(store.list_files()) == ["_list", "_lists/day=1/list"]
+
+
+def test_whoever_reads_while_an_object_is_replaced_finds_all_of_one_body(store: Store) -> None:
+    bodies = [bytes([number]) * 100_000 for number in range(10)]
+    store.replace("list", bodies[0])
+
+    def replace() -> None:
+        for body in bodies:
+            store.replace("list", body)
+
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(replace)
+        while not writer.done():
+            assert store.get("list") in bodies
+        writer.result()
 
 
 def test_a_written_object_can_be_made_durable(store: Store) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import threading
+from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +22,7 @@ from dbio_commit import recall as recall_module
 from dbio_commit.publish import delta_log
 from tests.conftest import Root
 from tests.histories import PARTITIONS, History, columns, in_order
+from tests.servers import S3Server
 
 LAYOUTS = {"flat": (), "by-text": ("kind",), "by-time": ("hour",), "by-all": tuple(PARTITIONS)}
 
@@ -96,7 +98,7 @@ def test_each_version_of_delta_is_an_older_snapshot_of_ours(tmp_path: Path) -> N
     for version, tid in then.items():
         ours = in_order(table.snapshot(as_of=tid).to_arrow())
         theirs = in_order(by_deltalake(table.url, version))
-        assert [row["id"] for row in theirs] == [row["id"] for row in ours]
+        assert theirs == ours
 
 
 def test_one_version_shows_all_that_came_since_the_last(tmp_path: Path) -> None:
@@ -308,6 +310,30 @@ def test_a_table_on_s3_is_published_and_read(s3_root: Root) -> None:
     assert b"s3a://" in table.store.get("_spark_metadata/9.compact")
     assert b"s3://" in table.store.get("_symlink_format_manifest/kind=a b/manifest")
     assert table.check().ok
+
+
+def test_on_s3_a_publication_lists_once_and_puts_once_beside_what_the_snapshot_takes(
+    s3_root: Root, s3_server: S3Server
+) -> None:
+    table = Table(s3_root.url, s3_root.storage_options)
+
+    def commit() -> None:
+        transaction = table.begin()
+        for _ in range(20):
+            with table.store.open_write(transaction.new_file().removeprefix(f"{table.url}/")) as to:
+                pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), to)
+        transaction.commit(columns(id="long"))
+
+    for _ in range(3):
+        commit()
+        table.publish("delta")
+    commit()
+    before = len(s3_server.requests())
+    table.publish("delta")
+    asked = s3_server.requests()[before:]
+    found = Counter((it.method, "_delta_log" in it.path + it.query.get("prefix", "")) for it in asked)
+    # Of the snapshot: the log, its commits, its checkpoints; the descriptor, and the marker of the new commit.
+    assert found == {("GET", True): 1, ("PUT", True): 1, ("GET", False): 5}
 
 
 def test_what_spark_wrote_is_read_as_delta(spark: Any, tmp_path: Path) -> None:

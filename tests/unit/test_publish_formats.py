@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import Bounds
@@ -104,6 +105,29 @@ def test_a_list_of_sparks_says_what_it_was_made_of(live: list[str], where: str) 
         encode_list(root, [DataFile(path, 1, None, {}) for path in live]).encode(), f"{root}2", where="here"
     )
     assert (elsewhere.elsewhere is None) == (not live)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda it: st.lists(it, max_size=3) | st.dictionaries(st.sampled_from(["path", "table_id", "tid", "x"]), it),
+    max_leaves=5,
+)
+actions = st.dictionaries(st.sampled_from(["add", "remove", "metaData", "protocol", "commitInfo", "x"]), anything)
+bodies = st.binary(max_size=50) | st.lists(actions | anything, max_size=4).map(
+    lambda it: b"\n".join(json.dumps(line).encode() for line in it)
+)
+
+
+@given(bodies)
+@example(b'{"add":' + b"[" * 100_000)
+def test_a_hostile_body_is_read_or_refused_with_an_error_of_ours(body: bytes) -> None:
+    for decode in (
+        lambda: decode_version(body, where="v"),
+        lambda: decode_list(b"v1\n" + body, "file:///t", where="l"),
+        lambda: decode_checkpoint(body, where="c"),
+    ):
+        with suppress(CorruptMarkerError):
+            decode()
 
 
 def test_versions_add_up_to_what_was_added_and_not_removed() -> None:
