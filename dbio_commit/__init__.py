@@ -43,7 +43,7 @@ from dbio_commit.upkeep.drop import DropReport
 from dbio_commit.upkeep.inspect import TransactionReport, TransactionState
 
 if TYPE_CHECKING:
-    from dbio_commit.spark import enable, read, write
+    from dbio_commit.spark import enable, read, register, write
     from vacuum import vacuum
 
 __version__ = "0.1.0"
@@ -91,13 +91,14 @@ __all__ = [
     "WrongSize",
     "enable",
     "read",
+    "register",
     "vacuum",
     "write",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("enable", "read", "write"):
+    if name in ("enable", "read", "register", "write"):
         from dbio_commit import spark
 
         return getattr(spark, name)

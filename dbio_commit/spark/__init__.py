@@ -1,4 +1,4 @@
-"""Spark: `write`, `read` and `enable`.
+"""Spark: `write`, `read`, `enable` and `register`.
 
 A write goes from `write`, or the data source, to `job`, to `task` in the workers, and back to `job`, which commits.
 """
@@ -14,14 +14,15 @@ from dbio_commit.errors import AccessDeniedError, InvalidInputError, TableExists
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.spark.batches import arrow_batches, unscaled, weighted
+from dbio_commit.spark.catalog import create_catalog_table
 from dbio_commit.spark.committer import enable_parquet
-from dbio_commit.spark.datasource import register
+from dbio_commit.spark.datasource import register_sources
 from dbio_commit.spark.job import WriteOptions, errors_of_workers, no_commit, plan_write
 from dbio_commit.spark.scan import scan
 from dbio_commit.spark.session import is_connect, open_table, raise_explained
 from dbio_commit.spark.task import RESULT_SCHEMA, map_in_arrow
 
-__all__ = ["enable", "read", "write"]
+__all__ = ["enable", "read", "register", "write"]
 
 Path = str | os.PathLike[str]
 
@@ -113,9 +114,24 @@ def enable(spark: SparkSession, *, parquet: bool = False, roots: Path | Sequence
     """
     if roots and not parquet:
         raise InvalidInputError("roots are for what is written as Parquet: call dbio.enable(spark, parquet=True, …)")
-    register(spark)
+    register_sources(spark)
     if parquet:
         enable_parquet(spark, [roots] if isinstance(roots, str | os.PathLike) else roots)
+
+
+def register(spark: SparkSession, name: str, path: Path, *, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Makes a table of Spark's catalog over the table at the path, such as "sales.events", for SQL.
+
+    The table is set to be published for Spark after each commit, so SELECT sees what was committed: at once what this
+    session commits by SQL or `df.write` after `enable(parquet=True)`, and after REFRESH TABLE what others do. Raises
+    TableNotFoundError, InvalidInputError for a directory without a descriptor and for a table without columns, and
+    Spark's errors, such as where the name is taken.
+    """
+    table = open_table(spark, path, storage_options)
+    try:
+        create_catalog_table(spark, name, table)
+    except AccessDeniedError as error:
+        raise_explained(error, table, withheld=is_connect(spark))
 
 
 def _check_frame(df: object) -> None:

@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 _Kind = TypeVar("_Kind")
 
 
-def register(spark: SparkSession) -> None:
+def register_sources(spark: SparkSession) -> None:
     """Registers the data source and the table functions, with the session's store settings as they are now."""
     settings = store_settings(spark)
     spark.createDataFrame([], "id int")  # makes it the active session of this thread, where Spark looks for the source

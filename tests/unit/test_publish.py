@@ -20,6 +20,7 @@ from dbio_commit.errors import (
     TableNotFoundError,
     UnsupportedTableError,
 )
+from dbio_commit.protocol import settings
 from dbio_commit.publish import DIRECTORIES, Format, delta_log
 from dbio_commit.publish import delta as delta_module
 from dbio_commit.publish import remembered as remembered_module
@@ -512,3 +513,72 @@ def shown_from_checkpoint(table: Table) -> frozenset[str]:
     table_id = table.snapshot().table_id
     assert table_id
     return delta_module.replay(table.store, listing, table_id).paths
+
+
+# --- the setting: after each commit -------------------------------------------------------------------------------
+
+
+@each_format
+def test_each_commit_of_a_table_that_is_set_to_is_published(to: Format, table: Table) -> None:
+    commit(table)
+    table.set({"publish": to})
+    assert shown(memory_of(table), to) == live(table), "what was there before the setting"
+    for operation in ("append", "overwrite", "append"):
+        commit(table, operation)
+        assert shown(memory_of(table), to) == live(table)
+
+
+def test_a_table_that_is_not_set_to_is_not_published(table: Table) -> None:
+    commit(table)
+    table.set({"publish": "delta"})
+    table.set({"publish": ""})
+    commit(table)
+    assert shown(memory_of(table), Format.DELTA) != live(table)
+
+
+def test_a_commit_that_knew_nothing_of_the_setting_is_published_with_the_next(table: Table) -> None:
+    commit(table)
+    late = table.begin()
+    stage(table, late)
+    table.set({"publish": "delta"})
+    late.commit(columns("id"))
+    assert shown(memory_of(table), Format.DELTA) != live(table)
+    commit(table)
+    assert shown(memory_of(table), Format.DELTA) == live(table)
+
+
+def test_a_publication_that_fails_is_logged_and_changes_nothing_of_the_commit(
+    table: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit(table)
+    table.set({"publish": "delta,spark"})
+    version = version_path(1)
+    memory_of(table).before = fail_with(StoreError("the store is away"), "put_if_absent", version)
+    commit(table)
+    heal(memory_of(table))
+    assert "lags in the form delta" in caplog.text
+    assert "the store is away" in caplog.text
+    assert len(live(table)) == 4
+    assert shown(memory_of(table), Format.SPARK) == live(table), "one form keeps no other back"
+    assert shown(memory_of(table), Format.DELTA) != live(table)
+
+
+def test_vacuum_publishes_what_lags(table: Table) -> None:
+    commit(table)
+    late = table.begin()
+    stage(table, late)
+    table.set({"publish": "delta"})
+    late.commit(columns("id"))
+    vacuum_table(table, VacuumOptions(), control=Control(), dry_run=True)
+    assert shown(memory_of(table), Format.DELTA) != live(table), "a dry run changes nothing"
+    vacuum_table(table, VacuumOptions(), control=Control())
+    assert shown(memory_of(table), Format.DELTA) == live(table)
+
+
+def test_a_form_that_only_later_versions_know_keeps_no_other_back(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(settings.KNOWN, "publish", str)
+    commit(table)
+    table.set({"publish": "iceberg,delta"})
+    assert shown(memory_of(table), Format.DELTA) == live(table)
