@@ -37,6 +37,8 @@ def main() -> None:
             overwrite_twice_at_once(spark, url, one_carrier)
             show_the_log(url, one_carrier, months=options.months)
             count_with_every_tool(spark, url, flights)
+            if options.store == "local":  # elsewhere Spark needs a connector, which the demo does not fetch
+                write_with_sql(spark, lake, flights)
             show_what_is_left(options.store, url, duration_s=time.monotonic() - began_s)
     except DemoError as error:
         demo_stage.show_failure(str(error))
@@ -195,6 +197,53 @@ def count_with_every_tool(spark: SparkSession, url: str, flights: pa.Table) -> N
     demo_stage.show_table(["tool", "flights", "miles flown"], [(tool, *count) for tool, count in counts.items()])
     expected = demo_readers.Count(flights.num_rows, pc.sum(flights["distance"]).as_py())
     claim("all four agree with the data set", set(counts.values()), {expected})
+
+
+# --- 6 ------------------------------------------------------------------------------------------------------------
+
+
+def write_with_sql(spark: SparkSession, lake: str, flights: pa.Table) -> None:
+    step("Leave the code as it is: SQL and df.write.parquet")
+    url = os.path.abspath(f"{lake}/delays")  # Spark takes others from where it keeps tables
+    columns = ["month", "day", "flight", "dep_delay", "carrier"]
+    say(
+        "A session says once that what it writes as Parquet below the lake is a transaction. Then plain Spark does:\n"
+        "    dbio.enable(spark, parquet=True, roots=lake)\n"
+        f"    CREATE TABLE delays … USING parquet PARTITIONED BY (carrier) LOCATION '{url}' AS SELECT …\n"
+        "and the table is set to be published after each commit, so that plain Spark reads committed rows only:\n"
+        f"    dbio set {url} publish=spark"
+    )
+    dbio.enable(spark, parquet=True, roots=lake)
+    dbio.read(spark, f"{lake}/flights").createOrReplaceTempView("flights")
+    spark.sql("DROP TABLE IF EXISTS delays")
+    spark.sql(
+        f"CREATE TABLE delays USING parquet PARTITIONED BY (carrier) LOCATION '{url}' "
+        f"AS SELECT {', '.join(columns)} FROM flights WHERE dep_delay > 60"
+    )
+    demo_stage.dbio("set", url, "publish=spark")
+    late = flights.filter(pc.field("dep_delay") > 60).num_rows
+
+    def rows() -> int:
+        return int(spark.sql("SELECT count(*) FROM delays").collect()[0][0])
+
+    claim("SELECT finds {:,} rows", rows(), late)
+    say("A second process appends them all once more by df.write.mode('append').parquet(path), and is killed half-way.")
+    table = dbio.Table(url)
+    with demo_stage.started(demo_job.__file__, url, "carrier") as job, demo_stage.busy("the job writes"):
+        wait_until_half_way(table, job)
+        demo_stage.kill(job)
+    (pending,), live = table.check().pending, len(table.snapshot().files)
+    there = demo_readers.without_markers(url).files
+    claim("its transaction is pending, with {} files", pending.files, there - live)
+    plain = spark.read.parquet(url).count()
+    claim("plain spark.read.parquet(path) finds {:,} rows: none of the dead job's", plain, late)
+    demo_stage.dbio("abort", url, pending.tid)
+    spark.sql("INSERT INTO delays PARTITION (carrier = 'XX') VALUES (1, 1, 1, 99.0)")
+    claim("INSERT INTO adds a row, and SELECT sees it: {:,}", rows(), late + 1)
+    spark.sql("INSERT OVERWRITE delays PARTITION (carrier = 'XX') SELECT 1, 1, 1, 99.0 WHERE false")
+    claim("INSERT OVERWRITE of a partition by nothing takes it away: {:,}", rows(), late)
+    claim("each was a commit: {}", [it.operation for it in reversed(table.history())],
+          ["overwrite", "rewrite", "append", "replace_partitions"])  # fmt: skip
 
 
 def show_what_is_left(store: str, url: str, *, duration_s: float) -> None:

@@ -1,4 +1,7 @@
-"""The job that `make demo` kills: reads the flights and appends them all to the same table once more, slowly."""
+"""The job that `make demo` kills: reads a table and appends all its rows to it once more, slowly.
+
+By `dbio.write`; or, where it is told the partition columns, by what Spark users write, `df.write.parquet`.
+"""
 
 import sys
 import time
@@ -13,9 +16,15 @@ TASKS = 24
 PAUSE_S = 0.5  # for each task, so that there is a half-way to be killed at
 
 
-def main(url: str) -> None:
-    flights = dbio.read(start_spark(), url)
-    dbio.write(flights.repartitionByRange(TASKS, "month", "day").mapInArrow(slowly, flights.schema), url)
+def main(url: str, *partition_by: str) -> None:
+    spark = start_spark()
+    flights = dbio.read(spark, url)
+    once_more = flights.repartitionByRange(TASKS, "month", "day").mapInArrow(slowly, flights.schema)
+    if partition_by:
+        dbio.enable(spark, parquet=True)
+        once_more.write.mode("append").partitionBy(*partition_by).parquet(url)
+    else:
+        dbio.write(once_more, url)
 
 
 def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -24,4 +33,4 @@ def slowly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -207,7 +207,7 @@ def _pending(logs: Iterable[Log], entries: Sequence[Entry], now: datetime) -> li
     sizes: dict[str, list[int]] = {tid: [] for tid in started}
     for entry in entries:
         writer = names.parse_data_file(names.split(entry.path)[1])
-        if writer in sizes:
+        if writer in sizes and names.is_data_file(entry.path):  # not Hadoop's checksum of one
             sizes[writer].append(entry.size)
     return [
         PendingTransaction(tid=tid, started=at, age=now - at, files=len(sizes[tid]), size=sum(sizes[tid]))

@@ -33,6 +33,8 @@ def test_the_demo_runs_to_its_end_and_can_be_run_again(tmp_path: Path) -> None:
         "✓ the files of exactly 1 of them are live",
         "✓ it has 2 commits, one for each month",
         "✓ all four agree with the data set",
+        "✓ plain spark.read.parquet(path) finds",
+        "✓ INSERT INTO adds a row, and SELECT sees it",
     ):
         assert line in demo.stdout, demo.stdout
     assert len(Table(left).history()) == 2
