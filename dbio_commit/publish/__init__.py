@@ -58,6 +58,7 @@ def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]
     was published before such an error, in another format, stays.
     """
     done: dict[Format, Published] = {}
+    gone: ObjectNotFoundError | None = None
     for _ in range(_ATTEMPTS):
         seen = {it: _WAYS[it].look(store) for it in to if it not in done}
         live = read_live(store, clock)  # after the looks: no publication that they showed is newer
@@ -65,13 +66,13 @@ def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]
         for it, listing in seen.items():
             try:
                 found = _WAYS[it].put(store, clock, listing, live)
-            except ObjectNotFoundError:  # somebody has tidied up since the look
-                continue
+            except ObjectNotFoundError as error:  # somebody has tidied up since the look
+                gone, found = error, None
             if found is not None:
                 done[it] = found
         if len(done) == len(set(to)):
             return [done[it] for it in to]
-    raise CommitConflictError(
+    raise gone or CommitConflictError(
         f"others published {store.url} {_ATTEMPTS} times meanwhile; let one process publish, then try again"
     )
 

@@ -4,7 +4,7 @@ import json
 import os
 import threading
 from collections import Counter
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -215,6 +215,25 @@ def test_a_strangers_checkpoint_of_our_versions_is_read_and_its_cleaning_does_no
     assert in_order(by_deltalake(table.url)) == in_order(table.snapshot().to_arrow())
 
 
+def test_what_vacuum_leaves_of_a_log_is_all_that_its_readers_need(tmp_path: Path) -> None:
+    table = Table(tmp_path / "table")
+    history = History(table, 6, partition_by=["kind", "hour"])
+    for _ in range(13):
+        history.commit("append")
+        table.publish("delta")
+    log = tmp_path / "table/_delta_log"
+    listed = table.store.list_directory("_delta_log").entries
+    for entry in delta_log.superseded(listed, datetime.now(UTC) + timedelta(days=1)):
+        (tmp_path / "table" / entry.path).unlink()
+    assert len(list(log.glob("*.json"))) == 3
+    expected = in_order(table.snapshot().to_arrow())
+    assert in_order(by_deltalake(table.url)) == in_order(by_polars(table.url)) == expected
+    forget()
+    history.commit("overwrite")
+    table.publish("delta")
+    assert in_order(by_deltalake(table.url)) == in_order(table.snapshot().to_arrow())
+
+
 def test_a_table_that_was_dropped_and_made_anew_begins_a_log_of_its_own(tmp_path: Path) -> None:
     table = Table(tmp_path / "table")
     History(table, 1).commit("append")
@@ -309,6 +328,22 @@ def test_a_table_on_s3_is_published_and_read(s3_root: Root) -> None:
     assert sorted(rows["kind"].to_pylist(), key=str) == sorted(["a b", "ä/ö", None], key=str)
     assert b"s3a://" in table.store.get("_spark_metadata/9.compact")
     assert b"s3://" in table.store.get("_symlink_format_manifest/kind=a b/manifest")
+    assert table.check().ok
+
+
+def test_a_table_on_azure_is_published_by_the_name_of_its_account(azure_root: Root) -> None:
+    table = Table(azure_root.url, azure_root.storage_options)
+    for files in (2, 1):
+        transaction = table.begin("overwrite")
+        for _ in range(files):
+            with table.store.open_write(transaction.new_file().removeprefix(f"{table.url}/")) as to:
+                pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), to)
+        transaction.commit(columns(id="long"))
+        done = table.publish(["delta", "spark", "symlink"])
+        assert [it.files for it in done] == [files] * 3
+        assert all(it.is_new for it in done)
+    (line,) = table.store.get("_symlink_format_manifest/manifest").decode().splitlines()
+    assert line.startswith("abfss://tables@")
     assert table.check().ok
 
 

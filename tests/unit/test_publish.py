@@ -2,6 +2,7 @@
 make of them. What readers see is in tests/integration."""
 
 import json
+import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,6 +19,7 @@ from dbio_commit.errors import (
     InvalidInputError,
     StoreError,
     TableNotFoundError,
+    UnsupportedStoreError,
     UnsupportedTableError,
 )
 from dbio_commit.protocol import settings
@@ -205,6 +207,25 @@ def test_a_checkpoint_that_fails_leaves_the_version(table: Table) -> None:
         commit(table)
         assert table.publish("delta")[0].is_new
     assert len(delta_states(memory_of(table))) == 12
+
+
+def test_without_pyarrow_versions_are_published_and_no_checkpoints(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "dbio_commit.publish.delta_checkpoint"
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, module, None)
+        for _ in range(12):
+            commit(table)
+            table.publish("delta")
+    assert DeltaListing.of(memory_of(table)._entries("_delta_log/")).checkpoints == {}
+    commit(table)
+    table.publish("delta")
+    assert DeltaListing.of(memory_of(table)._entries("_delta_log/")).last_checkpoint == 12
+    forget()
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UnsupportedStoreError, match="pip install"):
+        table.publish("delta")
 
 
 def test_of_spark_only_the_last_two_lists_are_kept(table: Table) -> None:
