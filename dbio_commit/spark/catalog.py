@@ -1,12 +1,10 @@
 """A table of Spark's catalog over a table of ours, so that SQL can name it."""
 
-from collections.abc import Sequence
-
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.settings import PUBLISH, Format, words_of
+from dbio_commit.publish.places import DIRECTORIES
 from dbio_commit.publish.urls import root_url
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.table import Table
@@ -29,13 +27,19 @@ def create_catalog_table(spark: SparkSession, name: str, table: Table) -> None:
         table.set({PUBLISH: ",".join((*forms, Format.SPARK))})
     else:
         table.publish(Format.SPARK)
-    spark.sql(_statement(name, root_url(table.store, s3="s3a"), schema, snapshot.partition_columns))
+    root = root_url(table.store, s3="s3a")
+    by = (
+        f" PARTITIONED BY ({', '.join(map(_quoted, snapshot.partition_columns))})" if snapshot.partition_columns else ""
+    )
+    # Spark forgets the columns of a table that it makes where a list is, and guesses their types: so it is moved there.
+    aside = _literal(f"{root}/{DIRECTORIES[Format.SPARK]}")
+    spark.sql(f"CREATE TABLE {name} ({schema.toDDL()}) USING parquet{by} LOCATION {aside}")
+    spark.sql(f"ALTER TABLE {name} SET LOCATION {_literal(root)}")
 
 
-def _statement(name: str, root: str, schema: StructType, columns: Sequence[str]) -> str:
-    by = f" PARTITIONED BY ({', '.join(map(_quoted, columns))})" if columns else ""
-    location = root.replace("\\", "\\\\").replace("'", "\\'")
-    return f"CREATE TABLE {name} ({schema.toDDL()}) USING parquet{by} LOCATION '{location}'"
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _quoted(column: str) -> str:

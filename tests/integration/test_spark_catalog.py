@@ -76,6 +76,18 @@ def test_columns_of_all_types_are_registered(spark: SparkSession, path: str, nam
     assert spark.table(name).schema.simpleString() == frame.schema.simpleString()
 
 
+def test_partition_columns_have_the_types_of_the_table_also_where_it_is_published_already(
+    spark: SparkSession, path: str, name: str
+) -> None:
+    dbio.write(spark.sql("SELECT 1L AS id, '2026-11-20' AS day, '007' AS agent"), path, partition_by=["day", "agent"])
+    dbio.Table(path).set({"publish": "spark"})
+    dbio.register(spark, name, path)
+    assert spark.table(name).schema.simpleString() == "struct<id:bigint,day:string,agent:string>"
+    assert [tuple(row) for row in spark.table(name).collect()] == [(1, "2026-11-20", "007")]
+    spark.sql(f"INSERT INTO {name} VALUES (2, '2026-11-21', '008')")
+    assert selected(spark, name) == [1, 2]
+
+
 def test_a_name_that_is_taken_is_spark_error_and_a_table_that_is_not_there_is_ours(
     spark: SparkSession, path: str, name: str
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dbio_commit.errors import CorruptMarkerError, TableNotFoundError
+from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.markers import MAX_BYTES
@@ -148,7 +149,10 @@ def test_pending_transactions_are_reported_oldest_first_with_age_files_and_bytes
     world.start("7", at=NOW - timedelta(hours=2))
     world.mark("7", [world.data(data("7"))])
     world.data(data("5"), 10)
-    world.data(f"day=1/{data('5')}" if scope is Scope.TABLE else data("5", 1), 20)
+    second = f"day=1/{data('5')}" if scope is Scope.TABLE else data("5", 1)
+    world.data(second, 20)
+    directory, name = names.split(second)
+    world.data(names.join(directory, f".{name}.crc"), 12)  # which Hadoop leaves beside it on a disk
     report = world.check()
     assert [(p.tid, p.age, p.started, p.files, p.size) for p in report.pending] == [
         ("6", timedelta(hours=3), NOW - timedelta(hours=3), 0, 0),
