@@ -243,3 +243,25 @@ def test_keys_that_are_given_to_a_call_alone_are_used_by_workers_and_said_so(
             frame = dbio.read(spark, url, storage_options=options)
         assert ids(frame) == [0, 1, 2, 3]
         assert not is_native(frame, url)
+
+
+# --- writes of unchanged code -------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("keys")
+def test_what_spark_writes_itself_is_a_transaction_at_the_cost_of_its_files_and_a_few_requests(
+    spark: SparkSession, bucket: str, s3_server: S3Server
+) -> None:
+    dbio.enable(spark, parquet=True, roots=f"s3://{bucket}/")
+    url = f"s3a://{bucket}/table"
+    numbers(spark, 0, 4).write.partitionBy("day").parquet(url)
+    numbers(spark, 4, 8).write.mode("append").partitionBy("day").parquet(url)
+    s3_server.reset()
+    numbers(spark, 8, 12).write.mode("append").partitionBy("day").parquet(url)
+    requests = s3_server.requests()
+    files = {it.path for it in requests if it.path.endswith(".parquet")}
+    print(*(f"{it.method} {it.path}" for it in requests), sep="\n")
+    others = [it for it in requests if it.path not in files]
+    assert len(files) == 4
+    assert len(others) <= 8, others
+    assert ids(dbio.read(spark, url)) == list(range(12))

@@ -430,6 +430,24 @@ def test_a_commit_that_fails_raises_our_error_and_commits_nothing(
     assert not dbio.Table(path).check().pending
 
 
+def test_where_neither_commit_nor_abort_is_answered_the_error_of_the_commit_is_raised(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.range(2).write.parquet(path)
+
+    def fail(error: Exception) -> Callable[..., None]:
+        def failing(*args: object, **kwargs: object) -> None:
+            raise error
+
+        return failing
+
+    unknown = dbio.CommitStateUnknownError("look for the tid first")
+    monkeypatch.setattr("dbio_commit.transaction.Transaction.commit", fail(unknown))
+    monkeypatch.setattr("dbio_commit.transaction.Transaction.abort", fail(dbio.StoreError("away")))
+    with pytest.raises(dbio.CommitStateUnknownError, match="look for the tid"):
+        spark.range(2, 4).write.mode("append").parquet(path)
+
+
 def test_an_error_that_is_none_of_ours_is_said_with_its_kind(
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

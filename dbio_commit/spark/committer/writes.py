@@ -2,6 +2,7 @@
 
 import base64
 import io
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from pyspark.sql.types import StructType, TimestampType
 
 from dbio_commit.begin import has_committed
 from dbio_commit.data.footers import read_footer
-from dbio_commit.errors import InvalidInputError, SchemaMismatchError, UnsupportedTableError
+from dbio_commit.errors import DbioError, InvalidInputError, SchemaMismatchError, UnsupportedTableError
 from dbio_commit.options import Mode
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo
@@ -20,6 +21,8 @@ from dbio_commit.spark.session import open_table
 from dbio_commit.store import Location, parse_location
 from dbio_commit.table import Table
 from dbio_commit.transaction import Transaction
+
+_log = logging.getLogger(__name__)
 
 APP = "spark.dbio.app"
 """The setting with an application and its version, such as "nightly:20261120": committed at most once to a table."""
@@ -111,8 +114,14 @@ def commit(write: Write, told: Iterable[str]) -> None:
 
 
 def abort(write: Write) -> None:
-    """Commits nothing. The files are for vacuum to find: only attempts that ended have told of theirs."""
-    write.transaction.abort()
+    """Commits nothing, as far as that is not decided; a failure is logged, since Spark has an error to raise already.
+
+    The files are for vacuum to find: only attempts that ended have told of theirs.
+    """
+    try:
+        write.transaction.abort()
+    except DbioError as error:
+        _log.warning("%s: could not abort %s, vacuum will: %s", write.table.url, write.transaction.tid, error)
 
 
 def _file_info(line: str, *, where: str) -> FileInfo:
