@@ -20,7 +20,7 @@ from dbio_commit.protocol import names
 from dbio_commit.spark.committer import handler
 from dbio_commit.spark.committer.writes import is_ours
 from dbio_commit.store import parse_location
-from tests.spark_tables import SPARK_ERRORS, ids, objects
+from tests.spark_tables import SPARK_ERRORS, ids, numbers, objects
 
 
 @pytest.fixture
@@ -148,6 +148,12 @@ def test_with_merge_schema_columns_may_be_lacking(spark: SparkSession, lake: Pat
         assert sorted(map(tuple, frame.collect()))[1] == (2, None, None)
     assert dbio.read(spark, lake / "table", where="text IS NULL").count() == 1
     assert dbio.Table(lake / "table").snapshot().to_arrow().num_rows == 2
+
+
+def test_no_checksums_of_hadoops_outlive_the_files(spark: SparkSession, lake: Path) -> None:
+    for rows in (0, 4):
+        numbers(spark, 0, rows).write.mode("append").partitionBy("day").parquet(str(lake / "table"))
+    assert not {file for file in objects(lake / "table") if file.endswith(".crc")}
 
 
 # --- interrupts ---------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import java.util.concurrent.FutureTask;
 import java.util.function.Function;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.apache.hadoop.fs.ChecksumFileSystem;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
@@ -207,6 +208,10 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
         FileSystem fs = file.getFileSystem(context.getConfiguration());
         long size = fs.getFileStatus(file).getLen();
         told[i] = size + "\t" + footer(fs, file, size) + "\t" + (String) files.get(i);
+        if (fs instanceof ChecksumFileSystem) {  // a local disk; its .crc would outlive the file, which vacuum deletes
+          ChecksumFileSystem local = (ChecksumFileSystem) fs;
+          local.getRawFileSystem().delete(local.getChecksumFile(file), false);
+        }
       }
       return new FileCommitProtocol.TaskCommitMessage(told);
     } catch (IOException e) {
