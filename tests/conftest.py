@@ -132,8 +132,8 @@ def enabled(spark: "SparkSession") -> "Iterator[SparkSession]":
     """The session with `enable(parquet=True)`, for this test only."""
     import dbio_commit as dbio
 
-    setting = "spark.sql.sources.commitProtocolClass"
     dbio.enable(spark, parquet=True)
     yield spark
-    spark.conf.unset(setting)
-    spark.sparkContext._jsc.sc().conf().remove(setting)
+    for setting in ("spark.sql.sources.commitProtocolClass", "spark.sql.streaming.commitProtocolClass"):
+        spark.conf.unset(setting)
+        spark.sparkContext._jsc.sc().conf().remove(setting)

@@ -8,9 +8,13 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.List;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
 import java.util.function.Function;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import org.apache.hadoop.fs.ChecksumFileSystem;
 import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
@@ -20,6 +24,7 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.internal.io.FileCommitProtocol;
 import org.apache.spark.internal.io.FileNameSpec;
 import org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol;
+import org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol;
 import scala.Option;
 import scala.collection.immutable.Seq;
 
@@ -59,16 +64,43 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
   private String[] ask(String verb, List<String> more) {
     Function handler = (Function) System.getProperties().get(HANDLER);
     String execution = SparkContext.getOrCreate().getLocalProperty("spark.sql.execution.id");
-    ArrayList<String> lines = new ArrayList<String>(
+    ArrayList<String> words = new ArrayList<String>(
         Arrays.asList(new String[] {verb, path, jobId, String.valueOf(dynamic), String.valueOf(execution)}));
-    lines.addAll(more);
-    String answer = (String) handler.apply(String.join("\n", lines));
+    words.addAll(more);
+    String answer = answer(handler, String.join("\0", words));
     if (answer.startsWith("!")) throw new IllegalStateException(answer.substring(1));
-    return answer.split("\n");
+    return answer.split("\0");
   }
 
-  /** Whose write it is; not asked in the constructor, whose errors Spark hides. */
-  private boolean isOther(FileSystem fs) throws IOException {
+  /**
+   * From a thread that Python did not call: on this one, the request would go to the Python thread that waits for the
+   * query, or was interrupted. An interrupt of this thread does not leave a commit alone that is under way.
+   */
+  private static String answer(final Function handler, final String request) {
+    FutureTask task = new FutureTask(new Callable() {
+      public Object call() { return handler.apply(request); }
+    });
+    Thread thread = new Thread(task, "dbio_commit");
+    thread.setDaemon(true);
+    thread.start();
+    boolean interrupted = false;
+    try {
+      while (true) {
+        try {
+          return (String) task.get();
+        } catch (InterruptedException e) {
+          interrupted = true;
+        } catch (ExecutionException e) {
+          throw new IllegalStateException(e.getCause());
+        }
+      }
+    } finally {
+      if (interrupted) Thread.currentThread().interrupt();
+    }
+  }
+
+  /** Whose write it is, which `deletes` all that is there; not asked in the constructor, whose errors Spark hides. */
+  private boolean isOther(FileSystem fs, boolean deletes) throws IOException {
     if (decided) return other != null;
     String table = path == null ? "" : tableAt(fs);
     String name = SQLHadoopMapReduceCommitProtocol.class.getName();
@@ -77,18 +109,19 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
           + " is a table of dbio_commit, and no Python of this driver has called dbio.enable(spark, parquet=True);"
           + " write from a classic PySpark session that has, or with dbio.write");
     } else if (path != null) {
-      name = ask("whose", Arrays.asList(new String[] {table}))[0];
+      name = ask("whose", Arrays.asList(new String[] {table, String.valueOf(deletes)}))[0];
     }
     if (!name.isEmpty()) other = FileCommitProtocol.instantiate(name, jobId, path, dynamic);
     decided = true;
     return other != null;
   }
 
-  /** The table that the path is, or is a partition of; "" where it is none. */
+  /** The table that the path is, is a partition of, or where Hive will move files to; "" where it is none. */
   private String tableAt(FileSystem fs) throws IOException {
     Path place = new Path(path);
     while (!fs.exists(new Path(place, "_dbio_table"))) {
-      if (place.getName().indexOf('=') < 0 || place.getParent() == null) return "";
+      boolean inside = place.getName().indexOf('=') >= 0 || place.toString().indexOf("/.hive-staging") >= 0;
+      if (!inside || place.getParent() == null) return "";
       place = place.getParent();
     }
     return place.toString();
@@ -96,7 +129,7 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
 
   public boolean deleteWithJob(FileSystem fs, Path target, boolean recursive) {
     try {
-      if (isOther(fs)) return other.deleteWithJob(fs, target, recursive);
+      if (isOther(fs, true)) return other.deleteWithJob(fs, target, recursive);
     } catch (IOException e) {
       throw new java.io.UncheckedIOException(e);
     }
@@ -107,7 +140,7 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
   public void setupJob(JobContext context) {
     try {
       FileSystem fs = path == null ? null : new Path(path).getFileSystem(context.getConfiguration());
-      if (isOther(fs)) { other.setupJob(context); return; }
+      if (isOther(fs, false)) { other.setupJob(context); return; }
     } catch (IOException e) {
       throw new java.io.UncheckedIOException(e);
     }
@@ -175,6 +208,10 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
         FileSystem fs = file.getFileSystem(context.getConfiguration());
         long size = fs.getFileStatus(file).getLen();
         told[i] = size + "\t" + footer(fs, file, size) + "\t" + (String) files.get(i);
+        if (fs instanceof ChecksumFileSystem) {  // a local disk; its .crc would outlive the file, which vacuum deletes
+          ChecksumFileSystem local = (ChecksumFileSystem) fs;
+          local.getRawFileSystem().delete(local.getChecksumFile(file), false);
+        }
       }
       return new FileCommitProtocol.TaskCommitMessage(told);
     } catch (IOException e) {
@@ -209,6 +246,32 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
       } catch (IOException e) {
         org.slf4j.LoggerFactory.getLogger(CommitProtocol.class).warn("vacuum will delete it: {}", e.toString());
       }
+    }
+  }
+
+  /** Of the sink of streams, which has a log of its own: into a table it writes nothing. */
+  public static class Stream extends ManifestFileCommitProtocol {
+    private final String jobId;
+    private final String path;
+
+    public Stream(String jobId, String path) {
+      super(jobId, path);
+      this.jobId = jobId;
+      this.path = path;
+    }
+
+    public void setupJob(JobContext context) {
+      try {
+        FileSystem fs = new Path(path).getFileSystem(context.getConfiguration());
+        if (!new CommitProtocol(jobId, path, false).isOther(fs, false)) {
+          throw new IllegalStateException("dbio_commit.errors.InvalidInputError: " + path + " is a table, or set apart"
+              + " for tables, and the file sink of streams knows of no transactions; write each batch with foreachBatch,"
+              + " as df.write.parquet with the options txnAppId and txnVersion, and remove _spark_metadata there");
+        }
+      } catch (IOException e) {
+        throw new java.io.UncheckedIOException(e);
+      }
+      super.setupJob(context);
     }
   }
 }

@@ -18,6 +18,8 @@ from dbio_commit.spark.session import is_connect
 __all__ = ["enable_parquet"]
 
 _PROTOCOL = "spark.sql.sources.commitProtocolClass"
+_STREAM_PROTOCOL = "spark.sql.streaming.commitProtocolClass"
+_STREAM_DEFAULT = "org.apache.spark.sql.execution.streaming.ManifestFileCommitProtocol"
 
 
 def enable_parquet(spark: SparkSession, roots: Sequence[str | os.PathLike[str]]) -> None:
@@ -35,5 +37,9 @@ def enable_parquet(spark: SparkSession, roots: Sequence[str | os.PathLike[str]])
     context = spark.sparkContext
     before = spark.conf.get(_PROTOCOL, None)
     handle(spark, roots, other=before if before != CLASS else None)
-    spark.conf.set(_PROTOCOL, CLASS)
-    context._jsc.sc().conf().set(_PROTOCOL, CLASS)  # which later sessions begin with
+    settings = {_PROTOCOL: CLASS}
+    if spark.conf.get(_STREAM_PROTOCOL, _STREAM_DEFAULT) == _STREAM_DEFAULT:
+        settings[_STREAM_PROTOCOL] = f"{CLASS}$Stream"
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+        context._jsc.sc().conf().set(name, value)  # which later sessions begin with

@@ -1,7 +1,7 @@
 """Takes the requests of `CommitProtocol.java`, which come from threads of the JVM through py4j, and answers them.
 
-A request is lines: what to do, the path, Spark's id of the job, whether partitions are replaced as they come, the id
-of the query, and more. An answer is lines, or "!" and an error.
+A request is what to do, the path, Spark's id of the job, whether partitions are replaced as they come, the id of the
+query, and more, with NUL between them, which no path has. So is an answer, unless it is "!" and an error.
 """
 
 import logging
@@ -51,7 +51,7 @@ class Handler:
         self._open: dict[str, writes.Write] = {}
 
     def apply(self, text: str) -> str:
-        verb, path, job, dynamic, execution, *more = text.split("\n")
+        verb, path, job, dynamic, execution, *more = text.split("\0")
         request = _Request(path=path, job=job, dynamic=dynamic == "true", execution=execution, more=more)
         verbs: dict[str, Callable[[_Request], str]] = {
             "whose": self._whose,
@@ -71,8 +71,8 @@ class Handler:
         return "dbio_commit"
 
     def _whose(self, request: _Request) -> str:
-        (table,) = request.more
-        return "" if writes.is_ours(request.path, table, self.roots) else self.other
+        table, deletes = request.more
+        return "" if writes.is_ours(request.path, table, self.roots, deletes=deletes == "true") else self.other
 
     def _setup(self, request: _Request) -> str:
         assert self.context is not None
@@ -82,7 +82,7 @@ class Handler:
         write = writes.begin(spark, command, request.path, dynamic=request.dynamic, replaces=any(request.more))
         self._open[request.job] = write
         settings = chain.from_iterable(writes.MICROS.items())
-        return "\n".join(["part", f"tid-{write.transaction.tid}-{write.job.spec.job}", *settings])
+        return "\0".join(["part", f"tid-{write.transaction.tid}-{write.job.spec.job}", *settings])
 
     def _commit(self, request: _Request) -> str:
         writes.commit(self._open[request.job], filter(None, request.more))

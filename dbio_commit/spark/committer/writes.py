@@ -3,8 +3,9 @@
 import base64
 import io
 import logging
+import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType, TimestampType
@@ -30,17 +31,36 @@ APP = "spark.dbio.app"
 # --- whose is it? -------------------------------------------------------------------------------------------------
 
 
-def is_ours(path: str, table: str, roots: Iterable[Location]) -> bool:
+def is_ours(path: str, table: str, roots: Iterable[Location], *, deletes: bool = False) -> bool:
     """Whether the write to the path is a transaction. `table` is the table at the path or above it, "" where none is.
 
-    Raises InvalidInputError where the path lies in a table.
+    Raises InvalidInputError where the path lies in a table, or where the write `deletes` what lies below the path, and
+    a root does.
     """
-    place = _location(path)
+    place, roots = _location(path), [_resolved(root) for root in roots]
     if table and _location(table) != place:
+        if _HIVE_STAGING in path:
+            raise InvalidInputError(
+                f"Hive's own writer would move files into the table {table}; let Spark write it: set "
+                "spark.sql.hive.convertMetastoreParquet to true"
+            )
         raise InvalidInputError(
             f"{path} is a partition of the table {table}; write to that, with partitionBy or INSERT … PARTITION"
         )
-    return bool(table) or (place is not None and any(_contains(root, place) for root in roots))
+    if table or place is None:
+        return bool(table)
+    resolved = _resolved(place)
+    if any(_contains(root, resolved) for root in roots):
+        return True
+    if deletes and (below := [root.url for root in roots if _contains(resolved, root)]):
+        raise InvalidInputError(
+            f"an overwrite of {path} would delete {below[0]}, which is set apart for tables; write to another path"
+        )
+    return False
+
+
+_HIVE_STAGING = "/.hive-staging"
+"""Where Hive writes what it then moves up."""
 
 
 def _location(path: str) -> Location | None:
@@ -51,9 +71,15 @@ def _location(path: str) -> Location | None:
         return None
 
 
+def _resolved(place: Location) -> Location:
+    """On a disk, without symbolic links."""
+    return replace(place, prefix=os.path.realpath(place.prefix)) if place.scheme == "file" else place
+
+
 def _contains(root: Location, place: Location) -> bool:
     same = (root.scheme, root.container) == (place.scheme, place.container)
-    return same and (root.account in (None, place.account)) and f"{place.key_prefix}".startswith(root.key_prefix)
+    above = f"{root.prefix.rstrip('/')}/" if root.prefix else ""
+    return same and (root.account in (None, place.account)) and place.key_prefix.startswith(above)
 
 
 # --- what it commits ----------------------------------------------------------------------------------------------
@@ -193,7 +219,8 @@ def _check_native(plan: WritePlan, command: Command) -> None:
         )
     given = command.schema.fieldNames()
     respelled = [name for position, name in layout.columns if position is not None and given[position] != name]
-    if others := [*respelled, *layout.casts]:
+    lacking = {name for position, name in layout.columns if position is None}  # readers take them for null
+    if others := [*respelled, *(name for name in layout.casts if name not in lacking)]:
         types = ", ".join(f"{name} {layout.schema[name].dataType.simpleString()}" for name in dict.fromkeys(others))
         raise SchemaMismatchError(
             f"{where} has the columns {types}; this write spells them otherwise, or has other types, and Spark would "
