@@ -16,10 +16,13 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 import org.apache.hadoop.fs.ChecksumFileSystem;
 import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.FutureDataInputStreamBuilder;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.mapreduce.JobContext;
 import org.apache.hadoop.mapreduce.TaskAttemptContext;
+import org.apache.hadoop.util.functional.FutureIO;
 import org.apache.spark.SparkContext;
 import org.apache.spark.internal.io.FileCommitProtocol;
 import org.apache.spark.internal.io.FileNameSpec;
@@ -206,8 +209,8 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
       for (int i = 0; i < told.length; i++) {
         Path file = new Path(path, (String) files.get(i));
         FileSystem fs = file.getFileSystem(context.getConfiguration());
-        long size = fs.getFileStatus(file).getLen();
-        told[i] = size + "\t" + footer(fs, file, size) + "\t" + (String) files.get(i);
+        FileStatus status = fs.getFileStatus(file);
+        told[i] = status.getLen() + "\t" + footer(fs, status) + "\t" + (String) files.get(i);
         if (fs instanceof ChecksumFileSystem) {  // a local disk; its .crc would outlive the file, which vacuum deletes
           ChecksumFileSystem local = (ChecksumFileSystem) fs;
           local.getRawFileSystem().delete(local.getChecksumFile(file), false);
@@ -220,8 +223,10 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
   }
 
   /** The end of a Parquet file in base64: its footer, the footer's length and the magic bytes. */
-  private static String footer(FileSystem fs, Path file, long size) throws IOException {
-    FSDataInputStream stream = fs.open(file);
+  private static String footer(FileSystem fs, FileStatus status) throws IOException {
+    long size = status.getLen();
+    FutureDataInputStreamBuilder opening = fs.openFile(status.getPath()).withFileStatus(status);  // or S3A asks again
+    FSDataInputStream stream = (FSDataInputStream) FutureIO.awaitFuture(opening.build());
     try {
       byte[] tail = new byte[(int) Math.min(size, (long) TAIL_BYTES)];
       stream.readFully(size - tail.length, tail);
