@@ -11,6 +11,10 @@ import java.util.List;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.FutureTask;
+import java.util.concurrent.SynchronousQueue;
+import java.util.concurrent.ThreadFactory;
+import java.util.concurrent.ThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -45,6 +49,15 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
 
   private static final Pattern SUFFIX = Pattern.compile("(_\\d+)?[-.]c\\d+(\\..*)?");
   private static final int TAIL_BYTES = 64 * 1024;
+  /** As many as there were requests at once; they stay, as py4j has a connection and a thread of Python for each. */
+  private static final ThreadPoolExecutor THREADS = new ThreadPoolExecutor(
+      0, Integer.MAX_VALUE, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue(), new ThreadFactory() {
+        public Thread newThread(Runnable work) {
+          Thread thread = new Thread(work, "dbio_commit");
+          thread.setDaemon(true);
+          return thread;
+        }
+      });
 
   private final String jobId;
   private final String path;
@@ -83,9 +96,7 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
     FutureTask task = new FutureTask(new Callable() {
       public Object call() { return handler.apply(request); }
     });
-    Thread thread = new Thread(task, "dbio_commit");
-    thread.setDaemon(true);
-    thread.start();
+    THREADS.execute(task);
     boolean interrupted = false;
     try {
       while (true) {

@@ -22,6 +22,8 @@ VERSION = "1"
 
 _HELP = "write a jar with `dbio jar dbio-commit.jar`, and start Spark with it in spark.jars"
 _lock = Lock()
+_jar: Path | None = None
+"""What this process has made; its JVM outlives contexts."""
 
 
 def install(spark: SparkSession) -> None:
@@ -34,6 +36,8 @@ def install(spark: SparkSession) -> None:
         if version is None:
             _load(spark, _compiled(spark._jvm))
             version = _installed(spark)
+        if _jar is not None:
+            _send(spark, _jar)
     if version != VERSION:
         raise UnsupportedStoreError(
             f"Spark has version {version} of {CLASS}, and this package needs {VERSION}; {_HELP}, in the place of the "
@@ -96,8 +100,16 @@ def _load(spark: SparkSession, classes: Mapping[str, bytes]) -> None:
     jar = directory / "dbio-commit.jar"
     _write_jar(classes, jar)
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    global _jar
     try:
         loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())  # SparkSubmit's, which all threads share
     except Py4JError as error:
         raise UnsupportedStoreError(f"the class loader of this Spark takes no jar at run time; {_HELP}") from error
-    spark.sparkContext._jsc.sc().addJar(str(jar))
+    _jar = jar
+
+
+def _send(spark: SparkSession, jar: Path) -> None:
+    """To the executors of this context, once."""
+    context = spark.sparkContext._jsc.sc()
+    if f"/{jar.name}" not in str(context.listJars()):
+        context.addJar(str(jar))
