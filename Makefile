@@ -28,6 +28,7 @@ MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
 MINIO := $(VENV)/minio/.installed-$(MINIO_VERSION)
 GO_VERSION := 1.26.6
 S3A := $(VENV)/ivy/.installed
+OLD_SPARK := $(VENV)-spark-plain
 # What is tested on an S3 server that is not ours, beside which the command before it runs.
 S3_TESTS = $(PYTEST) -k "not azure and not local and not memory" \
     --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
@@ -41,7 +42,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
 
-.PHONY: help setup demo check test test-long test-rgw test-minio test-s3a test-spark simulate exhaustive fuzz lint bench bench-peers wheel clean
+.PHONY: help setup demo check test test-long test-rgw test-minio test-s3a test-readers test-spark simulate exhaustive fuzz lint bench bench-peers wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 3 minutes the first time)"
@@ -52,6 +53,7 @@ help:
 	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 15 minutes, 1 GB)"
 	@echo "make test-minio        the same tests on MinIO, which is built once, with Go (about 15 minutes each)"
 	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
+	@echo "make test-readers      what Delta on Spark, and a plain Spark 3.5, read of published tables (1.5 GB, from Maven)"
 	@echo "make test-spark        the tests of Spark on another version, SPARK=$(SPARK), in an environment of its own"
 	@echo "make simulate          the protocol's simulation: RUNS=... of it, or SEED=... [SCENARIO=...] step by step"
 	@echo "make exhaustive        small cases of the protocol in all interleavings (CASE=... for one), hours"
@@ -95,6 +97,13 @@ test-minio: setup $(MINIO)
 test-s3a: setup $(S3A)
 	@echo "== Tests with S3A"
 	DBIO_TEST_S3A=yes $(PYTEST) tests/integration/test_s3a.py
+
+test-readers: export DBIO_TEST_READERS := yes
+test-readers: export DBIO_TEST_DELTA := $(VENV)-peers/delta
+test-readers: export DBIO_TEST_OLD_SPARK := $(OLD_SPARK)
+test-readers: setup $(VENV)-peers/delta/.installed $(OLD_SPARK)/.installed
+	@echo "== Tests of what is published, by Delta on Spark and by a plain Spark 3.5"
+	$(PYTEST) tests/integration/test_published_readers.py
 
 test-spark: export PYSPARK_PYTHON := $(CURDIR)/$(SPARK_VENV)/bin/python
 test-spark: export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(SPARK_VENV)/bin/python
@@ -148,6 +157,12 @@ $(VENV)-spark-%/.installed: pyproject.toml .ci/constraints.txt | $(INSTALLED)
 	@echo "== Installing Spark $* into $(@D), which has all else from $(VENV)"
 	$(call beside_spark,'pyspark[connect]==$*')
 	@ln -s ../$(VENV)/azurite $(@D)/azurite
+	@touch $@
+
+$(OLD_SPARK)/.installed: | $(INSTALLED)
+	@echo "== Installing $(@D), a plain Spark 3.5 and nothing else"
+	$(BIN)/python -m venv --clear --without-pip $(@D)
+	$(BIN)/python -m pip --python $(@D)/bin/python install --quiet --disable-pip-version-check pyspark==3.5.6
 	@touch $@
 
 $(VENV)-peers/%/.installed: .ci/peers-%.txt .ci/constraints.txt | $(INSTALLED)

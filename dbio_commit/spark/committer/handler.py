@@ -119,9 +119,14 @@ _convert = captured.convert_exception
 def _convert_exception(error: Any) -> Any:
     """As PySpark makes a Python exception of a JVM's; an error of ours that is behind it is that."""
     for text in _messages(error):
-        if found := find_error(text):
+        if (text.startswith(_OURS) or _RAISED in text) and (found := find_error(text)):
             return found
     return _convert(error)
+
+
+_OURS = "dbio_commit.errors."
+_RAISED = f"java.lang.IllegalStateException: {_OURS}"
+"""By `CommitProtocol.java` in a task. What else names our errors, such as the data source, stays Spark's own."""
 
 
 def _messages(error: Any) -> Iterator[str]:

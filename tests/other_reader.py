@@ -1,0 +1,46 @@
+"""A Spark of another version, or with Delta, that reads what a table publishes. Knows nothing of dbio_commit.
+
+Runs in an environment of its own, started by tests/integration/test_published_readers.py: `python other_reader.py
+parquet | delta [IVY]`. Each line of stdin is JSON: the path, where to write what was read, and options of the reader.
+Each is answered by a line.
+"""
+
+import json
+import sys
+
+from pyspark.sql import SparkSession
+
+
+def start(form: str, ivy: str) -> SparkSession:
+    builder = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+    )
+    if form == "delta":
+        from delta.pip_utils import configure_spark_with_delta_pip  # type: ignore[import-not-found]
+
+        builder = (
+            configure_spark_with_delta_pip(builder)
+            .config("spark.jars.ivy", ivy)
+            .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
+            .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
+        )
+    return builder.getOrCreate()
+
+
+def main(form: str, ivy: str = "") -> None:
+    spark = start(form, ivy)
+    print(json.dumps({"spark": spark.version}), flush=True)
+    for line in sys.stdin:
+        path, target, options = json.loads(line)
+        frame = spark.read.format(form).options(**options).load(path)
+        frame.coalesce(1).write.mode("overwrite").parquet(target)
+        print(json.dumps({"rows": frame.count()}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
