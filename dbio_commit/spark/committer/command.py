@@ -28,8 +28,6 @@ class Command:
     """Of INSERT … PARTITION (day = 7): these values are said, and None is null."""
     options: Mapping[str, str]
     """By their names in lower case."""
-    catalog_table: str | None
-    """The table of the catalog that is written to, quoted."""
 
 
 def running_query(context: SparkContext, execution: str) -> Any:
@@ -79,13 +77,11 @@ def _read(context: SparkContext, plan: Any) -> Command:
     if inserts:
         format = str(plan.fileFormat().toString())
         columns = tuple(column.name() for column in as_java(plan.partitionColumns()))
-        static, options, table = as_java(plan.staticPartitions()), as_java(plan.options()), plan.catalogTable()
-        name = table.get().identifier().quotedString() if table.isDefined() else None
+        static, options = as_java(plan.staticPartitions()), as_java(plan.options())
     else:
         format = str(plan.table().provider().get())
         columns = tuple(as_java(plan.table().partitionColumnNames()))
         static, options = {}, as_java(plan.table().storage().properties())
-        name = plan.table().identifier().quotedString()
     return Command(
         format=format.lower(),
         mode=plan.mode().toString(),
@@ -93,5 +89,4 @@ def _read(context: SparkContext, plan: Any) -> Command:
         partition_columns=columns,
         static_partition={name: None if value == HIVE_NULL else value for name, value in dict(static).items()},
         options={str(name).lower(): str(value) for name, value in dict(options).items()},
-        catalog_table=name,
     )
