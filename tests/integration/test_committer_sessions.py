@@ -108,7 +108,7 @@ def test_a_jar_that_was_made_beforehand_is_taken_as_it_is(tmp_path: Path) -> Non
     (tmp_path / "conf" / "spark-defaults.conf").write_text(f"spark.jars {jar}\n")
     no_compiler = "from dbio_commit.spark.committer import jvm\njvm._compiled = None\n"
     out = run_job([*PYTHON, "local[2,3]"], tmp_path, before=no_compiler, SPARK_CONF_DIR=str(tmp_path / "conf"))
-    assert out.splitlines() == ["refused as ours", "rows 40 4"]
+    assert out.splitlines() == SAID
 
 
 def test_a_jar_that_cannot_be_written_is_named(tmp_path: Path) -> None:
