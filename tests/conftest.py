@@ -39,6 +39,7 @@ SLOW_TWINS = {
     "test_of_a_spark_job_killed_at_a_step_all_or_nothing_is_seen_and_a_repetition_works": {"begun", "written"},
     "test_of_a_spark_job_killed_in_part_all_or_nothing_is_seen_and_a_repetition_works": {"workers", "driver"},
     "test_a_vacuum_with_spark_does_and_reports_the_same": {"s3-make_directory"},
+    "test_threads_of_a_local_session_write_at_once": {"threads that are not pinned"},
     "test_ten_processes_write_at_once_and_no_row_is_lost_or_doubled": {"s3-5"},
 }
 """Cases of tests that take half a minute and more, and whose other cases `make test` runs: they are `long`."""
