@@ -18,6 +18,8 @@ def start(form: str, ivy: str) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        .config("spark.sql.parquet.datetimeRebaseModeInRead", "CORRECTED")  # 3.5 asks, of dates before 1582 by no Spark
+        .config("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
     )
     if form == "delta":

