@@ -7,6 +7,7 @@ what the log adds up to, so a publication mends whatever an earlier one left. Ru
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -38,14 +39,11 @@ from dbio_commit.publish.delta_log import (
 )
 from dbio_commit.publish.delta_schema import DeltaSchema, delta_schema, partition_values, statistics
 from dbio_commit.publish.live import Live
-from dbio_commit.publish.places import Published
+from dbio_commit.publish.places import MOST_BYTES, Published
 from dbio_commit.publish.remembered import Place, find, keep, keep_new
 from dbio_commit.store import Store
 
 _log = logging.getLogger(__name__)
-
-_MOST_BYTES = 1024**3
-"""Of one version or checkpoint."""
 
 _REMOVALS_KEPT = timedelta(days=7)
 """Delta's own default: so long a checkpoint tells of removals, and Delta's vacuum leaves the files."""
@@ -75,24 +73,13 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
         protocol=None if is_same_protocol(before.protocol, protocol) else protocol,
     )
     last, number = listing.last, listing.last + 1
-
-    def published(number: int, *, is_new: bool) -> Published:
-        return Published(
-            format=Format.DELTA,
-            number=number,
-            tid=live.tid,
-            files=len(live.files),
-            added=len(change.added),
-            removed=len(change.removed),
-            is_new=is_new,
-        )
-
+    published = partial(live.published, Format.DELTA, added=len(change.added), removed=len(change.removed))
     if not change:
         return published(last, is_new=False)
     mark = Mark(live.table_id, live.tid)
     body = encode_version(change, mark, tids=_since(live, before.mark), engine=_engine(), now=clock.now())
     path = version_path(number)
-    if not store.put_if_absent(path, body) and store.get(path, limit_bytes=_MOST_BYTES) != body:
+    if not store.put_if_absent(path, body) and store.get(path, limit_bytes=MOST_BYTES) != body:
         return None
     after = DeltaState(frozenset(live.files), metadata, protocol, mark)
     place = Place.of(store, live.table_id)
@@ -195,14 +182,12 @@ def _remembered(store: Store, listing: DeltaListing, table_id: str) -> tuple[int
 
 def _read(store: Store, number: int) -> Version:
     path = version_path(number)
-    return decode_version(store.get(path, limit_bytes=_MOST_BYTES), where=store.url_of(path))
+    return decode_version(store.get(path, limit_bytes=MOST_BYTES), where=store.url_of(path))
 
 
 def _read_checkpoint(store: Store, number: int) -> DeltaState:
     path, checkpoints = checkpoint_path(number), _with_pyarrow(_CHECKPOINTS)
-    state: DeltaState = checkpoints.decode_checkpoint(
-        store.get(path, limit_bytes=_MOST_BYTES), where=store.url_of(path)
-    )
+    state: DeltaState = checkpoints.decode_checkpoint(store.get(path, limit_bytes=MOST_BYTES), where=store.url_of(path))
     return state
 
 

@@ -17,7 +17,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
 from dbio_commit.publish.delta_schema import DeltaSchema
-from dbio_commit.publish.places import DIRECTORIES
+from dbio_commit.publish.places import DIRECTORIES, by_number
 
 DIRECTORY = DIRECTORIES[Format.DELTA]
 LAST_CHECKPOINT = f"{DIRECTORY}/_last_checkpoint"
@@ -49,12 +49,8 @@ class DeltaListing:
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Self:
         """Of all files of a table, or of those in its log."""
-        found = [(entry, *split(entry.path)) for entry in entries]
-        inside = [(entry, name) for entry, directory, name in found if directory == DIRECTORY]
-        return cls(
-            {int(match[1]): entry for entry, name in inside if (match := _VERSION.fullmatch(name))},
-            {int(match[1]): entry for entry, name in inside if (match := _CHECKPOINT.fullmatch(name))},
-        )
+        inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
+        return cls(by_number(inside, _VERSION), by_number(inside, _CHECKPOINT))
 
     @property
     def last(self) -> int:

@@ -6,7 +6,9 @@ from functools import cached_property
 from dbio_commit.clock import Clock
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol import names
+from dbio_commit.protocol.settings import Format
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.publish.places import Published
 from dbio_commit.roots import read_snapshot
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
@@ -23,6 +25,18 @@ class Live:
     def files(self) -> dict[str, DataFile]:
         """The live files by path."""
         return {file.path: file for file in self.snapshot.files}
+
+    def published(self, format: Format, number: int, *, added: int, removed: int, is_new: bool) -> Published:
+        """What is said of its publication under the number."""
+        return Published(
+            format=format,
+            number=number,
+            tid=self.tid,
+            files=len(self.files),
+            added=added,
+            removed=removed,
+            is_new=is_new,
+        )
 
     @property
     def tid(self) -> str | None:

@@ -1,10 +1,13 @@
 """The formats that a table is published in, where each lies in the table, and what is said of a publication. Pure."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from dbio_commit.errors import InvalidInputError
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
 
 DIRECTORIES: Final[Mapping[Format, str]] = {
@@ -13,6 +16,10 @@ DIRECTORIES: Final[Mapping[Format, str]] = {
     Format.SYMLINK: "_symlink_format_manifest",
 }
 """Relative to the root. All are hidden: no reader takes what lies there for data."""
+
+
+MOST_BYTES: Final = 1024**3
+"""Of one object of a publication."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +51,12 @@ def parse_formats(to: str | Sequence[str]) -> tuple[Format, ...]:
         if name not in (*Format,):
             raise InvalidInputError(f"{name!r:.100} is no format that a table is published in; name one of {known}")
     return tuple(dict.fromkeys(map(Format, wanted)))
+
+
+def by_number(entries: Iterable[Entry], grammar: re.Pattern[str]) -> dict[int, Entry]:
+    """Those whose names, without directories, follow the grammar, by the number that is its first group."""
+    found = ((entry, grammar.fullmatch(split(entry.path)[1])) for entry in entries)
+    return {int(match[1]): entry for entry, match in found if match}
 
 
 def is_published(path: str) -> bool:

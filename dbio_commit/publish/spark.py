@@ -6,6 +6,7 @@ Spark takes the list with the highest number. Paths in it are absolute. Rules: P
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from dbio_commit.clock import Clock
@@ -14,7 +15,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
 from dbio_commit.publish.live import Live
-from dbio_commit.publish.places import DIRECTORIES, Published
+from dbio_commit.publish.places import DIRECTORIES, MOST_BYTES, Published, by_number
 from dbio_commit.publish.remembered import Place, find, keep, keep_new
 from dbio_commit.publish.sink_log import Listed, decode_list, encode_list
 from dbio_commit.publish.urls import root_url
@@ -27,7 +28,6 @@ STEP = 10
 
 _OURS = re.compile(r"([0-9]{0,17}9)\.compact")
 _STREAM = re.compile(r"[0-9]+")
-_MOST_BYTES = 1024**3
 
 
 def list_path(number: int) -> str:
@@ -45,11 +45,9 @@ class SparkListing:
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Self:
         """Of all files of a table, or of those in its directory of lists."""
-        named = [(entry, split(entry.path)[1]) for entry in entries if split(entry.path)[0] == DIRECTORY]
-        return cls(
-            {int(match[1]): entry for entry, name in named if (match := _OURS.fullmatch(name))},
-            sorted(name for _, name in named if _STREAM.fullmatch(name)),
-        )
+        inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
+        names = sorted(split(entry.path)[1] for entry in inside)
+        return cls(by_number(inside, _OURS), list(filter(_STREAM.fullmatch, names)))
 
     @property
     def last(self) -> int:
@@ -71,24 +69,14 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
     root, last = root_url(store, s3="s3a"), listing.last
     before = _read(store, listing, root, live.table_id)
     wanted = live.files.keys()
-
-    def published(number: int, *, is_new: bool) -> Published:
-        return Published(
-            format=Format.SPARK,
-            number=number,
-            tid=live.tid,
-            files=len(wanted),
-            added=len(wanted - before.paths),
-            removed=len(before.paths - wanted),
-            is_new=is_new,
-        )
-
+    added, removed = len(wanted - before.paths), len(before.paths - wanted)
+    published = partial(live.published, Format.SPARK, added=added, removed=removed)
     if last >= 0 and before.elsewhere is None and before.paths == wanted:
         return published(last, is_new=False)
     number = last + STEP if last >= 0 else STEP - 1
     body = encode_list(root, live.snapshot.files).encode()
     path = list_path(number)
-    if not store.put_if_absent(path, body) and store.get(path, limit_bytes=_MOST_BYTES) != body:
+    if not store.put_if_absent(path, body) and store.get(path, limit_bytes=MOST_BYTES) != body:
         return None
     place, listed = Place.of(store, live.table_id), Listed(frozenset(wanted), None)
     keep_new(place, path, len(body), listing.lists.get(last), (root, listed), paths=len(wanted))
@@ -113,7 +101,7 @@ def _read(store: Store, listing: SparkListing, root: str, table_id: str) -> List
     match find(place, entry, before):
         case (str() as told, Listed() as listed) if told == root:
             return listed
-    body = store.get(entry.path, limit_bytes=_MOST_BYTES)
+    body = store.get(entry.path, limit_bytes=MOST_BYTES)
     listed = decode_list(body, root, where=store.url_of(entry.path))
     keep(place, entry, before, (root, listed), paths=len(listed.paths))
     return listed

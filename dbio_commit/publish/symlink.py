@@ -17,14 +17,13 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.settings import Format
 from dbio_commit.publish.live import Live, read_live
-from dbio_commit.publish.places import DIRECTORIES, Published
+from dbio_commit.publish.places import DIRECTORIES, MOST_BYTES, Published, by_number
 from dbio_commit.publish.urls import root_url
 from dbio_commit.store import Store
 
 DIRECTORY = DIRECTORIES[Format.SYMLINK]
 _NAME = "manifest"
 _CLAIM = re.compile(r"\.dbio-([0-9]{20})")
-_MOST_BYTES = 1024**3
 _ATTEMPTS = 20
 
 
@@ -47,11 +46,9 @@ class SymlinkListing:
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Self:
         """Of all files of a table, or of those below its directory of manifests."""
-        below = [(entry, names.split(entry.path)[1]) for entry in entries if entry.path.startswith(f"{DIRECTORY}/")]
-        return cls(
-            {entry.path: entry for entry, name in below if name == _NAME},
-            {int(match[1]): entry for entry, name in below if (match := _CLAIM.fullmatch(name))},
-        )
+        below = [entry for entry in entries if entry.path.startswith(f"{DIRECTORY}/")]
+        manifests = {entry.path: entry for entry in below if names.split(entry.path)[1] == _NAME}
+        return cls(manifests, by_number(below, _CLAIM))
 
     @property
     def last(self) -> int:
@@ -84,7 +81,7 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
         before = _read(store, listing.manifests)
         is_same = before == manifests(live, root)
         if is_same and is_last:  # of a publication that was overtaken, nobody knows what it still writes
-            return _published(listing.last, live, added, removed)
+            return live.published(Format.SYMLINK, listing.last, added=added, removed=removed, is_new=False)
         number = listing.last + 1
         if store.put_if_absent(claim_path(number), b""):
             live = read_live(store, clock)  # not before the claim: who has a higher one has a newer snapshot
@@ -94,23 +91,11 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
             is_last = listing.last <= number
             if is_last:
                 _remove(store, [entry.path for other, entry in listing.claims.items() if other < number])
-                return _published(number, live, added, removed, is_new=True)
+                return live.published(Format.SYMLINK, number, added=added, removed=removed, is_new=True)
         else:
             listing, live = look(store), read_live(store, clock)
     raise CommitConflictError(
         f"others published {store.url} as manifests {_ATTEMPTS} times meanwhile; let one process do it, then try again"
-    )
-
-
-def _published(number: int, live: Live, added: int, removed: int, *, is_new: bool = False) -> Published:
-    return Published(
-        format=Format.SYMLINK,
-        number=number,
-        tid=live.tid,
-        files=len(live.files),
-        added=added,
-        removed=removed,
-        is_new=is_new,
     )
 
 
@@ -119,7 +104,7 @@ def _read(store: Store, found: Mapping[str, Entry]) -> dict[str, str]:
 
     def read(path: str) -> str | None:
         with suppress(ObjectNotFoundError):
-            return store.get(path, limit_bytes=_MOST_BYTES).decode(errors="replace")
+            return store.get(path, limit_bytes=MOST_BYTES).decode(errors="replace")
         return None
 
     texts = zip(found, store.in_parallel(read, list(found)), strict=True)
