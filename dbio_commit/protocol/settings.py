@@ -42,6 +42,11 @@ def words_of(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(","))
 
 
+def published_forms(settings: Settings | None) -> tuple[str, ...]:
+    """What PUBLISH lists, in its order: forms that only later versions know included."""
+    return words_of(settings[PUBLISH]) if settings and PUBLISH in settings else ()
+
+
 def _some_of(allowed: tuple[str, ...]) -> Callable[[str], str]:
     def check(text: str) -> str:
         words = words_of(text)

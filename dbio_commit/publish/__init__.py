@@ -12,7 +12,7 @@ from dbio_commit.clock import Clock
 from dbio_commit.errors import CommitConflictError, DbioError, ObjectNotFoundError
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.settings import PUBLISH, Format, Settings, words_of
+from dbio_commit.protocol.settings import Format, Settings, published_forms
 from dbio_commit.publish import delta, spark, symlink
 from dbio_commit.publish.live import Live, read_live
 from dbio_commit.publish.places import DIRECTORIES, Published, is_published, parse_formats
@@ -82,7 +82,7 @@ def publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> Non
 
     What fails is logged, for what was committed is: the next commit, vacuum or `dbio publish` makes up for it.
     """
-    wanted = words_of((settings or {}).get(PUBLISH, ""))
+    wanted = published_forms(settings)
     for it in Format:  # one by one, so that what one format cannot hold keeps no other back
         if it not in wanted:
             continue

@@ -16,17 +16,13 @@ def root_url(store: Store, *, s3: str) -> str:
     Raises InvalidInputError where nothing names the storage account of an Azure container.
     """
     it = parse_location(store.url)
-    if it.scheme == "file":
-        return f"file://{it.prefix}".rstrip("/")
-    if it.scheme == "s3":
-        return f"{s3}://{it.container}/{it.prefix}".rstrip("/")
-    account = it.account or _account(getattr(store, "storage_options", {}))
-    if account is None:
+    account = _account(getattr(store, "storage_options", {}))
+    if it.scheme == "az" and not (it.account or account):
         raise InvalidInputError(
             f"{store.url} names no storage account, and absolute paths need one; name the table as "
             "abfss://container@account.dfs.core.windows.net/..., or give account_name"
         )
-    return f"abfss://{it.container}@{account}.dfs.{it.cloud}/{it.prefix}".rstrip("/")
+    return it.hadoop_url(s3=s3, account=account)
 
 
 def _account(options: dict[str, Any]) -> str | None:

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
 )
 
 from dbio_commit.spark.arrow import FILLER
-from dbio_commit.spark.schema import arrow_type
+from dbio_commit.spark.schema import arrow_type, quoted
 from dbio_commit.spark.session import is_connect
 
 BATCH_BYTES = 32 * 1024 * 1024
@@ -90,7 +90,7 @@ def _weight(kind: DataType, value: str) -> str | None:
         case StringType() | BinaryType() | CharType() | VarcharType():
             return f"coalesce(bigint(octet_length({value})), 0)"
         case StructType():
-            return _sum(_weight(field.dataType, f"{value}.{_quoted(field.name)}") for field in kind.fields)
+            return _sum(_weight(field.dataType, f"{value}.{quoted(field.name)}") for field in kind.fields)
         case ArrayType():
             return _weight_of_all(kind.elementType, value)
         case MapType():
@@ -108,7 +108,7 @@ def _weight_of_all(kind: DataType, values: str) -> str:
         case BinaryType():
             inside = f"coalesce(bigint(octet_length(array_join(CAST({values} AS array<string>), ''))), 0)"
         case StructType():
-            inside = _sum(_weight_of_all(field.dataType, f"{values}.{_quoted(field.name)}") for field in kind.fields)
+            inside = _sum(_weight_of_all(field.dataType, f"{values}.{quoted(field.name)}") for field in kind.fields)
         case ArrayType() | MapType():
             each = _weight(kind, "x")
             inside = f"coalesce(aggregate({values}, 0L, (total, x) -> total + {each}), 0L)"
@@ -119,10 +119,6 @@ def _weight_of_all(kind: DataType, values: str) -> str:
 
 def _sum(weights: Iterator[str | None]) -> str | None:
     return " + ".join(weight for weight in weights if weight) or None
-
-
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
 
 
 def batch_rows(schema: StructType) -> int:

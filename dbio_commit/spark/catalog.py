@@ -3,10 +3,11 @@
 from pyspark.sql import SparkSession
 
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.protocol.settings import PUBLISH, Format, words_of
+from dbio_commit.protocol.settings import PUBLISH, Format, published_forms
 from dbio_commit.publish.places import DIRECTORIES
 from dbio_commit.publish.urls import root_url
 from dbio_commit.spark.infer import table_schema
+from dbio_commit.spark.schema import quoted
 from dbio_commit.table import Table
 
 
@@ -22,15 +23,14 @@ def create_catalog_table(spark: SparkSession, name: str, table: Table) -> None:
         raise InvalidInputError(
             f"{table.url} holds no files and no recorded columns, and the catalog needs them: write to it first"
         )
-    forms = words_of(snapshot.settings[PUBLISH]) if PUBLISH in snapshot.settings else ()
+    forms = published_forms(snapshot.settings)
     if Format.SPARK not in forms:
         table.set({PUBLISH: ",".join((*forms, Format.SPARK))})
     else:
         table.publish(Format.SPARK)
     root = root_url(table.store, s3="s3a")
-    by = (
-        f" PARTITIONED BY ({', '.join(map(_quoted, snapshot.partition_columns))})" if snapshot.partition_columns else ""
-    )
+    columns = ", ".join(map(quoted, snapshot.partition_columns))
+    by = f" PARTITIONED BY ({columns})" if columns else ""
     # Spark forgets the columns of a table that it makes where a list is, and guesses their types: so it is moved there.
     aside = _literal(f"{root}/{DIRECTORIES[Format.SPARK]}")
     spark.sql(f"CREATE TABLE {name} ({schema.toDDL()}) USING parquet{by} LOCATION {aside}")
@@ -40,7 +40,3 @@ def create_catalog_table(spark: SparkSession, name: str, table: Table) -> None:
 def _literal(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
-
-
-def _quoted(column: str) -> str:
-    return f"`{column.replace('`', '``')}`"

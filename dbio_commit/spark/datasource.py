@@ -31,7 +31,7 @@ from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.infer import table_schema
-from dbio_commit.spark.job import Job, WriteOptions, plan_write
+from dbio_commit.spark.job import Job, WriteOptions, app_option, number_option, plan_write
 from dbio_commit.spark.scan import ReadSpec, group_files, read_files, read_spec
 from dbio_commit.spark.session import StoreSettings, raise_explained, store_settings
 from dbio_commit.spark.task import encode_file_info, run_task
@@ -124,15 +124,20 @@ class DbioDataSource(DataSource):
         self._check_options(_WRITE_OPTIONS)
         options = WriteOptions(
             compression=cast(Compression, self.options.get("compression", "snappy")),
-            max_records_per_file=self._number("maxRecordsPerFile") or 0,
+            max_records_per_file=number_option(self.options, "maxRecordsPerFile") or 0,
             merge_schema=self._one_of("mergeSchema", ("false", "true")) == "true",
         )
         columns = [column.strip() for column in self.options.get("partitionBy", "").split(",") if column.strip()]
         with _explained(self._table, self.settings):
             plan = plan_write(
-                self._table, schema, mode=self._mode(overwrite), partition_by=columns, app=self._app(), options=options
+                self._table,
+                schema,
+                mode=self._mode(overwrite),
+                partition_by=columns,
+                app=app_option(self.options),
+                options=options,
             )
-            is_done = has_committed(self._table.store, self._table.clock, self._app())
+            is_done = has_committed(self._table.store, self._table.clock, app_option(self.options))
             return DbioWriter(plan.begin(skipped=is_done))
 
     @cached_property
@@ -164,18 +169,6 @@ class DbioDataSource(DataSource):
     def _mode(self, overwrite: bool) -> Mode:
         dynamic = self._one_of("partitionOverwriteMode", ("static", "dynamic")) == "dynamic"
         return "append" if not overwrite else "overwrite_partitions" if dynamic else "overwrite"
-
-    def _app(self) -> tuple[str, int] | None:
-        app_id, version = self.options.get("txnAppId"), self._number("txnVersion")
-        if (app_id is None) != (version is None):
-            raise InvalidInputError("options txnAppId and txnVersion go together")
-        return None if app_id is None or version is None else (app_id, version)
-
-    def _number(self, name: str) -> int | None:
-        text = self.options.get(name)
-        if text is None or (text.isascii() and text.isdigit()):
-            return None if text is None else int(text)
-        raise InvalidInputError(f"option {name} is {text!r}, not a number from 0")
 
     def _one_of(self, name: str, values: Sequence[str]) -> str:
         """The option's value without regard to case; the first of the values where it is not given."""

@@ -251,6 +251,22 @@ def _refuse_timestamps(schema: StructType, columns: Sequence[str], url: str) -> 
             )
 
 
+def number_option(options: Mapping[str, str], name: str) -> int | None:
+    """The option as a number, from options whose names are in lower case or do not care. Raises InvalidInputError."""
+    text = options.get(name.lower())
+    if text is None or (text.isascii() and text.isdigit()):
+        return None if text is None else int(text)
+    raise InvalidInputError(f"option {name} is {text!r}, not a number from 0")
+
+
+def app_option(options: Mapping[str, str]) -> tuple[str, int] | None:
+    """The application and its version, which is committed at most once. Raises InvalidInputError for half of it."""
+    id, version = options.get("txnappid"), number_option(options, "txnVersion")
+    if (id is None) != (version is None):
+        raise InvalidInputError("options txnAppId and txnVersion go together")
+    return None if id is None or version is None else (id, version)
+
+
 def no_commit(table: Table, app: tuple[str, int] | None) -> Commit:
     """The result of a write that had nothing to do: the commit that was there already, marked as skipped."""
     for commit in table.history():

@@ -113,7 +113,7 @@ def _scan_natively(spark: SparkSession, root: str, snapshot: Snapshot, schema: S
     else:
         frame = _read_by_manifest(spark, reader, root, snapshot)
     expected = schema.fieldNames() if schema else frame.columns
-    return frame if frame.columns == expected else frame.select(*(_quoted(column) for column in expected))
+    return frame if frame.columns == expected else frame.select(*map(schemas.quoted, expected))
 
 
 def _names_columns(root: str, schema: StructType | None) -> bool:
@@ -153,10 +153,6 @@ def write_manifest(directory: Path, root: str, files: Iterable[DataFile]) -> Non
     """The list of files that Spark's file sink leaves in its output, and its reader takes instead of a listing."""
     (directory / "_spark_metadata").mkdir()
     (directory / "_spark_metadata" / "0").write_text(encode_list(root, files))
-
-
-def _quoted(column: str) -> str:
-    return f"`{column.replace('`', '``')}`"
 
 
 # --- Python workers -----------------------------------------------------------------------------------------------

@@ -268,6 +268,11 @@ def nullable(field: t.StructField) -> t.StructField:
     return t.StructField(field.name, plain(field.dataType), True)
 
 
+def quoted(column: str) -> str:
+    """As SQL names it, whatever is in it."""
+    return f"`{column.replace('`', '``')}`"
+
+
 def plain_schema(schema: t.StructType) -> t.StructType:
     return t.StructType([nullable(field) for field in schema.fields])
 

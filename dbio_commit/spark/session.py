@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -168,12 +168,11 @@ def native_root(
     to its root: only if Spark sees that very file does it look at the same store as we do. A "no" holds for a minute
     or more, a "yes" for good.
     """
+    root = location.hadoop_url(account=account)
     if location.scheme == "file":
-        return f"file://{location.prefix}"
+        return root
     account = location.account or account
-    host = f"@{account}.dfs.{location.cloud}" if location.scheme == "az" and account else ""
-    container = f"s3a://{location.container}" if location.scheme == "s3" else f"abfss://{location.container}{host}"
-    root = f"{container}/{location.prefix}".rstrip("/")
+    container = replace(location, prefix="").hadoop_url(account=account)
     looks = _looks.setdefault(spark, {})
     look = looks.get(container)
     if look is None or (not look.reached and now() >= look.until):

@@ -45,6 +45,18 @@ class Location:
             return f"abfss://{self.container}@{self.account}.dfs.{self.cloud}/{self.prefix}".rstrip("/")
         return f"{self.scheme}://{self.container}/{self.prefix}".rstrip("/")
 
+    def hadoop_url(self, *, s3: str = "s3a", account: str | None = None) -> str:
+        """As Hadoop and those who share its spelling write it, not escaped, with `s3` as the scheme of S3.
+
+        `account` is that of an Azure container whose URL names none.
+        """
+        if self.scheme == "file":
+            return f"file://{self.prefix}"
+        account = self.account or account
+        host = f"@{account}.dfs.{self.cloud}" if self.scheme == "az" and account else ""
+        scheme = s3 if self.scheme == "s3" else "abfss"
+        return f"{scheme}://{self.container}{host}/{self.prefix}".rstrip("/")
+
     @property
     def key_prefix(self) -> str:
         """What the keys of all objects of the table begin with, up to and with the slash."""

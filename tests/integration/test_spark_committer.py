@@ -404,6 +404,13 @@ def test_roots_alone_are_refused(spark: SparkSession) -> None:
 # --- failures -----------------------------------------------------------------------------------------------------
 
 
+def failing_with(error: Exception) -> Callable[..., None]:
+    def failing(*args: object, **kwargs: object) -> None:
+        raise error
+
+    return failing
+
+
 def test_a_job_that_fails_commits_nothing_and_leaves_nothing_pending(spark: SparkSession, path: str) -> None:
     spark.range(2).write.parquet(path)
     with pytest.raises(SPARK_ERRORS):
@@ -418,11 +425,8 @@ def test_a_commit_that_fails_raises_our_error_and_commits_nothing(
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spark.range(2).write.parquet(path)
-
-    def refuse(*args: object, **kwargs: object) -> None:
-        raise dbio.CommitConflictError("somebody else won; begin again")
-
-    monkeypatch.setattr("dbio_commit.transaction.Transaction.commit", refuse)
+    lost = dbio.CommitConflictError("somebody else won; begin again")
+    monkeypatch.setattr("dbio_commit.transaction.Transaction.commit", failing_with(lost))
     with pytest.raises(dbio.CommitConflictError, match="somebody else won"):
         spark.range(2, 4).write.mode("append").parquet(path)
     monkeypatch.undo()
@@ -434,16 +438,9 @@ def test_where_neither_commit_nor_abort_is_answered_the_error_of_the_commit_is_r
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spark.range(2).write.parquet(path)
-
-    def fail(error: Exception) -> Callable[..., None]:
-        def failing(*args: object, **kwargs: object) -> None:
-            raise error
-
-        return failing
-
     unknown = dbio.CommitStateUnknownError("look for the tid first")
-    monkeypatch.setattr("dbio_commit.transaction.Transaction.commit", fail(unknown))
-    monkeypatch.setattr("dbio_commit.transaction.Transaction.abort", fail(dbio.StoreError("away")))
+    monkeypatch.setattr("dbio_commit.transaction.Transaction.commit", failing_with(unknown))
+    monkeypatch.setattr("dbio_commit.transaction.Transaction.abort", failing_with(dbio.StoreError("away")))
     with pytest.raises(dbio.CommitStateUnknownError, match="look for the tid"):
         spark.range(2, 4).write.mode("append").parquet(path)
 
@@ -451,10 +448,6 @@ def test_where_neither_commit_nor_abort_is_answered_the_error_of_the_commit_is_r
 def test_an_error_that_is_none_of_ours_is_said_with_its_kind(
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-
-    def lose(*args: object, **kwargs: object) -> None:
-        raise KeyError("lost")
-
-    monkeypatch.setattr("dbio_commit.spark.committer.writes.begin", lose)
+    monkeypatch.setattr("dbio_commit.spark.committer.writes.begin", failing_with(KeyError("lost")))
     with pytest.raises(SPARK_ERRORS, match="KeyError"):
         spark.range(2).write.parquet(path)

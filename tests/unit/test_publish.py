@@ -557,12 +557,17 @@ def test_a_table_that_is_not_set_to_is_not_published(table: Table) -> None:
     assert shown(memory_of(table), Format.DELTA) != live(table)
 
 
-def test_a_commit_that_knew_nothing_of_the_setting_is_published_with_the_next(table: Table) -> None:
+def commit_that_knows_no_setting(table: Table) -> None:
+    """One that began before the table was set to be published, and is committed after it."""
     commit(table)
     late = table.begin()
     stage(table, late)
     table.set({"publish": "delta"})
     late.commit(columns("id"))
+
+
+def test_a_commit_that_knew_nothing_of_the_setting_is_published_with_the_next(table: Table) -> None:
+    commit_that_knows_no_setting(table)
     assert shown(memory_of(table), Format.DELTA) != live(table)
     commit(table)
     assert shown(memory_of(table), Format.DELTA) == live(table)
@@ -585,11 +590,7 @@ def test_a_publication_that_fails_is_logged_and_changes_nothing_of_the_commit(
 
 
 def test_vacuum_publishes_what_lags(table: Table) -> None:
-    commit(table)
-    late = table.begin()
-    stage(table, late)
-    table.set({"publish": "delta"})
-    late.commit(columns("id"))
+    commit_that_knows_no_setting(table)
     vacuum_table(table, VacuumOptions(), control=Control(), dry_run=True)
     assert shown(memory_of(table), Format.DELTA) != live(table), "a dry run changes nothing"
     vacuum_table(table, VacuumOptions(), control=Control())

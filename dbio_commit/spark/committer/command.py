@@ -60,12 +60,10 @@ def _plans(plan: Any) -> Iterator[Any]:
 
 
 def _writes_to(plan: Any, path: str) -> bool:
-    match plan.getClass().getSimpleName():
-        case name if name == _INSERT:
-            return str(plan.outputPath().toString()).rstrip("/") == path.rstrip("/")
-        case name if name == _CREATE:
-            return True  # its location is not known yet, where it is the catalog that chooses
-    return False
+    name = plan.getClass().getSimpleName()
+    if name == _INSERT:
+        return str(plan.outputPath().toString()).rstrip("/") == path.rstrip("/")
+    return bool(name == _CREATE)  # its location is not known yet, where it is the catalog that chooses
 
 
 def _read(context: SparkContext, plan: Any) -> Command:

@@ -17,7 +17,7 @@ from dbio_commit.options import Mode
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.spark.committer.command import Command
-from dbio_commit.spark.job import Job, WriteOptions, WritePlan, plan_write
+from dbio_commit.spark.job import Job, WriteOptions, WritePlan, app_option, plan_write
 from dbio_commit.spark.session import open_table
 from dbio_commit.store import Location, parse_location
 from dbio_commit.table import Table
@@ -171,17 +171,12 @@ def _mode(command: Command, *, dynamic: bool, replaces: bool) -> Mode:
 
 def _app(spark: SparkSession, options: Mapping[str, str]) -> tuple[str, int] | None:
     """The application and its version: of the write's options, else of the session's setting."""
-    id, version = options.get("txnappid"), options.get("txnversion")
-    if (id is None) != (version is None):
-        raise InvalidInputError("options txnAppId and txnVersion go together")
-    if id is None and (setting := spark.conf.get(APP, None)):
-        id, colon, version = setting.rpartition(":")
-        if not colon:
-            raise InvalidInputError(f'{APP} is {setting!r}, not an application and its version: "nightly:20261120"')
-    if id is None or version is None:
-        return None
-    if not (version.isascii() and version.isdigit()):
-        raise InvalidInputError(f"the version of application {id!r} is {version!r}, not a number from 0")
+    setting = spark.conf.get(APP, None)
+    if (app := app_option(options)) is not None or not setting:
+        return app
+    id, colon, version = setting.rpartition(":")
+    if not (colon and version.isascii() and version.isdigit()):
+        raise InvalidInputError(f'{APP} is {setting!r}, not an application and its version: "nightly:20261120"')
     return id, int(version)
 
 
