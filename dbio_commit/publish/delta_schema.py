@@ -11,13 +11,13 @@ from datetime import datetime, timedelta
 from math import isfinite
 from typing import Any
 
+from dbio_commit.data.pruning import INTEGERS
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.markers import Bounds, Scalar
 from dbio_commit.protocol.names import Partition
 
-_WHOLE = ("byte", "short", "integer", "long")
 _INSTANTS = ("timestamp", "timestamp_ntz")
-_ATOMIC = ("boolean", *_WHOLE, "float", "double", "string", "binary", "date", *_INSTANTS)
+_ATOMIC = ("boolean", *INTEGERS, "float", "double", "string", "binary", "date", *_INSTANTS)
 _DECIMAL = re.compile(r"decimal\(\d{1,2},\s*\d{1,2}\)")
 _TEXT = re.compile(r"(?:var)?char\(\d+\)")
 _FEATURES = {"timestamp_ntz": "timestampNtz"}
@@ -152,7 +152,7 @@ def bound_text(bound: Scalar, kind: str, *, up: bool) -> str | None:
             return _decimal(bound)
         case bool():  # Delta knows none of these
             return None
-        case int() if kind in _WHOLE and -(1 << 63) <= bound < 1 << 63:
+        case int() if kind in INTEGERS and -(1 << 63) <= bound < 1 << 63:
             return str(bound)
         case int() | float() if kind in ("float", "double") and isfinite(bound):
             return repr(bound)
