@@ -12,7 +12,7 @@ from dbio_commit.listing import until_quiet
 from dbio_commit.options import checkpoint_every
 from dbio_commit.probe import probe
 from dbio_commit.protocol import names
-from dbio_commit.protocol.draft import Terms
+from dbio_commit.protocol.draft import Terms, encode_begun
 from dbio_commit.protocol.garbage import is_foreign
 from dbio_commit.protocol.markers import App, Descriptor, Operation, decode_descriptor, encode
 from dbio_commit.protocol.scope import Scope
@@ -21,7 +21,7 @@ from dbio_commit.roots import KINDS, Nothing, TableRoot, Target, find_root, read
 from dbio_commit.roots.directory import left_alone
 from dbio_commit.roots.table import is_committed
 from dbio_commit.store import Store
-from dbio_commit.tids import new_uuid
+from dbio_commit.tids import new_tid, new_uuid
 from dbio_commit.transaction import Transaction
 
 _log = logging.getLogger(__name__)
@@ -61,8 +61,11 @@ def begin(
     inspector: Inspector | None = None,
     skipped: bool = False,
     sets: Settings | None = None,
+    claims: bool = True,
 ) -> Transaction:
     """Creates the table where there is none, and claims a tid. `skipped`: what `has_committed` says.
+
+    Where it does not claim one, the transaction has none before it writes a file, or commits: see `Terms.unclaimed`.
 
     `must_be_empty` asks for a table without commits so far; `target` is what `look` found, if it was asked before;
     `sets` are changes of settings, checked.
@@ -81,27 +84,29 @@ def begin(
                 f"{store.url} was created by somebody else just now, partitioned by "
                 f"{list(target.partition_columns or ())}, not by {list(columns)}; nothing was written: try again"
             )
-    if application and not target.is_table:
+    if (application or not claims) and not target.is_table:
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}: its markers cannot tell which versions of an application are "
             "committed; write to a table of its own"
         )
-    scope = target.scope or Scope.TABLE
+    scope, job = target.scope or Scope.TABLE, new_uuid(clock)
+    root = KINDS[scope](store, clock)
     terms = Terms(
-        tid=KINDS[scope](store, clock).claim(target, columns),
+        tid=root.claim(target, columns, encode_begun(application, job)) if claims else new_tid(clock),
         operation=operation,
         scope=scope,
         partition_columns=columns,
         app=application,
         must_be_empty=must_be_empty,
         commit_id=new_uuid(clock),
-        job=new_uuid(clock),
+        job=job,
         began=clock.moment(),
         metadata=target.metadata,
         sets=sets or {},
         creates=creates,
         checkpoint_every=every,
         skipped=skipped,
+        unclaimed=None if claims else target.looked or clock.moment(),
     )
     return Transaction(store, clock, terms, inspector=inspector)
 

@@ -10,6 +10,8 @@
     ├── TableNotFoundError         nothing is there: check the path
     ├── TableExistsError           something is there already (modes "error" and "ignore")
     ├── CorruptMarkerError         a marker that cannot be what a writer wrote: inspect it
+    ├── HistoryLostError           vacuum has deleted what was asked of the past: ask for less, or begin anew
+    ├── ChangedRowsError           a stream of appends met a commit that took rows away: say what becomes of those
     ├── RetentionError             a retention that could hurt readers or writers
     ├── UnsupportedStoreError      the store cannot do it safely, or a package is missing: another store, or install it
     ├── UnsupportedTableError      of a newer version, or another format: upgrade, or use that format's tools
@@ -59,6 +61,14 @@ class TableExistsError(DbioError):
 
 class CorruptMarkerError(DbioError):
     """A marker's name or body is not what any writer of the protocol writes."""
+
+
+class HistoryLostError(DbioError):
+    """What was asked of a table's past cannot be told completely any more."""
+
+
+class ChangedRowsError(DbioError):
+    """A stream that reads what was appended has come to a commit that took rows away."""
 
 
 class RetentionError(DbioError):

@@ -91,7 +91,7 @@ class Transaction:
             tid=self.tid, job=self.terms.job, task=0, attempt=self._attempt, number=len(self._staged), suffix=suffix
         )
         path = _check_new(names.join(names.format_partition(values), name), self.tid)
-        self._root.mark(self.tid, names.split(path)[0])
+        self._root.mark(self.terms, names.split(path)[0])
         url = self._store.prepare(path)
         self._staged[path] = None
         return url

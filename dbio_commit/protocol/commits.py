@@ -134,7 +134,7 @@ def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: dateti
         count = tids.index(as_of) + 1
         time = times[count - 1]
     else:
-        time = _time(as_of)
+        time = parse_time(as_of)
         count = bisect_right(times, time)
     if (known_since and time < known_since) or any(commit.forgotten.removed for commit in ordered[count:]):
         since = known_since.isoformat() if known_since else "the commits after it"
@@ -145,7 +145,8 @@ def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: dateti
     return ordered[:count]
 
 
-def _time(as_of: datetime | str) -> datetime:
+def parse_time(as_of: datetime | str) -> datetime:
+    """Raises InvalidInputError for what is no time with a zone."""
     try:
         time = datetime.fromisoformat(as_of) if isinstance(as_of, str) else as_of
         if not isinstance(time, datetime):  # nor is a date one moment

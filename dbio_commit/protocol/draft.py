@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import App, CommitInfo, CommitMarker, FileInfo, Operation, pack_files
+from dbio_commit.protocol.markers import App, Begun, CommitInfo, CommitMarker, FileInfo, Operation, encode, pack_files
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Settings
 from dbio_commit.protocol.state import Metadata
@@ -38,6 +38,8 @@ class Terms:
     """Whether it created the table."""
     checkpoint_every: int = 0
     """After about so many commits its writer makes a checkpoint; 0 is never."""
+    unclaimed: "Moment | None" = None
+    """Where nobody has claimed its tid yet: when the table was looked at. Whoever writes its first file does so."""
     skipped: bool = False
     """Whether its application's version was committed before it began: it commits nothing, and leaves no marker."""
 
@@ -45,6 +47,15 @@ class Terms:
     def is_table(self) -> bool:
         """Whether it writes to a table of ours, whose commits tell its columns."""
         return self.scope is Scope.TABLE
+
+    @property
+    def begun(self) -> bytes:
+        """The body of its start marker."""
+        return encode_begun(self.app, self.job)
+
+
+def encode_begun(app: App | None, job: str) -> bytes:
+    return encode(Begun(app=app, job=job)) if app else b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

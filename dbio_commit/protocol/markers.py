@@ -189,6 +189,8 @@ class CommitInfo(Body):
     """The last decided turn as of which the writer knew the table to have this schema, and these settings."""
     settings: ToldSettings = None
     """The table's settings after this commit; None where its writer knew of none that the table has or had."""
+    data_change: bool | None = None
+    """False where the rows after it are those before it: what it adds holds what it removes."""
     files: AddedFiles | None = None
     removed_tids: Annotated[SkipValidation[list[str] | None], AfterValidator(_names_or_none)] = None
     """Transactions, in the place of the paths of all files that they added and that are live (`references`)."""
@@ -218,6 +220,11 @@ class CommitMarker(Body):
         return (self.dbio_commit.removed_tids if self.dbio_commit else None) or ()
 
     @property
+    def is_data_change(self) -> bool:
+        """Whether the rows after it may be others than before it."""
+        return self.dbio_commit is None or self.dbio_commit.data_change is not False
+
+    @property
     def is_abort(self) -> bool:
         return self.dbio_commit is not None and self.dbio_commit.operation == "abort"
 
@@ -236,6 +243,16 @@ class Descriptor(Body):
     created: Time
     partition_columns: FailFastList[str] = Field(default_factory=list)
     properties: Annotated[dict[str, SkipValidation[str]], values_of(str)] = Field(default_factory=dict)
+
+
+class Begun(Body):
+    """The body of `_started_<tid>`, which is empty where there is no application."""
+
+    version: Literal[1] = VERSION
+    app: App
+    """In whose name the transaction is to commit."""
+    job: str
+    """The transaction's own; tells it from another that drew the same tid."""
 
 
 class Turn(Body):
@@ -403,6 +420,11 @@ def decode_descriptor(body: bytes, *, where: str) -> Descriptor:
     except InvalidInputError as error:
         raise CorruptMarkerError(f"{where}: {error!s:.500}; {INSPECT}") from None
     return descriptor
+
+
+def decode_begun(body: bytes, *, where: str) -> Begun | None:
+    """None where it is empty. Raises CorruptMarkerError, and UnsupportedTableError for a later version."""
+    return decode_body(Begun, body, where=where) if body else None
 
 
 def decode_turn(body: bytes, *, where: str) -> Turn:

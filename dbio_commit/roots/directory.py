@@ -111,13 +111,13 @@ class DirectoryRoot(Root):
 
     # --- write ----------------------------------------------------------------------------------------------------
 
-    def claim(self, target: Target, columns: tuple[str, ...]) -> str:
+    def claim(self, target: Target, columns: tuple[str, ...], begun: bytes) -> str:
         """Each directory gets its start marker when it is written to."""
         return new_tid(self.clock)
 
-    def mark(self, tid: str, directory: str) -> None:
+    def mark(self, terms: Terms, directory: str) -> None:
         if directory not in self._marked:
-            marker = names.join(directory, names.started(tid))
+            marker = names.join(directory, names.started(terms.tid))
             if self.store.put_if_absent(marker, b""):
                 probe(self.store, marker, b"")
             self._marked.add(directory)
@@ -143,7 +143,7 @@ class DirectoryRoot(Root):
             bodies[directory] = encode_commit(marker)
         self.check_life(terms)
         for directory in bodies:  # before the look at the descriptor: who adopts the directory now sees us at work
-            self.mark(terms.tid, directory)
+            self.mark(terms, directory)
         self._refuse_table(terms.tid)
         self._put(terms, bodies)
         if self.age_s(terms) > MAX_LIFE_S:

@@ -75,12 +75,18 @@ class Root(ABC):
     # --- write: these list nothing that was not asked for, and need no look before them -----------------------------
 
     @abstractmethod
-    def claim(self, target: Target, columns: tuple[str, ...]) -> str:
-        """A tid that nobody else has. Raises CommitConflictError where the target is not what it was any more."""
+    def claim(self, target: Target, columns: tuple[str, ...], begun: bytes) -> str:
+        """A tid that nobody else has; `begun` is the body of a start marker.
+
+        Raises CommitConflictError where the target is not what it was any more.
+        """
 
     @abstractmethod
-    def mark(self, tid: str, directory: str) -> None:
-        """Comes before the first data file in each directory; done already is fine."""
+    def mark(self, terms: Terms, directory: str) -> None:
+        """Comes before the first data file in each directory; done already is fine.
+
+        Raises CommitConflictError where the table is not what it was any more.
+        """
 
     @abstractmethod
     def check_place(self, file: FileInfo, terms: Terms) -> None:

@@ -24,15 +24,16 @@ from dbio_commit.listing import read_checkpoint, read_descriptor, refuse_dropped
 from dbio_commit.probe import probe
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
-from dbio_commit.protocol.commits import AsOf, Commit, Decided, committed_by
+from dbio_commit.protocol.commits import AsOf, Commit, Decided, committed_by, in_order
 from dbio_commit.protocol.draft import Draft, Terms
+from dbio_commit.protocol.feed import History
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import MAX_BYTES, App, CommitMarker, FileInfo, encode_commit
+from dbio_commit.protocol.markers import MAX_BYTES, App, CommitMarker, FileInfo, decode_begun, encode_commit
 from dbio_commit.protocol.operations import RULES
 from dbio_commit.protocol.references import refer
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import change
-from dbio_commit.protocol.state import DataFile, LiveFiles, Metadata, live_files
+from dbio_commit.protocol.state import DataFile, LiveFiles, Metadata, current_metadata, live_files
 from dbio_commit.roots.root import MAX_LIFE_S, Root, Target
 from dbio_commit.roots.schema import look_at_table, remember_metadata
 from dbio_commit.settled import Settled, read_settled
@@ -62,6 +63,7 @@ class TableRoot(Root):
     def __init__(self, store: Store, clock: Clock, log: Log | None = None) -> None:
         super().__init__(store, clock)
         self._listed = log
+        self._claimed: str | None = None
 
     # --- read -----------------------------------------------------------------------------------------------------
 
@@ -115,6 +117,21 @@ class TableRoot(Root):
             raise self.unknown_transaction(tid)
         abort_transaction(self.store, self.clock, tid)
 
+    def history(self) -> History:
+        """Every commit that the table still tells, for who reads them one by one."""
+        settled = self.settled()
+        settled.markers.only_valid(ignore_corrupt=False)
+        decided = settled.decided
+        return History(
+            url=self.store.url,
+            table_id=settled.descriptor.id,
+            partition_columns=settled.columns,
+            commits=[commit for commit in in_order(decided) if not commit.marker.is_abort],
+            known_since=settled.checkpoint.known_since,
+            metadata=current_metadata((it.marker for it in decided), before=settled.checkpoint.metadata),
+            now=self.clock.now(),
+        )
+
     def settled(self) -> Settled:
         """The whole log as one state, for a snapshot and for whoever looks at all of it."""
         return read_settled(self.store, self.clock, self._log())
@@ -136,8 +153,8 @@ class TableRoot(Root):
 
     # --- write ----------------------------------------------------------------------------------------------------
 
-    def claim(self, target: Target, columns: tuple[str, ...]) -> str:
-        tid = _claim_tid(self.store, self.clock)
+    def claim(self, target: Target, columns: tuple[str, ...], begun: bytes) -> str:
+        tid = _claim_tid(self.store, self.clock, begun)
         if not (target.looked and self.clock.is_within(target.looked, LOOK_S)):
             self._refuse_changed(tid, columns)
         return tid
@@ -153,8 +170,19 @@ class TableRoot(Root):
             f"{self.store.url} was dropped since this write looked at it; nothing was written: begin again"
         )
 
-    def mark(self, tid: str, directory: str) -> None:
-        """Its start marker is at the root, since it was claimed."""
+    def mark(self, terms: Terms, directory: str) -> None:
+        """Its start marker is at the root, since it was claimed; or comes now, from whichever task is the first."""
+        if terms.unclaimed is None or self._claimed == terms.tid:
+            return
+        self.check_life(terms)
+        path, body = names.started(terms.tid), terms.begun
+        if self.store.put_if_absent(path, body):
+            probe(self.store, path, body)
+        elif self.store.get(path) != body:
+            raise StoreError(f"{self.store.url_of(path)} is there already, of another writer; write again")
+        if not self.clock.is_within(terms.unclaimed, LOOK_S):
+            self._refuse_changed(terms.tid, terms.partition_columns)
+        self._claimed = terms.tid
 
     def check_place(self, file: FileInfo, terms: Terms) -> None:
         if tuple(file.partition) != terms.partition_columns:
@@ -169,9 +197,20 @@ class TableRoot(Root):
 
     def commit(self, draft: Draft) -> Commit:
         """Was it decided already? Else its turn, if it needs one; then the commit marker decides."""
+        app = draft.terms.app
+        try:
+            return self._commit(draft)
+        except TransactionAbortedError:
+            if app and is_committed(self._snapshot_now(), app):
+                return self._skip(draft)  # who committed for it has aborted all others, which would be skipped
+            raise
+
+    def _commit(self, draft: Draft) -> Commit:
         terms = draft.terms
         if terms.skipped:
             return self._skip(draft)
+        if not draft.files:
+            self.mark(terms, "")
         if found := self._find_earlier(terms):
             return self._result_as_found(terms.tid, found)
         rules = RULES[terms.operation]
@@ -196,7 +235,28 @@ class TableRoot(Root):
         )
         if turn is not None and not found:
             remember_metadata(self.store, self.clock, metadata)
+            if terms.app:
+                self._abort_superseded(terms.tid, terms.app, table)
         return self._result_as_found(terms.tid, found) if found else self.result(terms.tid, marker)
+
+    def _abort_superseded(self, tid: str, app: App, table: Snapshot) -> None:
+        """What other attempts of the application have left pending: they could only be skipped (I8).
+
+        It is a courtesy, to whom they would else lie there for a vacuum's retention: where it fails, vacuum does it.
+        """
+        started = table.log.started
+        for other in table.log.pending:
+            if other == tid or not started[other].size or other in table.checkpoint.covered:
+                continue
+            path = names.started(other)
+            try:
+                begun = decode_begun(self.store.get(path), where=self.store.url_of(path))
+                if begun and begun.app.id == app.id and begun.app.version <= app.version:
+                    abort_transaction(self.store, self.clock, other)
+                    _logger.info("%s: aborted %s, an attempt at version %d of application %r that came to nothing",
+                                 self.store.url, other, begun.app.version, app.id)  # fmt: skip
+            except DbioError as error:
+                _logger.warning("%s: could not tell whether %s is an earlier attempt: %s", self.store.url, other, error)
 
     def _result_as_found(self, tid: str, marker: CommitMarker) -> Commit:
         """Of a transaction that was committed already; with the paths that it removed, if the table can be read."""
@@ -297,12 +357,12 @@ def is_committed(snapshot: Snapshot, app: App) -> bool:
     return True
 
 
-def _claim_tid(store: Store, clock: Clock) -> str:
+def _claim_tid(store: Store, clock: Clock, begun: bytes) -> str:
     """A tid that nobody else has; the store proves here, once a process, that it can tell a winner."""
     for _ in range(_TIDS_TO_TRY):
         tid = new_tid(clock)
-        if store.put_if_absent(names.started(tid), b""):
-            probe(store, names.started(tid), b"")
+        if store.put_if_absent(names.started(tid), begun):
+            probe(store, names.started(tid), begun)
             return tid
     raise StoreError(f"{store.url} refused {_TIDS_TO_TRY} new tids as taken; check the machine's clock and try again")
 

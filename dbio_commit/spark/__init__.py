@@ -13,7 +13,7 @@ from dbio_commit.begin import has_committed
 from dbio_commit.errors import AccessDeniedError, InvalidInputError, TableExistsError
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.commits import AsOf, Commit
-from dbio_commit.spark.batches import arrow_batches, unscaled, weighted
+from dbio_commit.spark.batches import arrow_batches, pack
 from dbio_commit.spark.catalog import create_catalog_table
 from dbio_commit.spark.committer import enable_parquet
 from dbio_commit.spark.datasource import register_sources
@@ -66,8 +66,8 @@ def write(
         job = plan.begin()
         with job.transaction() as transaction:
             with arrow_batches(spark, df.schema), errors_of_workers():
-                frame, decimals = unscaled(weighted(df))
-                rows = frame.mapInArrow(map_in_arrow(job.spec, decimals), RESULT_SCHEMA).collect()
+                frame, packing = pack(df)
+                rows = frame.mapInArrow(map_in_arrow(job.spec, packing.unpack), RESULT_SCHEMA).collect()
             return job.commit(transaction, (row.file for row in rows))
     except TableExistsError:
         if mode != "ignore":

@@ -9,10 +9,12 @@ Decimals are what the JVM converts slowest, so where Spark lets us, they go as w
 Works on classic sessions and over Spark Connect.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +30,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from dbio_commit.spark.arrow import FILLER
+from dbio_commit.spark.arrow import FILLER, with_decimals, without_fillers
 from dbio_commit.spark.schema import arrow_type, quoted
 from dbio_commit.spark.session import is_connect
 
@@ -37,6 +39,42 @@ _MOST_ROWS = 10_000
 _FEWEST_ROWS = 64
 _FIXED_BYTES = 16
 """Of a value whose width does not depend on it, and of the place of any other; guessed high."""
+
+# --- to Python and back --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packing:
+    """How rows are packed for batches, and what a task must do to have them as they were."""
+
+    OPTION: ClassVar = "packing"
+    """Of the stream sink; set by `streaming.write_stream`, and by nobody else."""
+
+    schema: StructType | None = None
+    """The columns as they were; None where nothing was packed."""
+    unscaled: tuple[int, ...] = ()
+    """The positions of decimals that go as whole numbers."""
+
+    def unpack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows that were packed; columns are told by their positions."""
+        kinds = {i: arrow_type(self.schema.fields[i].dataType) for i in self.unscaled} if self.schema else {}
+        return (with_decimals(without_fillers(batch), kinds) for batch in batches)
+
+    def to_option(self) -> str:
+        """For `parse`, in another process."""
+        return json.dumps({"schema": self.schema and self.schema.jsonValue(), "unscaled": self.unscaled})
+
+    @classmethod
+    def parse(cls, text: str) -> "Packing":
+        told = json.loads(text)
+        return cls(schema=StructType.fromJson(told["schema"]), unscaled=tuple(told["unscaled"]))
+
+
+def pack(df: DataFrame) -> tuple[DataFrame, Packing]:
+    """The rows, ready for `arrow_batches` to hand them over fast and in bounded memory."""
+    frame, unscaled = _unscaled(weighted(df))
+    return frame, Packing(schema=df.schema, unscaled=tuple(unscaled))
+
 
 # --- rows count for what they weigh -------------------------------------------------------------------------------
 
@@ -59,17 +97,17 @@ def weighted(df: DataFrame) -> DataFrame:
     return numbered.selectExpr("*", f"explode({fillers}) AS {FILLER}").selectExpr(*columns, f"{FILLER} > 0 AS {FILLER}")
 
 
-def unscaled(df: DataFrame) -> tuple[DataFrame, dict[int, pa.DataType]]:
-    """The rows with decimals of up to 18 digits as whole numbers, and the types that these were, by their positions.
+def _unscaled(df: DataFrame) -> tuple[DataFrame, list[int]]:
+    """The rows with decimals of up to 18 digits as whole numbers, and the positions of these.
 
     `UnscaledValue` is an expression of Spark's own, for its sums of decimals, and has no name in SQL. Over Connect,
     which knows names only, decimals stay what they are.
     """
     kinds = {i: it.dataType for i, it in enumerate(df.schema.fields) if isinstance(it.dataType, DecimalType)}
-    fitting = {i: arrow_type(kind) for i, kind in kinds.items() if kind.precision <= _LONG_DIGITS}
+    fitting = [i for i, kind in kinds.items() if kind.precision <= _LONG_DIGITS]
     jvm: Any = getattr(df.sparkSession, "_jvm", None) if fitting and not is_connect(df.sparkSession) else None
     if jvm is None:
-        return df, {}
+        return df, []
     from pyspark.sql.classic.column import Column
 
     catalyst, spark = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.classic.ExpressionUtils

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeVar, cast
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -26,18 +27,31 @@ from pyspark.sql.types import StructType
 from pyspark.sql.udtf import UserDefinedTableFunction
 
 from dbio_commit.begin import has_committed
-from dbio_commit.errors import AccessDeniedError, InvalidInputError
+from dbio_commit.errors import AccessDeniedError, InvalidInputError, UnsupportedStoreError
+from dbio_commit.follow import Follower
 from dbio_commit.options import Compression, Mode
+from dbio_commit.protocol.feed import Feed, Wanted
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
+from dbio_commit.spark import feeds
+from dbio_commit.spark.batches import Packing
 from dbio_commit.spark.infer import table_schema
-from dbio_commit.spark.job import Job, WriteOptions, app_option, number_option, plan_write
+from dbio_commit.spark.job import Job, WriteOptions, WritePlan, app_option, number_option, plan_write
 from dbio_commit.spark.scan import ReadSpec, group_files, read_files, read_spec
 from dbio_commit.spark.session import StoreSettings, raise_explained, store_settings
 from dbio_commit.spark.task import encode_file_info, run_task
 from dbio_commit.table import Table
 
-_READ_OPTIONS = {"path", "asof", "secretstorageoptions"}
+_READ_OPTIONS = {"path", "asof", "readchangefeed", "secretstorageoptions"}
+_FEED_OPTIONS = {
+    "path",
+    "readchangefeed",
+    "startingtid",
+    "startingtime",
+    "endingtid",
+    "endingtime",
+    "secretstorageoptions",
+}
 _WRITE_OPTIONS = {
     "path",
     "partitionby",
@@ -52,6 +66,8 @@ _WRITE_OPTIONS = {
 _GROUPS = 64
 
 _log = logging.getLogger(__name__)
+
+_SPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
 _Kind = TypeVar("_Kind")
 
@@ -89,8 +105,12 @@ def _explained(table: Table, settings: StoreSettings) -> Iterator[None]:
 class DbioDataSource(DataSource):
     """Options of a read: path, asOf, secretStorageOptions (fsspec's, as JSON; the name makes Spark redact it).
 
+    Options of a read of changes: path, readChangeFeed=true, startingTid or startingTime, endingTid or endingTime (both
+    ends included; without the last, up to now), secretStorageOptions. Those of a stream are in `streaming.source`.
+
     Options of a write: path, partitionBy (columns, comma-separated), compression, maxRecordsPerFile, mergeSchema,
     partitionOverwriteMode (static or dynamic), txnAppId and txnVersion (committed at most once), secretStorageOptions.
+    Those of a stream are in `streaming.sink`.
     """
 
     settings: StoreSettings = StoreSettings()
@@ -112,33 +132,80 @@ class DbioDataSource(DataSource):
             raise InvalidInputError(
                 f"{self._table.url} holds no files and no recorded columns: write to it first, or read a later one"
             )
-        return schema
+        return feeds.with_change_columns(schema, where=self._table.url) if self._reads_changes else schema
 
     def reader(self, schema: StructType) -> "DbioReader":
-        self._check_options(_READ_OPTIONS)
+        self._check_options(_FEED_OPTIONS if self._reads_changes else _READ_OPTIONS)
+        with _explained(self._table, self.settings):
+            if self._reads_changes:
+                return self._change_reader(schema)
+            return DbioReader(read_spec(self._table, self._snapshot, schema), self._snapshot.files)
+
+    def _change_reader(self, schema: StructType) -> "DbioReader":
+        start = feeds.start_of(self.options.get("startingTid"), self.options.get("startingTime"))
+        end = feeds.end_of(self.options.get("endingTid"), self.options.get("endingTime"))
+        follower = Follower(self._table.store, self._table.clock)
+        feed = Feed(follower.history(), Wanted(changes=True))
+        changes = [change for _, changes in feed.span(start, end) for change in changes]
+        files = [feeds.as_partition(change) for change in follower.without_deleted(feed, changes)]
+        return DbioReader(feeds.feed_spec(read_spec(self._table, self._snapshot, schema)), files)
+
+    def streamReader(self, schema: StructType) -> Any:
+        """A `streaming.source.DbioStreamReader`."""
+        if _SPARK < (4, 2):
+            raise UnsupportedStoreError(
+                f"a stream from {self._table.url} needs Spark 4.2 or later, whose sources can limit a batch, and this "
+                f"is {pyspark.__version__}; read it in batches, with dbio.read(spark, path)"
+            )
+        from dbio_commit.spark.streaming.source import OPTIONS, DbioStreamReader, StreamOptions
+
+        self._check_options(OPTIONS)
+        options = StreamOptions.parse(self.options)
         with _explained(self._table, self.settings):
             snapshot = self._snapshot
-        return DbioReader(read_spec(self._table, snapshot, schema), snapshot.files)
+            spec = read_spec(self._table, snapshot, schema)
+            is_own = snapshot.schema is not None and schema == self.schema()
+            return DbioStreamReader(self._table, spec, options, columns=snapshot.schema if is_own else None)
 
     def writer(self, schema: StructType, overwrite: bool) -> "DbioWriter":
         self._check_options(_WRITE_OPTIONS)
+        with _explained(self._table, self.settings):
+            plan = self._plan(schema, self._mode(overwrite), app_option(self.options))
+            is_done = has_committed(self._table.store, self._table.clock, app_option(self.options))
+            return DbioWriter(plan.begin(skipped=is_done))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        """A `streaming.sink.DbioStreamWriter`."""
+        if _SPARK < (4, 1):
+            raise UnsupportedStoreError(
+                f"a stream to {self._table.url} needs Spark 4.1 or later, which hands it Arrow, and this is "
+                f"{pyspark.__version__}; use stream.writeStream.foreachBatch(dbio.batch_writer(path, app_id))"
+            )
+        from dbio_commit.spark.streaming.sink import OPTIONS, DbioStreamWriter
+
+        self._check_options(OPTIONS)
+        told = self.options.get(Packing.OPTION)
+        packing = Packing.parse(told) if told else Packing()
+
+        def plan() -> WritePlan:
+            with _explained(self._table, self.settings):
+                return self._plan(packing.schema or schema, "overwrite" if overwrite else "append", None)
+
+        app_id = self.options.get("txnAppId")
+        return DbioStreamWriter(self._table, plan, app_id=app_id, overwrite=overwrite, packing=packing)
+
+    def _plan(self, schema: StructType, mode: Mode, app: tuple[str, int] | None) -> WritePlan:
         options = WriteOptions(
             compression=cast(Compression, self.options.get("compression", "snappy")),
             max_records_per_file=number_option(self.options, "maxRecordsPerFile") or 0,
-            merge_schema=self._one_of("mergeSchema", ("false", "true")) == "true",
+            merge_schema=feeds.flag(self.options, "mergeSchema"),
         )
         columns = [column.strip() for column in self.options.get("partitionBy", "").split(",") if column.strip()]
-        with _explained(self._table, self.settings):
-            plan = plan_write(
-                self._table,
-                schema,
-                mode=self._mode(overwrite),
-                partition_by=columns,
-                app=app_option(self.options),
-                options=options,
-            )
-            is_done = has_committed(self._table.store, self._table.clock, app_option(self.options))
-            return DbioWriter(plan.begin(skipped=is_done))
+        return plan_write(self._table, schema, mode=mode, partition_by=columns, app=app, options=options)
+
+    @property
+    def _reads_changes(self) -> bool:
+        return feeds.flag(self.options, "readChangeFeed")
 
     @cached_property
     def _table(self) -> Table:

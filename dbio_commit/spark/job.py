@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, BinaryIO, get_args
 
 import pyspark
@@ -22,7 +22,7 @@ from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.draft import Terms
-from dbio_commit.protocol.markers import CommitMarker, Operation
+from dbio_commit.protocol.markers import App, CommitMarker, Operation
 from dbio_commit.roots import KINDS, Target
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.infer import infer_schema
@@ -72,12 +72,12 @@ class StoreSink:
     """Where the files of a task go: straight to their final names."""
 
     def __init__(self, store: Store, terms: Terms) -> None:
-        self._store, self._tid = store, terms.tid
+        self._store, self._terms = store, terms
         self._root = KINDS[terms.scope](store, SYSTEM_CLOCK)
 
     @contextmanager
     def open(self, path: str) -> Iterator[BinaryIO]:
-        self._root.mark(self._tid, names.split(path)[0])
+        self._root.mark(self._terms, names.split(path)[0])
         with self._store.open_write(path) as stream:
             yield stream
         self._store.make_durable([path])  # before the marker that names it (I2)
@@ -98,15 +98,25 @@ class Job:
     def transaction(self) -> Transaction:
         return Table(self.sink.path, self.sink.storage_options).resume(self.sink.terms)
 
+    def for_app(self, app: App) -> "Job":
+        """The same in the name of an application, of which only its tasks hear."""
+        sink = replace(self.sink, terms=replace(self.sink.terms, app=app))
+        return replace(self, sink=sink, spec=replace(self.spec, table=sink))
+
     def commit(self, transaction: Transaction, files: Iterable[str]) -> Commit:
         """Commits the files of the winning attempts, as `task.encode_file_info` wrote them."""
-        transaction.add(map(decode_file_info, files))
-        return transaction.commit(schema=self.schema)
+        return commit_files(transaction, files, self.schema)
 
     def abort(self, transaction: Transaction, files: Iterable[str]) -> None:
         """Commits nothing, and deletes the files that are known; others may still be written, for vacuum to find."""
         transaction.add(map(decode_file_info, files))
         transaction.abort()
+
+
+def commit_files(transaction: Transaction, files: Iterable[str], schema: Mapping[str, Any] | None) -> Commit:
+    """As `Job.commit`, for who has not the whole job."""
+    transaction.add(map(decode_file_info, files))
+    return transaction.commit(schema=schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +132,7 @@ class WritePlan:
     limits: names.PathLimits
     options: WriteOptions
 
-    def begin(self, *, skipped: bool = False) -> Job:
+    def begin(self, *, claims: bool = True, skipped: bool = False) -> Job:
         """Begins its transaction; of one that is `skipped`, nothing will be committed.
 
         Raises SchemaMismatchError, TableExistsError where the table changed meanwhile.
@@ -137,6 +147,7 @@ class WritePlan:
             must_be_empty=self.must_be_empty,
             target=self.target,
             skipped=skipped,
+            claims=claims,
         )
         sink = TableSink(path=table.url, storage_options=table.storage_options, terms=transaction.terms)
         return Job(

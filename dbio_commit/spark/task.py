@@ -111,12 +111,12 @@ def run_task(spec: TaskSpec, batches: Iterable[pa.RecordBatch]) -> list[FileInfo
 
 
 def map_in_arrow(
-    spec: TaskSpec, decimals: Mapping[int, pa.DataType] | None = None
+    spec: TaskSpec, unpack: Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]] = iter
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """`run_task` as DataFrame.mapInArrow calls it, for the batches of `batches`; the result is of RESULT_SCHEMA."""
+    """`run_task` as DataFrame.mapInArrow calls it, of what `unpack` makes of batches; the result is RESULT_SCHEMA's."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        infos = run_task(spec, (arrow.with_decimals(arrow.without_fillers(it), decimals or {}) for it in batches))
+        infos = run_task(spec, unpack(batches))
         yield pa.record_batch([pa.array(map(encode_file_info, infos), pa.string())], names=["file"])
 
     return write

@@ -367,7 +367,7 @@ def write_as_task(world: World, transaction: Transaction, task: int, partition: 
         suffix=".parquet",
     )
     path = names.join(names.format_partition(partition), name)
-    KINDS[transaction.terms.scope](world.store, SYSTEM_CLOCK).mark(transaction.tid, names.split(path)[0])
+    KINDS[transaction.terms.scope](world.store, SYSTEM_CLOCK).mark(transaction.terms, names.split(path)[0])
     with world.store.open_write(path) as stream:
         stream.write(b"rows")
     return FileInfo(path=path, size=4, partition=partition)

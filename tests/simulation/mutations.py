@@ -108,7 +108,7 @@ def _overwrite(store: Store, path: str, body: bytes) -> None:
 @mutation("late", "I5", "I7", "DBIO")
 def skip_the_start_marker() -> Iterator[None]:
     """A transaction begins without a start marker."""
-    with patch.object(table, "_claim_tid", lambda store, clock: new_tid(clock)):
+    with patch.object(table, "_claim_tid", lambda store, clock, begun: new_tid(clock)):
         yield
 
 
@@ -579,7 +579,7 @@ def find_no_table() -> Iterator[None]:
 def never_begin() -> Iterator[None]:
     """No writer claims a tid."""
 
-    def claim(store: Store, clock: Clock) -> str:
+    def claim(store: Store, clock: Clock, begun: bytes) -> str:
         raise StoreError("made up")
 
     with patch.object(table, "_claim_tid", claim):

@@ -1,0 +1,48 @@
+"""A table's history, for who reads it again and again: streams, change feeds, and what tells how far they are."""
+
+from collections.abc import Sequence
+
+from dbio_commit.clock import Clock
+from dbio_commit.errors import InvalidInputError
+from dbio_commit.listing import until_quiet
+from dbio_commit.protocol.feed import Change, Feed, History
+from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.names import Kind
+from dbio_commit.roots import TableRoot, open_root
+from dbio_commit.store import Store
+
+
+class Follower:
+    """The history as it stands now. Where nothing is new since the last look, one LIST tells so."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._seen: tuple[frozenset[str], History] | None = None
+
+    def history(self) -> History:
+        """Raises TableNotFoundError, InvalidInputError where it is none of ours, CorruptMarkerError, StoreError."""
+        names = frozenset(parse_log(self._store.list_log(Kind.COMMITTED)).committed)
+        if self._seen is None or self._seen[0] != names:
+            self._seen = names, until_quiet(self._store, self._read)  # which has all that was there before it
+        return self._seen[1]
+
+    def _read(self) -> History:
+        root = open_root(self._store, self._clock)
+        if isinstance(root, TableRoot):
+            return root.history()
+        raise InvalidInputError(
+            f"{self._store.url} is no table of ours, and its markers tell no history that can be followed; make it one "
+            "with `dbio adopt`"
+        )
+
+    def without_deleted(self, feed: Feed, changes: Sequence[Change]) -> list[Change]:
+        """These changes, if their files are still there. Raises HistoryLostError as `Feed.lose` does."""
+        doubtful = feed.doubtful(changes)
+        found = self._store.stat_many(doubtful)
+        gone = {path for path, entry in zip(doubtful, found, strict=True) if entry is None}
+        if gone:
+            feed.lose(
+                f"{len(gone)} files of {self._store.url} were removed, and vacuumed, before they were read, first "
+                f"{min(gone)}"
+            )
+        return [change for change in changes if change.file.path not in gone]

@@ -1,0 +1,127 @@
+"""Which commits of a table a stream has had: its offset, as JSON. Pure. What comes next is in `feed`.
+
+Tids do not tell: a transaction that began early may commit late. Nor do times alone: of two markers the one with the
+older time may appear last. So a position tells a time up to which all was had, and the tids that were had after it;
+the time stays so far behind the newest commit that none can appear before it any more. Rules: PROTOCOL.md 8.4.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from dbio_commit.errors import InvalidInputError
+from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.markers import Body, Count, FailFastList, Time
+
+MARGIN = timedelta(hours=1)
+"""How far `until` stays behind the newest commit, if that takes no more than MOST_TIDS."""
+
+LEAST_MARGIN = timedelta(minutes=1)
+"""How far in any case: longer than any store's settling time."""
+
+MOST_TIDS = 500
+"""About 11 kB."""
+
+WATCHED = timedelta(days=7)
+"""No transaction commits later than so long after it began, so that none appears before then."""
+
+_NEVER = datetime.min.replace(tzinfo=UTC)
+
+
+class Start(Body):
+    """Where a stream begins: with the state of the table, or with the commits from a time or a tid on.
+
+    It says the same whenever it is asked, so that a first batch that is made again is the same.
+    """
+
+    version: Literal[1] = 1
+    begin: Literal["state", "time", "tid"] = "state"
+    time: Time | None = None
+    tid: str | None = None
+
+
+class Part(Body):
+    """How many files a stream has had of what comes next, and how many that has."""
+
+    tid: str | None = None
+    """The commit; None for the state that the stream begins with."""
+    done: Count
+    files: Count
+
+
+class Position(Body):
+    """The commits that a stream has had."""
+
+    version: Literal[1] = 1
+    table: str
+    """The id of the table's descriptor."""
+    until: Time = _NEVER
+    """Every commit whose marker is not younger was had."""
+    commits: Count = 0
+    """How many of these there were in the last WATCHED before `until`: more, and one came behind the stream's back."""
+    tids: FailFastList[str] = Field(default_factory=list)
+    """Those after `until` that were had."""
+    part: Part | None = None
+    """Of one commit that is not among these; or of the state that all of them add up to, until a commit follows."""
+
+    def had(self, commit: Decided) -> bool:
+        return commit.modified <= self.until or commit.tid in self._tids
+
+    @cached_property
+    def _tids(self) -> frozenset[str]:
+        return frozenset(self.tids)
+
+    def count_watched(self, commits: Iterable[Decided]) -> int:
+        """Of these, how many are as old as `commits` tells."""
+        since = _before(self.until, WATCHED)
+        return sum(since < commit.modified <= self.until for commit in commits)
+
+
+def position_of(
+    had: Collection[Decided],
+    rest: Iterable[Decided],
+    *,
+    table_id: str,
+    part: Part | None = None,
+    at_least: datetime = _NEVER,
+) -> Position:
+    """The position of who has had these commits, and not the rest. All until `at_least` must be among them."""
+    times = sorted((commit.modified for commit in had), reverse=True)
+    if not times:
+        return Position(table=table_id, part=part)
+    until = _before(times[0], MARGIN)
+    if len(times) > MOST_TIDS:
+        until = max(until, min(times[MOST_TIDS], _before(times[0], LEAST_MARGIN)))
+    until = min([until, *(_before(commit.modified, timedelta.resolution) for commit in rest)])
+    position = Position(table=table_id, part=part, until=max(until, at_least))
+    return position.model_copy(
+        update={
+            "commits": position.count_watched(had),
+            "tids": sorted(commit.tid for commit in had if commit.modified > position.until),
+        }
+    )
+
+
+def _before(time: datetime, duration: timedelta) -> datetime:
+    return time - duration if time - _NEVER > duration else _NEVER
+
+
+def encode_position(position: Position | Start) -> dict[str, Any]:
+    return position.model_dump(mode="json", exclude_none=True)
+
+
+def decode_position(offset: Mapping[str, Any]) -> Position | Start:
+    """Raises InvalidInputError for what no stream of this software has written."""
+    model = Start if "begin" in offset else Position
+    try:
+        return model.model_validate_json(json.dumps(offset))
+    except (ValidationError, ValueError, TypeError) as error:
+        reason = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
+        raise InvalidInputError(
+            f"the offset {str(offset)!r:.200} is none that this version of dbio-commit reads ({reason!s:.200}): the "
+            "checkpoint is another source's, or a later version's; upgrade, or begin with a new checkpoint"
+        ) from None

@@ -1,0 +1,74 @@
+"""What a change feed looks like in Spark: its columns, and its options.
+
+Who reads it: `streaming.source`, `changes`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from pyspark.sql.types import StringType, StructType, TimestampType
+
+from dbio_commit.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.protocol.commits import parse_time
+from dbio_commit.protocol.feed import Change
+from dbio_commit.protocol.position import Start
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.spark.scan import ReadSpec
+
+TYPE, TID, TIMESTAMP = "_change_type", "_commit_tid", "_commit_timestamp"
+"""Delta's names, but that a commit has a tid here."""
+
+COLUMNS = (TYPE, TID, TIMESTAMP)
+
+
+def with_change_columns(schema: StructType, *, where: str) -> StructType:
+    """The table's columns, and those of a feed. Raises SchemaMismatchError where the table has one of that name."""
+    taken = {name.lower() for name in schema.fieldNames()}
+    if both := [name for name in COLUMNS if name in taken]:
+        raise SchemaMismatchError(
+            f"{where} has a column {both[0]!r}, which a change feed adds; rename the table's, or read without "
+            "readChangeFeed"
+        )
+    feed = StructType([*schema.fields]).add(TYPE, StringType()).add(TID, StringType())
+    return feed.add(TIMESTAMP, TimestampType())
+
+
+def as_partition(change: Change) -> DataFile:
+    """The file as if what the feed says of it were partitions: so a reader in Python fills the columns in."""
+    committed = change.committed.astimezone(UTC).replace(tzinfo=None)
+    told = {TYPE: change.kind, TID: change.tid, TIMESTAMP: committed.isoformat()}
+    return change.file._replace(partition={**change.file.partition, **told})
+
+
+def feed_spec(spec: ReadSpec) -> ReadSpec:
+    """Of files as `as_partition` makes them."""
+    return replace(spec, partition_columns=(*spec.partition_columns, *COLUMNS))
+
+
+def start_of(tid: str | None, time: str | datetime | None, *, default: Start | None = None) -> Start:
+    """Where a stream or a feed begins. Raises InvalidInputError."""
+    if tid is not None and time is not None:
+        raise InvalidInputError("startingTid and startingTime are given; set one of them")
+    if tid is not None:
+        return Start(begin="tid", tid=tid)
+    if time is not None:
+        return Start(begin="time", time=parse_time(time))
+    if default is None:
+        raise InvalidInputError("a change feed needs a start: the tid of its first commit, or a time; see `dbio log`")
+    return default
+
+
+def end_of(tid: str | None, time: str | datetime | None) -> datetime | str | None:
+    """Where a feed ends; None is now. Raises InvalidInputError."""
+    if tid is not None and time is not None:
+        raise InvalidInputError("endingTid and endingTime are given; set one of them")
+    return tid if tid is not None else None if time is None else parse_time(time)
+
+
+def flag(options: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    """The option as a truth value, from options whose names do not care for case. Raises InvalidInputError."""
+    text = options.get(name, str(default)).lower()
+    if text not in ("true", "false"):
+        raise InvalidInputError(f"option {name} is {text!r:.100}, not one of true, false")
+    return text == "true"

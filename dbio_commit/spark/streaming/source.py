@@ -1,0 +1,176 @@
+"""The stream source: what `spark.readStream.format("dbio")` calls. Needs Spark 4.2, whose batches have limits.
+
+One process of Spark's keeps a reader for as long as a query runs; only `read` runs in the workers. What comes next is
+`protocol.feed`'s to say.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+
+from dbio_commit.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.follow import Follower
+from dbio_commit.protocol.feed import ALL, Change, Feed, Most, Wanted
+from dbio_commit.protocol.position import Position, Start, decode_position, encode_position
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.spark import feeds
+from dbio_commit.spark.job import number_option
+from dbio_commit.spark.scan import ReadSpec, group_files, read_files
+from dbio_commit.table import Table
+
+OPTIONS = {
+    "path",
+    "startingtid",
+    "startingtime",
+    "maxfilespertrigger",
+    "maxbytespertrigger",
+    "skipchangecommits",
+    "ignorechanges",
+    "failondataloss",
+    "readchangefeed",
+    "secretstorageoptions",
+}
+
+_FILES_AT_ONCE = 1000
+"""In a batch, where no option says: a stream that begins with a large table must not take it whole."""
+
+_GROUP_BYTES, _MOST_GROUPS, _FEW = 32 * 1024 * 1024, 64, 8
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """The options of a stream, checked."""
+
+    start: Start
+    wanted: Wanted
+    most: Most
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "StreamOptions":
+        """From options whose names do not care for case. Raises InvalidInputError."""
+        wanted = Wanted(
+            changes=feeds.flag(options, "readChangeFeed"),
+            skip_change_commits=feeds.flag(options, "skipChangeCommits"),
+            ignore_changes=feeds.flag(options, "ignoreChanges"),
+            fail_on_data_loss=feeds.flag(options, "failOnDataLoss", default=True),
+        )
+        if wanted.changes + wanted.skip_change_commits + wanted.ignore_changes > 1:
+            raise InvalidInputError(
+                "readChangeFeed, skipChangeCommits and ignoreChanges each say what becomes of rows that were taken "
+                "away; set one of them"
+            )
+        files, size = (number_option(options, name) for name in ("maxFilesPerTrigger", "maxBytesPerTrigger"))
+        if 0 in (files, size):
+            raise InvalidInputError("maxFilesPerTrigger and maxBytesPerTrigger count from 1")
+        if files is None and size is None:
+            files = _FILES_AT_ONCE
+        start = feeds.start_of(options.get("startingTid"), options.get("startingTime"), default=Start())
+        return cls(start, wanted, Most(files=files, size_bytes=size))
+
+
+@dataclass(frozen=True, slots=True)
+class _Group(InputPartition):
+    files: Sequence[DataFile]
+
+
+class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Where a stream is, and what it reads next. Offsets are positions, as JSON."""
+
+    def __init__(
+        self, table: Table, spec: ReadSpec, options: StreamOptions, *, columns: Mapping[str, Any] | None
+    ) -> None:
+        """`columns` are the table's, as the query was planned with; None if it was planned with others."""
+        self._spec = feeds.feed_spec(spec) if options.wanted.changes else spec
+        self._options, self._columns = options, columns
+        self._url = table.url
+        self._follower = Follower(table.store, table.clock)
+        self._target: Position | None = None
+        self._end: Position | Start = options.start
+        self._warned: set[str] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What the workers need."""
+        return {"_spec": self._spec}
+
+    def initialOffset(self) -> dict[str, Any]:
+        return encode_position(self._options.start)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        most = self._options.most
+        return ReadMaxFiles(most.files) if most.files else ReadMaxBytes(most.size_bytes or 0)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._feed().newest()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        feed = self._feed()
+        at = decode_position(start)
+        most = ALL if isinstance(limit, ReadAllAvailable) else self._options.most
+        self._end = feed.after(at, most, target=self._target)
+        self._warn(feed)
+        return start if self._end == at else encode_position(self._end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """How far the stream is behind once the batch that is planned is done."""
+        lag = self._feed().lag(self._end)
+        return {"behind": {"commits": lag.commits, "files": lag.files, "bytes": lag.size_bytes}}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        feed, stop = self._feed(), decode_position(end)
+        if isinstance(stop, Start):
+            return []
+        changes = feed.between(decode_position(start), stop)
+        changes = self._follower.without_deleted(feed, changes)
+        self._warn(feed)
+        feed_of = feeds.as_partition if self._options.wanted.changes else _plain
+        return [_Group(group) for group in _groups([feed_of(change) for change in changes])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Group)
+        return read_files(self._spec, partition.files)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark keeps the offset; nothing is ours to note."""
+
+    def stop(self) -> None:
+        """Nothing is open."""
+
+    def _feed(self) -> Feed:
+        history = self._follower.history()
+        if self._columns is not None and history.metadata.schema != self._columns:
+            raise SchemaMismatchError(
+                f"the columns of {self._url} have changed since this stream was planned; nothing is lost: load it "
+                "again with spark.readStream and start it with the same checkpoint, and it goes on with the new ones"
+            )
+        return Feed(history, self._options.wanted)
+
+    def _warn(self, feed: Feed) -> None:
+        for sentence in feed.warnings:
+            if sentence not in self._warned:
+                self._warned.add(sentence)
+                _log.warning("%s; failOnDataLoss is false, so the stream goes on without them", sentence)
+
+
+def _groups(files: Sequence[DataFile]) -> list[list[DataFile]]:
+    """For each task its files."""
+    if not files:
+        return []
+    size = sum(max(file.size, 0) for file in files)
+    return group_files(files, min(_MOST_GROUPS, max(size // _GROUP_BYTES, min(len(files), _FEW))))
+
+
+def _plain(change: Change) -> DataFile:
+    return change.file
