@@ -396,14 +396,14 @@ class Model:
         if {(self.decided[tid].modified, tid) for _, tid in told} != {*told}:
             yield f"I6: a history with other times: {told}"
         missing = state.tids - {tid for _, tid in told}
-        if len(told) + len(missing) != len(state.tids) or any(map(self._must_be_told, missing)):
+        if len(told) + len(missing) != len(state.tids) or any(map(self.must_be_told, missing)):
             yield f"I6: the history {told} instead of {sorted(state.tids)}"
         turns = [turn for _, tid in told if (turn := self.decided[tid].info.get("turn"))]
         times = [] if self.world.risks.steps else [at for at, _ in told]
         if turns != sorted(turns) or times != sorted(times):
             yield f"I6: the history is out of order: {told}"
 
-    def _must_be_told(self, tid: str) -> bool:
+    def must_be_told(self, tid: str) -> bool:
         decision = self.decided[tid]
         return self.world.now - decision.modified < FORGOTTEN_AFTER or bool(decision.added & self.live)
 
@@ -434,7 +434,7 @@ class Model:
         """
         commits = {tid: decision for tid, decision in self.decided.items() if not decision.is_abort}
         told = {it.tid for it in snapshot.decided if not it.marker.is_abort}
-        forgotten = {tid for tid, it in commits.items() if it.step <= since and not self._must_be_told(tid)}
+        forgotten = {tid for tid, it in commits.items() if it.step <= since and not self.must_be_told(tid)}
         seen = (told | forgotten | {ADOPTED}) & commits.keys()
         missed = {tid: commits[tid] for tid in commits.keys() - seen}
         if lost := [tid for tid, it in missed.items() if it.step <= since]:

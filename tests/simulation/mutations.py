@@ -23,13 +23,12 @@ from dbio_commit.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.follow import Follower
 from dbio_commit.protocol import feed, names, position
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.feed import Change, Feed, History
+from dbio_commit.protocol.feed import Change, Feed
 from dbio_commit.protocol.garbage import Known
 from dbio_commit.protocol.log import Log, parse_log, settle
 from dbio_commit.protocol.markers import App, CommitMarker, FileInfo, Operation
@@ -621,7 +620,7 @@ def count_nothing() -> Iterator[None]:
         yield
 
 
-@mutation("streams", "I9")
+@mutation("streams", "I9", first=2)
 def count_no_files_of_a_part() -> Iterator[None]:
     """What a stream has had a part of is not looked at whether it still has all its files."""
     done = feed._done
@@ -647,20 +646,7 @@ def plan_a_batch_anew() -> Iterator[None]:
         yield
 
 
-@mutation("feeds", "I9")
-def believe_that_the_same_markers_say_the_same() -> Iterator[None]:
-    """A stream looks at the table once in its life."""
-    history = Follower.history
-    seen: dict[int, History] = {}
-
-    def mutated(self: Follower) -> History:
-        return seen.setdefault(id(self), history(self))
-
-    with patch.object(Follower, "history", mutated):
-        yield
-
-
-@mutation("streams", "I9")
+@mutation("streams", "I3", "I9")
 def begin_in_each_task() -> Iterator[None]:
     """Each task of a batch has a transaction of its own."""
 
@@ -699,35 +685,10 @@ def abort_attempts_of_all_applications() -> Iterator[None]:
         yield
 
 
-@mutation("streams", "I3")
-def abort_attempts_at_later_versions() -> Iterator[None]:
-    """Who commits a version of an application aborts also what is pending of later ones."""
-    superseded = TableRoot._abort_superseded
-
-    def mutated(self: TableRoot, tid: str, app: App, table: Snapshot) -> None:
-        superseded(self, tid, App(id=app.id, version=app.version + 9), table)
-
-    with patch.object(TableRoot, "_abort_superseded", mutated):
-        yield
-
-
-@mutation("streams", "I9")
+@mutation("streams", "DBIO", "I3", "I5", "I9")
 def write_before_the_claim() -> Iterator[None]:
     """Tasks claim no tid."""
     with patch.object(TableRoot, "mark", lambda self, terms, directory: None):
-        yield
-
-
-@mutation("streams", "no end")
-def wait_for_what_was_decided_long_ago() -> Iterator[None]:
-    """Who waits for a transaction whose start marker came again does not ask whether it was decided."""
-    end_lease = turns._end_lease
-
-    def mutated(store: Store, clock: Clock, holder: str) -> bool:
-        end_lease(store, clock, holder)
-        return False
-
-    with patch.object(turns, "_end_lease", mutated):
         yield
 
 

@@ -27,6 +27,7 @@ from dbio_commit.errors import (
 )
 from dbio_commit.follow import Follower
 from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.feed import Change, Feed, Most, Wanted
 from dbio_commit.protocol.markers import App, CommitMarker, FileInfo
@@ -40,6 +41,7 @@ from .model import Asked, Model
 from .world import DAY_S, EPOCH, HOUR_S, Actor, Violation, World
 
 FROM_THE_FIRST = Start(begin="time", time=EPOCH - timedelta(days=400))
+NOTHING = CommitMarker(added=[], removed=[])
 WANTED = (Wanted(ignore_changes=True), Wanted(changes=True))
 LIVES = 12
 """After so many deaths a query is left alone until all others have gone."""
@@ -123,7 +125,8 @@ class _Batch:
             for task in range(tasks):
                 files.append(self._run_task(terms, task))
         except DbioError:
-            self._abort(terms, files)
+            if files:
+                self._abort(terms, files)
             raise
         asked.added |= {file.path for file in files}
         if chance.random() < 0.2:
@@ -223,14 +226,16 @@ class Reading:
     """Why it failed for good."""
     lives: int = 0
 
-    def step(self, world: World, actor: Actor, follower: Follower) -> bool:
+    def step(self, model: Model, actor: Actor, follower: Follower) -> bool:
         """Makes the next batch, which may have been made before; whether there was one."""
-        batch = self.done
+        world, batch = model.world, self.done
         at = decode_position(json.loads(self.offsets[batch - 1])) if batch else self.start
         if batch not in self.offsets:
+            since = world.steps
             feed = Feed(follower.history(), self.wanted)
             end = feed.after(at, self.most)
             if end == at:
+                self._check_had(model, at, since)
                 return False
             if batch not in self.offsets:  # nobody else has planned it meanwhile
                 if not batch and self.start.begin == "state":
@@ -251,6 +256,14 @@ class Reading:
         self.done = max(self.done, batch + 1)
         world.note(actor.name, f"has read batch {batch}, of {len(changes)} files")
         return True
+
+    def _check_had(self, model: Model, at: Position | Start, since: int) -> None:
+        """R1: it was told in step `since`, or later, that nothing is new."""
+        for tid, it in model.decided.items():
+            if it.is_abort or it.step > since or not model.must_be_told(tid):
+                continue
+            if not isinstance(at, Position) or not at.had(Decided(it.modified, tid, NOTHING)):
+                raise Violation(f"R1: {self.name} was told in step {since} that nothing is new, and has not had {tid}")
 
     def check(self, model: Model) -> None:
         """I9: each file of each commit was delivered once, and what came first, first."""
@@ -308,11 +321,12 @@ def stream_reader(stage: Stage, reading: Reading, naps_s: Sequence[float] = (0.0
 
 
 def _read_on(stage: Stage, reading: Reading, world: World, actor: Actor, naps_s: Sequence[float]) -> None:
-    follower = Follower(world.store, actor.clock)
+    follower, model = Follower(world.store, actor.clock), stage.model
+    assert isinstance(model, Model)
     try:
         while reading.left > 0 and not reading.lost:
             reading.left -= 1
-            reading.step(world, actor, follower)
+            reading.step(model, actor, follower)
             actor.clock.sleep(world.random.choice(naps_s))
     except HistoryLostError as error:
         _lose(stage, reading, world, error)
@@ -411,9 +425,10 @@ def finish(world: World, stage: Stage) -> None:
 
 def _drain(stage: Stage, reading: Reading) -> Act:
     def act(world: World, actor: Actor) -> None:
-        follower = Follower(world.store, actor.clock)
+        follower, model = Follower(world.store, actor.clock), stage.model
+        assert isinstance(model, Model)
         try:
-            while reading.step(world, actor, follower):
+            while reading.step(model, actor, follower):
                 reading.left -= 1
                 if reading.left < 0:
                     raise Violation(f"I9: {reading.name} comes to no end")
