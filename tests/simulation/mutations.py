@@ -620,7 +620,7 @@ def count_nothing() -> Iterator[None]:
         yield
 
 
-@mutation("streams", "I9", first=2)
+@mutation("streams", "I9", "R1", first=2)
 def count_no_files_of_a_part() -> Iterator[None]:
     """What a stream has had a part of is not looked at whether it still has all its files."""
     done = feed._done
