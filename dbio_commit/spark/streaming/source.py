@@ -82,7 +82,9 @@ class StreamOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group(InputPartition):
+class Group(InputPartition):
+    """What one task reads."""
+
     files: Sequence[DataFile]
 
 
@@ -135,12 +137,14 @@ class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         changes = feed.between(decode_position(start), stop)
         changes = self._follower.without_deleted(feed, changes)
         self._warn(feed)
-        feed_of = feeds.as_partition if self._options.wanted.changes else _plain
-        return [_Group(group) for group in _groups([feed_of(change) for change in changes])]
+        return [Group(group) for group in _groups([self._file_of(change) for change in changes])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Group)
+        assert isinstance(partition, Group)
         return read_files(self._spec, partition.files)
+
+    def _file_of(self, change: Change) -> DataFile:
+        return feeds.as_partition(change) if self._options.wanted.changes else change.file
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark keeps the offset; nothing is ours to note."""
@@ -170,7 +174,3 @@ def _groups(files: Sequence[DataFile]) -> list[list[DataFile]]:
         return []
     size = sum(max(file.size, 0) for file in files)
     return group_files(files, min(_MOST_GROUPS, max(size // _GROUP_BYTES, min(len(files), _FEW))))
-
-
-def _plain(change: Change) -> DataFile:
-    return change.file
