@@ -20,6 +20,7 @@ from dbio_commit.cli.progress import progress, status
 from dbio_commit.cli.publish import print_published, published_json
 from dbio_commit.cli.schema import print_schema, schema_json
 from dbio_commit.cli.settings import parse_changes, print_settings, settings_json
+from dbio_commit.cli.streams import changes_json, lags_json, print_changes, print_lags
 from dbio_commit.cli.transactions import (
     adoption_json,
     commit_json,
@@ -127,6 +128,52 @@ def log(path: _Path, as_json: _Json = False) -> None:
         print_json({"url": table.url, "commits": [commit_json(commit) for commit in commits]})
     else:
         print_log(commits, table.clock.now())
+
+
+@app.command()
+def changes(
+    path: _Path,
+    start: Annotated[
+        str, typer.Option("--from", metavar="TIME|TID", show_default=False, help="The first commit, or a time.")
+    ],
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME|TID", help="The last commit, or a time; by default, now.")
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """List what came and went with each commit, oldest first; both ends are included.
+
+    In a pipe: tid, time, operation, files and rows that came, files and rows that went, separated by tabs.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        found = table.changes(start, end)
+    if as_json:
+        print_json(changes_json(table.url, found))
+    else:
+        print_changes(found)
+
+
+@app.command()
+def lag(
+    path: _Path,
+    checkpoints: Annotated[
+        list[str],
+        typer.Argument(metavar="CHECKPOINT...", show_default=False, help="The checkpointLocation of each stream."),
+    ],
+    as_json: _Json = False,
+) -> None:
+    """Show how far streams that read the table are behind it: commits, files and bytes, and since when.
+
+    In a pipe: query, last batch, commits, files, bytes, and the time of the oldest commit, separated by tabs.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        lags = [table.lag(checkpoint) for checkpoint in checkpoints]
+    if as_json:
+        print_json(lags_json(table.url, lags))
+    else:
+        print_lags(lags, table.clock.now())
 
 
 @app.command()
