@@ -53,12 +53,12 @@ def start_at(start: datetime | str) -> Start:
     """From a time, or from the commit with a tid. Raises InvalidInputError."""
     if isinstance(start, str) and is_tid(start):
         return Start(begin="tid", tid=start)
-    return Start(begin="time", time=parse_time(start))
+    return Start(begin="time", time=parse_time(start, what="start"))
 
 
 def end_at(end: datetime | str | None) -> datetime | str | None:
     """Up to a time, or to the commit with a tid; None is now. Raises InvalidInputError."""
-    return end if end is None or (isinstance(end, str) and is_tid(end)) else parse_time(end)
+    return end if end is None or (isinstance(end, str) and is_tid(end)) else parse_time(end, what="end")
 
 
 def _changes(commit: Decided, changes: Sequence[Change], rows: dict[str, int | None]) -> CommitChanges:
