@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).parents[1]
-CLI = ("rich", "typer")
+CLI = ("jinja2", "rich", "typer")
 OPTIONAL = (
     *CLI,
     "adlfs",
