@@ -73,6 +73,11 @@ def test_the_wheel_says_that_both_packages_have_types(wheel: Path) -> None:
         assert {"dbio_commit/py.typed", "vacuum/py.typed"} <= {*archive.namelist()}
 
 
+def test_the_wheel_has_all_that_a_page_is_made_of(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        assert {"dbio_commit/report/page.html.jinja", "dbio_commit/report/page.css"} <= {*archive.namelist()}
+
+
 def test_the_wheel_has_its_licence(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         (text,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/LICENSE"))
