@@ -23,7 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from dbio_commit.errors import DbioError
 from dbio_commit.report.health import TableHealth, look
 from dbio_commit.table import Table
-from vacuum.report import Control, RunSummary, VacuumOptions, VacuumReport
+from vacuum.report import Control, RunSummary, VacuumOptions, VacuumReport, in_short
 from vacuum.run import vacuum_table
 
 STOP_S = 45.0
@@ -192,7 +192,7 @@ def _look(table: Table, report: VacuumReport) -> TableHealth | None:
     """For the service's page: what one more look at the log tells. What comes of it is no matter of the run, which is
     done."""
     try:
-        return look(table.snapshot(), at=table.clock.now(), vacuumed=report.in_short())
+        return look(table.snapshot(), at=table.clock.now(), vacuumed=in_short(report))
     except Exception as error:
         ours = isinstance(error, DbioError)
         _log.warning("%s: its health is not known: %s", table.url, error, exc_info=not ours)

@@ -113,16 +113,17 @@ class VacuumReport:
         """The age of the oldest garbage that is left and will be deleted; None where there is none."""
         return max((it.age for it in self.kept if it.reason not in _STAYS), default=None)
 
-    def in_short(self) -> Vacuumed:
-        """What a page about the table says of it."""
-        return Vacuumed(
-            retention_hours=self.retention_hours,
-            dry_run=self.dry_run,
-            freed=_by_reason(self.deleted),
-            kept=_by_reason(self.kept),
-            aborted=len(self.aborted),
-            failed=len(self.failed),
-        )
+
+def in_short(report: VacuumReport) -> Vacuumed:
+    """What a page about the table says of it."""
+    return Vacuumed(
+        retention_hours=report.retention_hours,
+        dry_run=report.dry_run,
+        freed=_by_reason(report.deleted),
+        kept=_by_reason(report.kept),
+        aborted=len(report.aborted),
+        failed=len(report.failed),
+    )
 
 
 def _by_reason(deletions: Iterable[Deletion]) -> dict[Reason, Amount]:

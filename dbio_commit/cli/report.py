@@ -12,7 +12,7 @@ from dbio_commit.errors import DbioError, InvalidInputError
 from dbio_commit.report.health import Vacuumed, look
 from dbio_commit.report.page import Subject, render_page
 from dbio_commit.table import Table
-from vacuum.report import VacuumOptions
+from vacuum.report import VacuumOptions, in_short
 from vacuum.run import vacuum_table
 
 
@@ -31,7 +31,7 @@ def look_at(table: Table, options: VacuumOptions) -> Subject:
 def _dry_run(table: Table, options: VacuumOptions) -> Vacuumed | str:
     """Or why it cannot be told, such as a corrupt marker: the rest of the page can."""
     try:
-        return vacuum_table(table, options, dry_run=True).in_short()
+        return in_short(vacuum_table(table, options, dry_run=True))
     except DbioError as error:
         return _one_line(error)
 

@@ -23,6 +23,7 @@ from tests.builders import World, data, marker
 from tests.reports import busy_table
 from tests.writers import stage, write, write_days
 from vacuum import VacuumOptions, vacuum_table
+from vacuum.report import in_short
 
 NOTHING = Vacuumed(retention_hours=48, dry_run=True)
 
@@ -153,7 +154,7 @@ def test_what_vacuum_would_free_and_keeps_is_told_by_reason(table: Table, clock:
     clock.advance(timedelta(days=3))
     write(table, "overwrite", bodies=[b"1"])
     report = vacuum_table(table, VacuumOptions(), dry_run=True)
-    found = report.in_short()
+    found = in_short(report)
     assert found.dry_run
     assert found.freed[Reason.REMOVED] == Amount(objects=2, size=7, oldest=timedelta(days=3))
     assert found.kept[Reason.REMOVED] == Amount(objects=1, size=4, oldest=timedelta(0))

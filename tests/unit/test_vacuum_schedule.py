@@ -33,7 +33,7 @@ from vacuum import Control, Deletion, Failure, Reason, VacuumOptions, VacuumRepo
 from vacuum.config import Config
 from vacuum.listener import listening
 from vacuum.process import Job, RunFailed
-from vacuum.report import RunSummary
+from vacuum.report import RunSummary, in_short
 from vacuum.schedule import Service
 
 WAIT_S = 60
@@ -606,7 +606,7 @@ def healthy(url: str, *, files: int = 1) -> Callable[[Control], RunSummary]:
     """A vacuum that tells how it left the table."""
     world = World()
     world.put_json("_committed_1", marker([data("1", number) for number in range(files)]).model_dump(mode="json"))
-    vacuumed = report(url).in_short()
+    vacuumed = in_short(report(url))
     health = look(Table.over(world, world.clock).snapshot(), at=world.clock.now(), vacuumed=vacuumed)
     return lambda control: RunSummary(health=health)
 
