@@ -197,7 +197,7 @@ class _Part(BaseModel):
 
 
 class HttpConfig(_Part):
-    """Where /metrics and /health are."""
+    """Where /metrics, /health and /report are."""
 
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 9471

@@ -18,6 +18,7 @@ from dbio_commit.cli.files import print_files, snapshot_json
 from dbio_commit.cli.output import print_json, say, say_error
 from dbio_commit.cli.progress import progress, status
 from dbio_commit.cli.publish import print_published, published_json
+from dbio_commit.cli.report import look_at, print_report, report_json, write_page
 from dbio_commit.cli.schema import print_schema, schema_json
 from dbio_commit.cli.settings import parse_changes, print_settings, settings_json
 from dbio_commit.cli.streams import changes_json, lags_json, print_changes, print_lags
@@ -31,6 +32,7 @@ from dbio_commit.cli.transactions import (
 )
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
 from dbio_commit.cli.values import total_json, total_text, visible
+from dbio_commit.clock import SYSTEM_CLOCK
 from dbio_commit.errors import DbioError, InvalidInputError, RetentionError, UnsupportedStoreError
 from dbio_commit.table import Table
 from dbio_commit.upkeep.inspect import TransactionState
@@ -201,6 +203,41 @@ def check(path: _Path, as_json: _Json = False) -> None:
     else:
         print_check(report)
     if not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", show_default=False, help="The tables: paths, or URLs.")
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", show_default=False, help="The page, such as report.html.")
+    ],
+    retention_hours: Annotated[
+        float, typer.Option(metavar="N", help="As of vacuum: what it would free with this retention.")
+    ] = 48.0,
+    as_json: _Json = False,
+) -> None:
+    """Write a page for people about the health of tables: one file of HTML that needs no network.
+
+    It shows live data, commits, garbage and what vacuum would free, and pending transactions. Changes nothing in the
+    tables. Exits with 1 where `check` would for one of them; the page says what cannot be told.
+    """
+    with _errors(as_json):
+        options = VacuumOptions(retention_hours=retention_hours)
+        options.check()
+        tables = [Table(path) for path in paths]
+        subjects = []
+        for table in tables:
+            with status(f"looking at {visible(table.url)}"):
+                subjects.append(look_at(table, options))
+        write_page(output, subjects, SYSTEM_CLOCK.now())
+    if as_json:
+        print_json(report_json(output, subjects))
+    else:
+        print_report(output, subjects)
+    if any(subject.wrong for subject in subjects):
         raise typer.Exit(1)
 
 
