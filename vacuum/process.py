@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
@@ -46,6 +46,8 @@ class Job:
     dry_run: bool
     memory_mb: int
     deadline_s: float
+    streams: Sequence[str] = ()
+    """The checkpoints of streams that read the table."""
     secrets: Collection[str] = field(repr=False)
     """What its log must not show."""
 
@@ -181,18 +183,19 @@ def _do(job: Job, stop: Event) -> _Answer:
     try:
         table, control = Table(job.url, job.storage_options), Control(stop=stop.is_set)
         report = vacuum_table(table, job.options, dry_run=job.dry_run, control=control)
-        health = None if report.stopped else _look(table, report)
+        health = None if report.stopped else _look(table, report, job.streams)
     except Exception as error:  # whatever it is: the service says so, and goes on with the others
         trace = "" if isinstance(error, DbioError) else format_exc(limit=-20)
         return _Answer(error=type(error).__name__, message=str(error)[:10_000], traceback=trace[:100_000])
     return _Answer(summary=replace(RunSummary.of(report), health=health))
 
 
-def _look(table: Table, report: VacuumReport) -> TableHealth | None:
+def _look(table: Table, report: VacuumReport, checkpoints: Sequence[str]) -> TableHealth | None:
     """For the service's page: what one more look at the log tells. What comes of it is no matter of the run, which is
     done."""
     try:
-        return look(table.snapshot(), at=table.clock.now(), vacuumed=in_short(report))
+        streams = [table.lag(checkpoint) for checkpoint in checkpoints]
+        return look(table.snapshot(), at=table.clock.now(), vacuumed=in_short(report), streams=streams)
     except Exception as error:
         ours = isinstance(error, DbioError)
         _log.warning("%s: its health is not known: %s", table.url, error, exc_info=not ours)

@@ -18,7 +18,7 @@ from dbio_commit.cli.files import print_files, snapshot_json
 from dbio_commit.cli.output import print_json, say, say_error
 from dbio_commit.cli.progress import progress, status
 from dbio_commit.cli.publish import print_published, published_json
-from dbio_commit.cli.report import look_at, print_report, report_json, write_page
+from dbio_commit.cli.report import find_streams, look_at, print_report, report_json, write_page
 from dbio_commit.cli.schema import print_schema, schema_json
 from dbio_commit.cli.settings import parse_changes, print_settings, settings_json
 from dbio_commit.cli.streams import changes_json, lags_json, print_changes, print_lags
@@ -217,6 +217,10 @@ def report(
     retention_hours: Annotated[
         float, typer.Option(metavar="N", help="As of vacuum: what it would free with this retention.")
     ] = 48.0,
+    stream: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CHECKPOINT", help="Of a stream that reads one of the tables; more than once."),
+    ] = None,
     as_json: _Json = False,
 ) -> None:
     """Write a page for people about the health of tables: one file of HTML that needs no network.
@@ -228,10 +232,10 @@ def report(
         options = VacuumOptions(retention_hours=retention_hours)
         options.check()
         tables = [Table(path) for path in paths]
-        subjects = []
+        streams, subjects = find_streams(tables, stream or ()), []
         for table in tables:
             with status(f"looking at {visible(table.url)}"):
-                subjects.append(look_at(table, options))
+                subjects.append(look_at(table, options, streams[table.url]))
         write_page(output, subjects, SYSTEM_CLOCK.now())
     if as_json:
         print_json(report_json(output, subjects))

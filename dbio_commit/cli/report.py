@@ -12,11 +12,12 @@ from dbio_commit.errors import DbioError, InvalidInputError
 from dbio_commit.report.health import Vacuumed, look
 from dbio_commit.report.page import Subject, render_page
 from dbio_commit.table import Table
+from dbio_commit.upkeep.streams import StreamLag
 from vacuum.report import VacuumOptions, in_short
 from vacuum.run import vacuum_table
 
 
-def look_at(table: Table, options: VacuumOptions) -> Subject:
+def look_at(table: Table, options: VacuumOptions, streams: Sequence[StreamLag] = ()) -> Subject:
     """Reads every marker and lists every file; changes nothing. What is wrong with a table is said of it alone."""
     try:
         check = table.check()
@@ -24,8 +25,28 @@ def look_at(table: Table, options: VacuumOptions) -> Subject:
         vacuumed = _dry_run(table, options)
     except DbioError as error:
         return Subject(name=table.url, note=_one_line(error), failed=True)
-    health = look(snapshot, at=table.clock.now(), vacuumed=vacuumed, check=check, advice=advice(check))
+    health = look(snapshot, at=table.clock.now(), vacuumed=vacuumed, check=check, advice=advice(check), streams=streams)
     return Subject(name=table.url, health=health)
+
+
+def find_streams(tables: Sequence[Table], checkpoints: Sequence[str]) -> dict[str, list[StreamLag]]:
+    """How far streams are behind the tables that they read, by the tables' URLs.
+
+    Raises InvalidInputError for a checkpoint of a stream that reads none of them.
+    """
+    found: dict[str, list[StreamLag]] = {table.url: [] for table in tables}
+    for checkpoint in checkpoints:
+        lags, error = {}, None
+        for table in tables:
+            try:
+                lags[table.url] = table.lag(checkpoint)
+            except DbioError as failure:
+                error = failure
+        if not lags:
+            raise InvalidInputError(f"{checkpoint} tells of no stream that reads one of the tables: {error}")
+        for url, lag in lags.items():
+            found[url].append(lag)
+    return found
 
 
 def _dry_run(table: Table, options: VacuumOptions) -> Vacuumed | str:

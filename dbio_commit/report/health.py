@@ -7,7 +7,7 @@ whoever renders them.
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from dbio_commit.protocol.applications import list_applications
@@ -18,6 +18,7 @@ from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
 from dbio_commit.roots.root import MAX_LIFE_S
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.upkeep.check import CheckReport
+from dbio_commit.upkeep.streams import StreamLag
 
 MOST = 20
 """So many partitions, pending transactions, applications and paths are named; the rest is counted."""
@@ -56,18 +57,6 @@ class Vacuumed:
     """Pending transactions that it decided, or would, against their writers."""
     failed: int = 0
     """What it could not do or look at."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamLag:
-    """A stream that reads the table, and what is committed that it has not read."""
-
-    name: str
-    commits: int
-    files: int
-    bytes: int
-    newest: datetime | None
-    """When the newest commit that it has read was made; None where it has read none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +223,7 @@ def look(
             for it in applications[:MOST]
         ],
         other_applications=max(0, len(applications) - MOST),
-        streams=streams,
+        streams=[replace(it, query=_text(it.query)) for it in streams],
     )
 
 

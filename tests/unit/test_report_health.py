@@ -13,12 +13,12 @@ from dbio_commit.report.health import (
     MOST_PERIODS,
     MOST_TEXT,
     Amount,
-    StreamLag,
     TableHealth,
     Vacuumed,
     look,
 )
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.upkeep.streams import StreamLag
 from tests.builders import World, data, marker
 from tests.reports import busy_table
 from tests.writers import stage, write, write_days
@@ -186,7 +186,7 @@ def test_names_that_are_no_utf8_can_be_encoded() -> None:
 
 def test_the_lag_of_streams_is_handed_on(table: Table, clock: ManualClock) -> None:
     write(table)
-    lag = StreamLag(name="copy", commits=1, files=1, bytes=4, newest=clock.now())
+    lag = StreamLag(query="copy", batch=1, commits=1, files=1, size_bytes=4, oldest=clock.now())
     found = look(table.snapshot(), at=clock.now(), vacuumed="nobody asked", streams=[lag])
     assert list(found.streams) == [lag]
     assert found.vacuumed == "nobody asked"

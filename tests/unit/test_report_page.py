@@ -11,9 +11,10 @@ from dbio_commit.cli.report import look_at
 from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.report import charts
-from dbio_commit.report.health import StreamLag, Vacuumed, look
+from dbio_commit.report.health import Vacuumed, look
 from dbio_commit.report.page import POLICY, Subject, render_index, render_page
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.upkeep.streams import StreamLag
 from tests.builders import World, data, marker
 from tests.reports import HOSTILE, Page, busy_table
 from tests.writers import write
@@ -122,8 +123,8 @@ def test_hostile_names_are_text(clock: ManualClock) -> None:
     world.start("3")
     snapshot = Table.over(world, clock).snapshot(ignore_corrupt_markers=True)
     check = Table.over(world, clock).check()
-    health = look(snapshot, at=AT, vacuumed=HOSTILE, check=check, advice=HOSTILE,
-                  streams=[StreamLag(name=HOSTILE, commits=1, files=1, bytes=1, newest=None)])  # fmt: skip
+    lag = StreamLag(query=HOSTILE, batch=1, commits=1, files=1, size_bytes=1, oldest=None)
+    health = look(snapshot, at=AT, vacuumed=HOSTILE, check=check, advice=HOSTILE, streams=[lag])
     text = render_page([Subject(name=HOSTILE, health=health, note=HOSTILE, failed=True), Subject(name=HOSTILE)], at=AT)
     page = Page(text)
     assert is_self_contained(page)
