@@ -302,7 +302,7 @@ class Feed:
                 f"{history.url} is another table than the one that this stream began to read: that was removed, and "
                 "this one made anew; begin anew with another checkpoint"
             )
-        if isinstance(at, Position) and (late := at.count_watched(history.commits) - at.commits) > 0:
+        if isinstance(at, Position) and (late := _late(at, history.commits)):
             self.lose(
                 f"{late} commits of {history.url} have come with times before {at.until.isoformat()}, all until which "
                 "this stream has read: the store's clock was set back, or somebody restored old markers. It has not "
@@ -364,6 +364,12 @@ class Feed:
                 "with another checkpoint, and vacuum with a longer retention"
             )
         return found
+
+
+def _late(at: Position, commits: Sequence[Decided]) -> int:
+    """How many came with times before it since it was told."""
+    watched, older = at.count_watched(commits)
+    return max(watched - at.commits, 0) + max(older - at.older, 0)
 
 
 _REMEMBERED = HISTORY - timedelta(days=1)
