@@ -234,20 +234,25 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     abort = markers.decode_commit(bodies["abort"], where="the document")
     referring = markers.decode_commit(bodies["referring"], where="the document")
     settings = markers.decode_commit(bodies["settings"], where="the document")
+    compaction = markers.decode_commit(bodies["compaction"], where="the document")
+    begun = markers.decode_begun(bodies["begun"], where="the document")
     turn = markers.decode_turn(bodies["turn"], where="the document")
     tombstone = markers.decode_tombstone(bodies["tombstone"], where="the document")
     assert commit.dbio_commit
     assert commit.dbio_commit.files
     assert referring.dbio_commit
     assert settings.dbio_commit
-    infos = (commit.dbio_commit, referring.dbio_commit, settings.dbio_commit)
+    assert compaction.dbio_commit
+    assert begun
+    infos = (commit.dbio_commit, referring.dbio_commit, settings.dbio_commit, compaction.dbio_commit)
     shown = {key for info in infos for key in info.model_fields_set}
     assert shown == set(markers.CommitInfo.model_fields), "a key is not shown"
-    for example in (descriptor, commit, commit.dbio_commit.files, turn, tombstone):
+    for example in (descriptor, commit, commit.dbio_commit.files, begun, turn, tombstone):
         assert example.model_fields_set == set(type(example).model_fields), "a key is not shown"
     assert abort.is_abort
     decoded = {"descriptor": descriptor, "commit": commit, "abort": abort, "referring": referring,
-               "settings": settings, "turn": turn, "tombstone": tombstone}  # fmt: skip
+               "settings": settings, "compaction": compaction, "begun": begun, "turn": turn,
+               "tombstone": tombstone}  # fmt: skip
     for name, body in decoded.items():
         assert json.loads(markers.encode(body)) == json.loads(bodies[name])
 
