@@ -145,19 +145,19 @@ def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: dateti
     return ordered[:count]
 
 
-def parse_time(as_of: datetime | str) -> datetime:
-    """Raises InvalidInputError for what is no time with a zone."""
+def parse_time(as_of: datetime | str, *, what: str = "as_of=") -> datetime:
+    """Raises InvalidInputError for what is no time with a zone; `what` comes before it in the message."""
     try:
         time = datetime.fromisoformat(as_of) if isinstance(as_of, str) else as_of
         if not isinstance(time, datetime):  # nor is a date one moment
             raise ValueError("no time")
     except ValueError:
         raise InvalidInputError(
-            f"as_of={as_of!r:.200} is neither the tid of a commit of this table nor a time in ISO 8601; "
+            f"{what}{as_of!r:.200} is neither the tid of a commit of this table nor a time in ISO 8601; "
             "both as text, or the time as a datetime with a zone; `dbio log` lists them"
         ) from None
     if time.tzinfo is None:
-        raise InvalidInputError(f"as_of={time.isoformat()} has no time zone; add one, such as +00:00")
+        raise InvalidInputError(f"{what}{time.isoformat()} has no time zone; add one, such as +00:00")
     return time  # in its own zone: UTC cannot hold the ends of others' years 1 and 9999
 
 
