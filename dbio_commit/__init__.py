@@ -43,6 +43,7 @@ from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
 from dbio_commit.upkeep.drop import DropReport
 from dbio_commit.upkeep.inspect import TransactionReport, TransactionState
+from dbio_commit.upkeep.streams import CommitChanges, StreamLag
 
 if TYPE_CHECKING:
     from dbio_commit.spark import (
@@ -67,6 +68,7 @@ __all__ = [
     "ChangedRowsError",
     "CheckReport",
     "Commit",
+    "CommitChanges",
     "CommitConflictError",
     "CommitStateUnknownError",
     "Compression",
@@ -90,6 +92,7 @@ __all__ = [
     "Scope",
     "Snapshot",
     "StoreError",
+    "StreamLag",
     "Table",
     "TableExistsError",
     "TableNotFoundError",

@@ -7,9 +7,11 @@ from dbio_commit.errors import InvalidInputError
 from dbio_commit.listing import until_quiet
 from dbio_commit.protocol.feed import Change, Feed, History
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.protocol.names import Kind
 from dbio_commit.roots import TableRoot, open_root
 from dbio_commit.store import Store
+
+_DECIDED = "_c"
+"""With this begin the names of what tells what was decided: commit markers and checkpoints."""
 
 
 class Follower:
@@ -17,11 +19,13 @@ class Follower:
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
-        self._seen: tuple[frozenset[str], History] | None = None
+        self._seen: tuple[tuple[frozenset[str], int], History] | None = None
 
     def history(self) -> History:
         """Raises TableNotFoundError, InvalidInputError where it is none of ours, CorruptMarkerError, StoreError."""
-        names = frozenset(parse_log(self._store.list_log(Kind.COMMITTED)).committed)
+        log = parse_log(self._store.list_log(_DECIDED))
+        # A marker that came and was purged since is told by a newer checkpoint.
+        names = frozenset(log.committed), log.last_checkpoint
         if self._seen is None or self._seen[0] != names:
             self._seen = names, until_quiet(self._store, self._read)  # which has all that was there before it
         return self._seen[1]

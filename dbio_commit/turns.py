@@ -64,7 +64,8 @@ def _wait_for(store: Store, clock: Clock, holder: str | None, tid: str) -> bool:
         watched_s, looked_s = watched_s + min(now_s - looked_s, LOOK_S), now_s
         if not is_free and watched_s >= LEASE_S:
             _end_lease(store, clock, holder)
-            is_over, is_free = _look(store, tid, holder)
+            is_over, _ = _look(store, tid, holder)
+            is_free = True  # also where its markers say otherwise: a late task may have put a purged one again
     return is_over
 
 
@@ -85,6 +86,7 @@ def _decides(marker: Entry | None) -> bool:
 
 
 def _end_lease(store: Store, clock: Clock, holder: str) -> None:
-    with suppress(TransactionStateError):  # it committed at the last moment: just as good
+    """The holder is decided then."""
+    with suppress(TransactionStateError):  # it committed at the last moment, or long ago: just as good
         abort_transaction(store, clock, holder)
         _log.warning("%s: aborted %s, which held the turn undecided for %.0f s", store.url, holder, LEASE_S)

@@ -108,7 +108,7 @@ class Ids:
 
     _TID = re.compile(r"\b\d{19}\b")
     _VARYING = (
-        (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+"), "UUID"),
+        (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-\d+)?"), "UUID"),
         (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"), "TIME"),
         (re.compile(r"[\d.,]+ (bytes|kB)"), "SIZE"),
         (re.compile(r"\b\d+ (s|min)\b"), "AGE"),

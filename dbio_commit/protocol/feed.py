@@ -82,6 +82,8 @@ class Lag(NamedTuple):
     commits: int
     files: int
     size_bytes: int
+    oldest: datetime | None
+    """When the oldest of these commits came."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,8 @@ class Feed:
             files = [it.file for commit in rest for it in self._history.added(commit)[_done(at, commit.tid) :]]
             if isinstance(at, Position) and at.part and at.part.tid is None:
                 files += [it.file for it in self._state(at)[at.part.done :]]
-        return Lag(len(rest), len(files), sum(max(file.size, 0) for file in files))
+        oldest = min((commit.modified for commit in rest), default=None)
+        return Lag(len(rest), len(files), sum(max(file.size, 0) for file in files), oldest)
 
     def span(self, start: Start, end: datetime | str | None) -> list[tuple[Decided, list[Change]]]:
         """The commits from one to another, both included, each with what the stream would read of it.
@@ -299,7 +302,7 @@ class Feed:
                 f"{history.url} is another table than the one that this stream began to read: that was removed, and "
                 "this one made anew; begin anew with another checkpoint"
             )
-        if isinstance(at, Position) and (late := at.count_watched(history.commits) - at.commits) > 0:
+        if isinstance(at, Position) and (late := _late(at, history.commits)):
             self.lose(
                 f"{late} commits of {history.url} have come with times before {at.until.isoformat()}, all until which "
                 "this stream has read: the store's clock was set back, or somebody restored old markers. It has not "
@@ -361,6 +364,12 @@ class Feed:
                 "with another checkpoint, and vacuum with a longer retention"
             )
         return found
+
+
+def _late(at: Position, commits: Sequence[Decided]) -> int:
+    """How many came with times before it since it was told."""
+    watched, older = at.count_watched(commits)
+    return max(watched - at.commits, 0) + max(older - at.older, 0)
 
 
 _REMEMBERED = HISTORY - timedelta(days=1)

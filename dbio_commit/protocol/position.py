@@ -27,7 +27,9 @@ MOST_TIDS = 500
 """About 11 kB."""
 
 WATCHED = timedelta(days=7)
-"""No transaction commits later than so long after it began, so that none appears before then."""
+"""No transaction commits later than so long after it began, so that none appears before then by a clock that is right.
+
+And no checkpoint forgets what is younger, so that a stream which is no older than weeks can count."""
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
@@ -63,6 +65,8 @@ class Position(Body):
     """Every commit whose marker is not younger was had."""
     commits: Count = 0
     """How many of these there were in the last WATCHED before `until`: more, and one came behind the stream's back."""
+    older: Count = 0
+    """How many before that. They are forgotten some day; but more can only come where a clock was set far back."""
     tids: FailFastList[str] = Field(default_factory=list)
     """Those after `until` that were had."""
     part: Part | None = None
@@ -75,10 +79,12 @@ class Position(Body):
     def _tids(self) -> frozenset[str]:
         return frozenset(self.tids)
 
-    def count_watched(self, commits: Iterable[Decided]) -> int:
-        """Of these, how many are as old as `commits` tells."""
+    def count_watched(self, commits: Iterable[Decided]) -> tuple[int, int]:
+        """Of these, how many are as old as `commits` tells, and how many as old as `older` does."""
         since = _before(self.until, WATCHED)
-        return sum(since < commit.modified <= self.until for commit in commits)
+        times = [commit.modified for commit in commits if commit.modified <= self.until]
+        older = sum(time <= since for time in times)
+        return len(times) - older, older
 
 
 def position_of(
@@ -98,9 +104,11 @@ def position_of(
         until = max(until, min(times[MOST_TIDS], _before(times[0], LEAST_MARGIN)))
     until = min([until, *(_before(commit.modified, timedelta.resolution) for commit in rest)])
     position = Position(table=table_id, part=part, until=max(until, at_least))
+    commits, older = position.count_watched(had)
     return position.model_copy(
         update={
-            "commits": position.count_watched(had),
+            "commits": commits,
+            "older": older,
             "tids": sorted(commit.tid for commit in had if commit.modified > position.until),
         }
     )
@@ -116,10 +124,10 @@ def encode_position(position: Position | Start) -> dict[str, Any]:
 
 def decode_position(offset: Mapping[str, Any]) -> Position | Start:
     """Raises InvalidInputError for what no stream of this software has written."""
-    model = Start if "begin" in offset else Position
     try:
+        model = Start if "begin" in offset else Position
         return model.model_validate_json(json.dumps(offset))
-    except (ValidationError, ValueError, TypeError) as error:
+    except (ValidationError, ValueError, TypeError) as error:  # some sources' offsets are numbers
         reason = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
         raise InvalidInputError(
             f"the offset {str(offset)!r:.200} is none that this version of dbio-commit reads ({reason!s:.200}): the "

@@ -16,9 +16,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from dbio_commit.begin import has_committed
 from dbio_commit.errors import AccessDeniedError, InvalidInputError, TableExistsError
 from dbio_commit.options import Compression, Mode
-from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit
-from dbio_commit.spark import feeds, streaming
+from dbio_commit.spark import streaming
 from dbio_commit.spark.batches import Packing, arrow_batches, pack
 from dbio_commit.spark.catalog import create_catalog_table
 from dbio_commit.spark.changed_rows import changes_between, shape_of
@@ -28,6 +27,7 @@ from dbio_commit.spark.job import WriteOptions, errors_of_workers, no_commit, pl
 from dbio_commit.spark.scan import scan
 from dbio_commit.spark.session import is_connect, open_table, raise_explained, store_settings
 from dbio_commit.spark.task import RESULT_SCHEMA, map_in_arrow
+from dbio_commit.upkeep.streams import end_at, start_at
 
 __all__ = [
     "batch_writer",
@@ -248,18 +248,10 @@ def changes(
     are left out. Raises HistoryLostError where vacuum has deleted what it takes, InvalidInputError, StoreError.
     """
     table = open_table(spark, path, storage_options)
-    tid, time = _tid_or_time(start)
     try:
-        end_tid, end_time = (None, None) if end is None else _tid_or_time(end)
-        first = feeds.start_of(tid, time)
-        return changes_between(spark, table, first, feeds.end_of(end_tid, end_time), net=net)
+        return changes_between(spark, table, start_at(start), end_at(end), net=net)
     except AccessDeniedError as error:
         raise_explained(error, table, withheld=is_connect(spark))
-
-
-def _tid_or_time(text: datetime | str) -> tuple[str | None, datetime | str | None]:
-    """A text without any sign of a time is a tid."""
-    return (text, None) if isinstance(text, str) and names.is_tid(text) else (None, text)
 
 
 def _secret(storage_options: Mapping[str, Any] | None) -> dict[str, str]:

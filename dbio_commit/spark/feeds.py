@@ -70,7 +70,7 @@ def start_of(tid: str | None, time: str | datetime | None, *, default: Start | N
     if tid is not None:
         return Start(begin="tid", tid=tid)
     if time is not None:
-        return Start(begin="time", time=parse_time(time, what="the start "))
+        return Start(begin="time", time=parse_time(time, what="startingTime"))
     if default is None:
         raise InvalidInputError("a change feed needs a start: the tid of its first commit, or a time; see `dbio log`")
     return default
@@ -80,7 +80,7 @@ def end_of(tid: str | None, time: str | datetime | None) -> datetime | str | Non
     """Where a feed ends; None is now. Raises InvalidInputError."""
     if tid is not None and time is not None:
         raise InvalidInputError("endingTid and endingTime are given; set one of them")
-    return tid if tid is not None else None if time is None else parse_time(time, what="the end ")
+    return tid if tid is not None else None if time is None else parse_time(time, what="endingTime")
 
 
 def flag(options: Mapping[str, str], name: str, *, default: bool = False) -> bool:

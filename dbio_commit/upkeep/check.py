@@ -1,7 +1,7 @@
 """What is wrong with a table, what is pending in it, and what is garbage: the report of `dbio check`."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from dbio_commit.clock import Clock
@@ -140,7 +140,10 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     settled = root.settled()
     log, checkpoint, columns, commits = settled.log, settled.checkpoint, settled.columns, settled.decided
     own = {commit.tid: commit.marker for commit in commits}
-    found = _Found([log], foreign={entry.path for entry in entries if is_foreign(entry.path)})
+    # Of what a checkpoint covers, a late task may have put the start marker again that was purged.
+    undecided = {tid: entry for tid, entry in log.started.items() if tid not in checkpoint.covered}
+    foreign = {entry.path for entry in entries if is_foreign(entry.path)}
+    found = _Found([replace(log, started=undecided)], foreign=foreign)
     found.expected = {file.path: file.size for file in live_files(commits)}
     found.live = set(found.expected)
     found.corrupt = settled.markers.corrupt | _misplaced(store, own, live=found.live, columns=columns)

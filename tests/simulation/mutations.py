@@ -335,7 +335,7 @@ def take_the_turn_without_waiting() -> Iterator[None]:
 @mutation("turns", "no end")
 def wait_for_ever() -> Iterator[None]:
     """Who waits does not abort the holder of the turn when the lease has ended."""
-    with patch.object(turns, "_end_lease", lambda store, clock, holder: None):
+    with patch.object(turns, "_end_lease", lambda store, clock, holder: False):
         yield
 
 
@@ -461,7 +461,7 @@ def list_again_without_a_wait() -> Iterator[None]:
         yield
 
 
-@mutation("readers", "R1", "R3", "I9", "I7")
+@mutation("readers", "R1", "R2", "R3", "I6", "I9", "I7")
 def list_checkpoints_first() -> Iterator[None]:
     """A read goes by the checkpoints that it has listed first."""
     with patch.object(settled, "_list_checkpoints", lambda store, log: log):
@@ -727,7 +727,7 @@ def purge_markers_before_data() -> Iterator[None]:
         yield
 
 
-@mutation("vacuums", "I6", "I8", "I9")
+@mutation("vacuums", "I6", "I8", "I9", "DBIO", "vacuum left")
 def purge_what_no_checkpoint_covers() -> Iterator[None]:
     """Every commit marker is purged once there is a checkpoint."""
 

@@ -45,8 +45,8 @@ def test_options_do_what_they_say_whatever_their_case() -> None:
         ({"skipChangeCommits": "true", "ignoreChanges": "true"}, "set one of them"),
         ({"readChangeFeed": "true", "ignoreChanges": "true"}, "set one of them"),
         ({"startingTid": "1", "startingTime": "2026-01-01T00:00:00Z"}, "set one of them"),
-        ({"startingTime": "yesterday"}, "the start 'yesterday' is neither"),
-        ({"startingTime": "2026-01-01"}, r"the start 2026-01-01T00:00:00 has no time zone; add one"),
+        ({"startingTime": "yesterday"}, "startingTime='yesterday' is neither"),
+        ({"startingTime": "2026-01-01"}, r"startingTime=2026-01-01T00:00:00 has no time zone; add one"),
         ({"failOnDataLoss": "perhaps"}, "option failOnDataLoss is 'perhaps'"),
     ],
 )
@@ -60,7 +60,7 @@ def test_a_feed_needs_one_start_and_at_most_one_end() -> None:
         feeds.start_of(None, None)
     with pytest.raises(InvalidInputError, match="endingTid and endingTime are given"):
         feeds.end_of("1", "2026-01-01T00:00:00Z")
-    with pytest.raises(InvalidInputError, match="the end 'tomorrow'"):
+    with pytest.raises(InvalidInputError, match="endingTime='tomorrow'"):
         feeds.end_of(None, "tomorrow")
     assert feeds.end_of("1", None) == "1"
     assert feeds.end_of(None, None) is None
