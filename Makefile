@@ -34,6 +34,7 @@ S3_TESTS = $(PYTEST) -k "not azure and not local and not memory" \
     --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
     tests/contract tests/integration/test_processes_killed.py tests/integration/test_writers_under_load.py
 CEPH := radosgw ceph-mon ceph-osd
+BROWSER := chromium
 
 # The same Java and Python for every Spark process, whatever else the machine has.
 export JAVA_HOME := $(CURDIR)/.ci/java
@@ -42,7 +43,7 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
 
-.PHONY: help setup demo check test test-long test-rgw test-minio test-s3a test-readers test-spark simulate exhaustive fuzz lint bench bench-peers wheel clean
+.PHONY: help setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-spark simulate exhaustive fuzz lint bench bench-peers wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 3 minutes the first time)"
@@ -52,6 +53,7 @@ help:
 	@echo "make test-long         the tests that test leaves out: load, thousands of seeds, ... (about 30 minutes)"
 	@echo "make test-rgw          the tests of S3 on Ceph RGW, which root installs from Debian (about 15 minutes, 1 GB)"
 	@echo "make test-minio        the same tests on MinIO, which is built once, with Go (about 15 minutes each)"
+	@echo "make test-browser      the page of dbio report in Chromium, which root installs from Debian (about a minute, 400 MB)"
 	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
 	@echo "make test-readers      what Delta on Spark, and a plain Spark 3.5, read of published tables (1.5 GB, from Maven)"
 	@echo "make test-spark        the tests of Spark on another version, SPARK=$(SPARK), in an environment of its own"
@@ -93,6 +95,13 @@ test-rgw: setup
 test-minio: setup $(MINIO)
 	@echo "== Tests on MinIO"
 	exec $(BIN)/python -m tests.minio $(S3_TESTS)
+
+test-browser: setup
+	@which $(BROWSER) >/dev/null || \
+	    { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -qq -y --no-install-recommends $(BROWSER); } || \
+	    { echo "$(BROWSER) is needed: run 'sudo apt-get install --no-install-recommends $(BROWSER)', then make again"; exit 1; }
+	@echo "== Tests in $(BROWSER)"
+	DBIO_TEST_BROWSER=yes $(PYTEST) tests/integration/test_report_browser.py
 
 test-s3a: setup $(S3A)
 	@echo "== Tests with S3A"

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from importlib.metadata import distribution
 
 import pandas as pd
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 import dbio_commit as dbio
-from bench import demo_job, demo_readers, demo_stage
+from bench import demo_job, demo_readers, demo_stage, demo_stream
 from bench.demo_stage import DemoError, claim, say, step
 from dbio_commit.protocol.names import parse_tid_time
 
@@ -37,6 +38,7 @@ def main() -> None:
             overwrite_twice_at_once(spark, url, one_carrier)
             show_the_log(url, one_carrier, months=options.months)
             count_with_every_tool(spark, url, flights)
+            kill_a_stream(spark, lake, url, flights)
             if options.store == "local":  # elsewhere Spark needs a connector, which the demo does not fetch
                 write_with_sql(spark, lake, flights)
             show_what_is_left(options.store, url, duration_s=time.monotonic() - began_s)
@@ -200,6 +202,55 @@ def count_with_every_tool(spark: SparkSession, url: str, flights: pa.Table) -> N
 
 
 # --- 6 ------------------------------------------------------------------------------------------------------------
+
+
+def kill_a_stream(spark: SparkSession, lake: str, url: str, flights: pa.Table) -> None:
+    step("Kill a stream, and start it again")
+    target, checkpoint = f"{lake}/copy", os.path.abspath(f"{demo_stage.DIRECTORY}/checkpoint")
+    say(
+        f"A second process (bench/demo_stream.py) reads {url} as a stream, a file at a time, and writes {target}:\n"
+        "    flights = spark.readStream.format('dbio').load(path)\n"
+        "    dbio.write_stream(flights, target, checkpoint)\n"
+        "Once a batch is committed we kill its driver, its JVM and its Python workers."
+    )
+    copy = dbio.Table(target)
+    with (
+        demo_stage.started(demo_stream.__file__, url, target, checkpoint) as job,
+        demo_stage.busy("the stream runs"),
+    ):
+        wait_for_a_commit(copy, job)
+        demo_stage.kill(job)
+    claim("the stream died of signal {}", -job.returncode, 9)
+    there = dbio.read(spark, target).count()
+    claim(f"{there:,} of {flights.num_rows:,} rows are there", 0 < there < flights.num_rows)
+    demo_stage.dbio("lag", url, checkpoint)
+
+    say("The same stream is started again, here, with the same checkpoint.")
+    dbio.enable(spark)
+    again = spark.readStream.format("dbio").load(url)
+    with demo_stage.busy("the stream runs"):
+        dbio.write_stream(again, target, checkpoint, trigger={"availableNow": True}).awaitTermination()
+    rows = dbio.read(spark, target)
+    claim("the copy has {:,} rows: none is missing, and none is there twice", rows.count(), flights.num_rows)
+    found = rows.select(flights.column_names).toArrow().cast(flights.schema)
+    claim("value for value, they are those of the data set", in_order(found).equals(in_order(flights)))
+    claim("nothing is pending: the restart has settled what was left", not copy.check().pending)
+    claim("and the stream is {} commits behind", dbio.Table(url).lag(checkpoint, {}).commits, 0)
+
+
+def wait_for_a_commit(table: dbio.Table, job: "subprocess.Popen[bytes]", give_up_after_s: float = 300) -> None:
+    give_up_s = time.monotonic() + give_up_after_s
+    while time.monotonic() < give_up_s:
+        with suppress(dbio.TableNotFoundError):
+            if table.history():
+                return
+        if job.poll() is not None:
+            raise DemoError(f"the stream still runs; it ended by itself with code {job.returncode}")
+        time.sleep(0.05)
+    raise DemoError(f"the stream commits within {give_up_after_s:.0f} s; see {demo_stage.SPARK_LOG}")
+
+
+# --- 7 ------------------------------------------------------------------------------------------------------------
 
 
 def write_with_sql(spark: SparkSession, lake: str, flights: pa.Table) -> None:

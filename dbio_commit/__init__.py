@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from dbio_commit.errors import (
     AccessDeniedError,
+    ChangedRowsError,
     CommitConflictError,
     CommitStateUnknownError,
     CorruptMarkerError,
     DbioError,
+    HistoryLostError,
     InvalidInputError,
     ObjectNotFoundError,
     RetentionError,
@@ -41,9 +43,19 @@ from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
 from dbio_commit.upkeep.drop import DropReport
 from dbio_commit.upkeep.inspect import TransactionReport, TransactionState
+from dbio_commit.upkeep.streams import CommitChanges, StreamLag
 
 if TYPE_CHECKING:
-    from dbio_commit.spark import enable, read, register, write
+    from dbio_commit.spark import (
+        batch_writer,
+        changes,
+        enable,
+        for_each_batch,
+        read,
+        register,
+        write,
+        write_stream,
+    )
     from vacuum import vacuum
 
 __version__ = "0.1.0"
@@ -53,8 +65,10 @@ __all__ = [
     "Application",
     "AsOf",
     "Bounds",
+    "ChangedRowsError",
     "CheckReport",
     "Commit",
+    "CommitChanges",
     "CommitConflictError",
     "CommitStateUnknownError",
     "Compression",
@@ -65,6 +79,7 @@ __all__ = [
     "Entry",
     "FileInfo",
     "Format",
+    "HistoryLostError",
     "InvalidInputError",
     "Mode",
     "ObjectNotFoundError",
@@ -77,6 +92,7 @@ __all__ = [
     "Scope",
     "Snapshot",
     "StoreError",
+    "StreamLag",
     "Table",
     "TableExistsError",
     "TableNotFoundError",
@@ -89,16 +105,23 @@ __all__ = [
     "UnsupportedStoreError",
     "UnsupportedTableError",
     "WrongSize",
+    "batch_writer",
+    "changes",
     "enable",
+    "for_each_batch",
     "read",
     "register",
     "vacuum",
     "write",
+    "write_stream",
 ]
 
 
+_SPARK = {"batch_writer", "changes", "enable", "for_each_batch", "read", "register", "write", "write_stream"}
+
+
 def __getattr__(name: str) -> Any:
-    if name in ("enable", "read", "register", "write"):
+    if name in _SPARK:
         from dbio_commit import spark
 
         return getattr(spark, name)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, Self
 
 from dbio_commit.begin import begin, has_committed
@@ -28,6 +29,7 @@ from dbio_commit.upkeep.checkpoints import checkpoint_now
 from dbio_commit.upkeep.drop import DropReport, drop
 from dbio_commit.upkeep.inspect import TransactionReport, inspect_transaction
 from dbio_commit.upkeep.settings import change_settings
+from dbio_commit.upkeep.streams import CommitChanges, StreamLag, find_lag, list_changes
 
 
 class Table:
@@ -70,6 +72,25 @@ class Table:
         """
         self.refuse_partition()
         return read_snapshot(self.store, self.clock, as_of=as_of, ignore_corrupt_markers=ignore_corrupt_markers)
+
+    def changes(self, start: datetime | str, end: AsOf = None) -> list[CommitChanges]:
+        """What came and went with the commits from `start` to `end`, both included, oldest first.
+
+        Each is a time (aware, or ISO 8601 text) or a tid; without an `end`, up to now. Raises HistoryLostError where
+        vacuum has deleted what it takes, InvalidInputError, and as `snapshot` does.
+        """
+        self.refuse_partition()
+        return list_changes(self.store, self.clock, start, end)
+
+    def lag(self, checkpoint: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> StreamLag:
+        """How far the stream with this checkpointLocation, which reads this table, is behind it.
+
+        `storage_options` are those of the checkpoint; by default, of this table. Raises InvalidInputError where that is
+        no checkpoint of such a stream, HistoryLostError.
+        """
+        self.refuse_partition()
+        options = self.storage_options if storage_options is None else storage_options
+        return find_lag(self.store, self.clock, open_store(parse_location(checkpoint), options))
 
     def history(self) -> list[Commit]:
         """The commits, newest first. Raises as `snapshot` does."""

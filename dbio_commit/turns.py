@@ -63,10 +63,9 @@ def _wait_for(store: Store, clock: Clock, holder: str | None, tid: str) -> bool:
         now_s = clock.monotonic()
         watched_s, looked_s = watched_s + min(now_s - looked_s, LOOK_S), now_s
         if not is_free and watched_s >= LEASE_S:
-            is_decided = _end_lease(store, clock, holder)
-            is_over, is_free = _look(store, tid, holder)
-            # Also where its markers do not say so: a late task may have put a start marker again that was purged.
-            is_free |= is_decided
+            _end_lease(store, clock, holder)
+            is_over, _ = _look(store, tid, holder)
+            is_free = True  # also where its markers say otherwise: a late task may have put a purged one again
     return is_over
 
 
@@ -86,9 +85,8 @@ def _decides(marker: Entry | None) -> bool:
     return marker is not None and marker.size > 0
 
 
-def _end_lease(store: Store, clock: Clock, holder: str) -> bool:
-    """Whether the holder is decided now."""
+def _end_lease(store: Store, clock: Clock, holder: str) -> None:
+    """The holder is decided then."""
     with suppress(TransactionStateError):  # it committed at the last moment, or long ago: just as good
         abort_transaction(store, clock, holder)
         _log.warning("%s: aborted %s, which held the turn undecided for %.0f s", store.url, holder, LEASE_S)
-    return True

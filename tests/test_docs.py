@@ -27,6 +27,8 @@ from dbio_commit import errors
 from dbio_commit.cli.commands import app
 from dbio_commit.protocol import markers
 from dbio_commit.spark import datasource, write
+from dbio_commit.spark.batches import Packing
+from dbio_commit.spark.streaming import sink, source
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/REFERENCE.md"
@@ -108,7 +110,7 @@ class Ids:
 
     _TID = re.compile(r"\b\d{19}\b")
     _VARYING = (
-        (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-\d+"), "UUID"),
+        (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(-\d+)?"), "UUID"),
         (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ"), "TIME"),
         (re.compile(r"[\d.,]+ (bytes|kB)"), "SIZE"),
         (re.compile(r"\b\d+ (s|min)\b"), "AGE"),
@@ -181,6 +183,14 @@ def test_every_option_is_in_the_reference() -> None:
     assert parameters <= first_cells("Writing with Spark")
     known = (datasource._READ_OPTIONS | datasource._WRITE_OPTIONS) - {"path"}
     assert all(f"`{name}`" in reference.lower() for name in known)
+
+
+def test_every_option_of_a_stream_is_in_its_document() -> None:
+    told = (ROOT / "docs/STREAMS.md").read_text().lower()
+    ours = {Packing.OPTION, "queryname"}  # the first is for ourselves, the second is Spark's own
+    assert all(f"`{name}`" in told for name in (sink.OPTIONS | source.OPTIONS) - ours)
+    known = datasource._FEED_OPTIONS - {"path", "secretstorageoptions"}
+    assert all(f"`{name}`" in told for name in known)
 
 
 def test_every_extra_is_in_the_reference() -> None:
@@ -262,5 +272,6 @@ def test_the_command_line_runs_as_a_module() -> None:
     registered = [command for command in app.registered_commands if command.callback]
     assert named == {command.name or command.callback.__name__ for command in registered if command.callback}
     assert all(name in shown.stdout for name in named)
-    run = set(re.findall(r"^\$ dbio ([a-z]+)", reference, re.MULTILINE))
+    shown_there = reference + (ROOT / "docs/STREAMS.md").read_text()
+    run = set(re.findall(r"^\$ dbio ([a-z]+)", shown_there, re.MULTILINE))
     assert run == named - {"drop", "jar"}, "drop takes a minute, jar is in test_committer_sessions"

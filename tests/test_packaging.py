@@ -12,7 +12,7 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).parents[1]
-CLI = ("rich", "typer")
+CLI = ("jinja2", "rich", "typer")
 OPTIONAL = (
     *CLI,
     "adlfs",
@@ -71,6 +71,11 @@ def test_the_wheel_holds_both_packages_and_nothing_else(wheel: Path) -> None:
 def test_the_wheel_says_that_both_packages_have_types(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         assert {"dbio_commit/py.typed", "vacuum/py.typed"} <= {*archive.namelist()}
+
+
+def test_the_wheel_has_all_that_a_page_is_made_of(wheel: Path) -> None:
+    with ZipFile(wheel) as archive:
+        assert {"dbio_commit/report/page.html.jinja", "dbio_commit/report/page.css"} <= {*archive.namelist()}
 
 
 def test_the_wheel_has_its_licence(wheel: Path) -> None:

@@ -2,7 +2,7 @@
 
 import sys
 
-_EXTRA = ("apscheduler", "prometheus_client", "rich", "structlog", "typer")
+_EXTRA = ("apscheduler", "jinja2", "prometheus_client", "rich", "structlog", "typer")
 
 
 def main() -> None:

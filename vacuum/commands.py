@@ -44,7 +44,7 @@ _Config = Annotated[Path, typer.Option(show_default=False, help="The configurati
 
 @app.command()
 def serve(config: _Config) -> None:
-    """Vacuum by the clock until SIGTERM or SIGINT, and answer on /metrics and /health."""
+    """Vacuum by the clock until SIGTERM or SIGINT, and answer on /metrics, /health and /report."""
     service = _service(config)
 
     def work() -> int:
@@ -53,7 +53,9 @@ def serve(config: _Config) -> None:
         http = service.config.http
         with ExitStack() as stack:
             try:
-                url = stack.enter_context(listening(http.host, http.port, service.metrics.registry, service.health))
+                url = stack.enter_context(
+                    listening(http.host, http.port, service.metrics.registry, service.health, service.report)
+                )
             except OSError as error:
                 _log().error("cannot listen", host=http.host, port=http.port, message=str(error))
                 return 1

@@ -197,7 +197,7 @@ class _Part(BaseModel):
 
 
 class HttpConfig(_Part):
-    """Where /metrics and /health are."""
+    """Where /metrics, /health and /report are."""
 
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
     port: Annotated[int, Field(ge=0, le=65535)] = 9471
@@ -216,14 +216,19 @@ class TableConfig(_Part):
     history_days: _History | None = None
     memory_mb: _Memory | None = None
     deadline_s: _Deadline | None = None
+    streams: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
+    """The checkpoints of streams that read it, in a store of the same credentials."""
     storage_options: Annotated[dict[str, Any], AfterValidator(_check_options)] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _check_store(self) -> Self:
         try:
-            open_store(replace(parse_location(self.path), prefix=""), _resolved(self.storage_options))
+            for path in (self.path, *self.streams):
+                open_store(replace(parse_location(path), prefix=""), _resolved(self.storage_options))
         except DbioError as error:
             raise ValueError(str(error)) from None
+        if self.streams and "*" in self.path:
+            raise ValueError("streams belong to one table, and path is a pattern; name the table in a [[tables]]")
         return self
 
 
@@ -243,6 +248,8 @@ class ConfigEntry:
     """What the process of one vacuum may have in memory."""
     deadline_s: int
     """How long it may take."""
+    streams: Sequence[str]
+    """The checkpoints of streams that read the table."""
     storage_options: Mapping[str, Any]
     """As the file has them."""
 
@@ -295,6 +302,7 @@ class Config(_Part):
             timezone=self.timezone,
             jitter_s=self.jitter_s,
             options=VacuumOptions(untracked=table.untracked, **{key: said[key] for key in _OPTIONS}),
+            streams=tuple(table.streams),
             storage_options=table.storage_options,
             **{key: said[key] for key in _SETTINGS},
         )

@@ -1,4 +1,7 @@
-"""The HTTP listener of the service: GET /metrics and GET /health, and nothing else."""
+"""The HTTP listener of the service: GET /metrics, /health and /report, a page that links them, and nothing else.
+
+No request makes the service do more than say what it knows: none reaches a store.
+"""
 
 import json
 import sys
@@ -10,16 +13,22 @@ from socketserver import ThreadingMixIn
 from threading import Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import structlog
 from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from dbio_commit.report.page import POLICY
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
 Health = Callable[[], tuple[bool, dict[str, Any]]]
 """Whether all is well, and a JSON document that says more."""
+
+Report = Callable[[str | None], str | None]
+"""A page about the health of one table, or of all of them; None where there is no such table."""
 
 REQUEST_S = 10.0
 """How long a client may take for its request and the answer."""
@@ -34,7 +43,7 @@ _Request = socket | tuple[bytes, socket]
 
 
 @contextmanager
-def listening(host: str, port: int, registry: CollectorRegistry, health: Health) -> Iterator[str]:
+def listening(host: str, port: int, registry: CollectorRegistry, health: Health, report: Report) -> Iterator[str]:
     """Answers requests meanwhile. Gives the URL, in which port 0 has become a real one; raises OSError."""
 
     def answer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
@@ -42,16 +51,20 @@ def listening(host: str, port: int, registry: CollectorRegistry, health: Health)
         if path == "/metrics":
             found: Iterable[bytes] = metrics(environ, start_response)
             return found
-        if path != "/health":
-            status, body = "404 Not Found", b"there is /metrics, and /health\n"
+        status, kind, body = "200 OK", "text/plain", b""
+        if path not in ("/", "/health", "/report"):
+            status, body = "404 Not Found", b"there is /metrics, /health, and /report\n"
         elif method != "GET":
             status, body = "405 Method Not Allowed", b"use GET\n"
-        else:
+        elif path == "/health":
             well, document = health()
             status = "200 OK" if well else "503 Service Unavailable"
-            body = json.dumps(document, indent=2, default=str).encode() + b"\n"
-        kind = "application/json" if body.startswith(b"{") else "text/plain"
-        start_response(status, [("Content-Type", kind), ("Content-Length", str(len(body)))])
+            kind, body = "application/json", json.dumps(document, indent=2, default=str).encode() + b"\n"
+        elif page := _INDEX if path == "/" else report(_table(environ["QUERY_STRING"])):
+            kind, body = "text/html; charset=utf-8", page.encode()
+        else:
+            status, body = "404 Not Found", b"there is no such table; /report lists all\n"
+        start_response(status, [("Content-Type", kind), ("Content-Length", str(len(body))), *_HEADERS])
         return [body]
 
     metrics = make_wsgi_app(registry)
@@ -64,6 +77,28 @@ def listening(host: str, port: int, registry: CollectorRegistry, health: Health)
         finally:
             server.shutdown()
             thread.join()
+
+
+_HEADERS = [
+    ("Cache-Control", "no-store"),
+    ("Content-Security-Policy", POLICY),
+    ("Referrer-Policy", "no-referrer"),
+    ("X-Content-Type-Options", "nosniff"),
+]
+
+_INDEX = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>Vacuum</title>
+<h1>Vacuum</h1>
+<ul><li><a href="/report">The health of the tables</a></li>
+<li><a href="/health">The health of the service, as JSON</a></li>
+<li><a href="/metrics">Metrics, for Prometheus</a></li></ul>
+</html>
+"""
+
+
+def _table(query: str) -> str | None:
+    """Which table a request asks for, if it asks for one."""
+    return next(iter(parse_qs(query, errors="surrogateescape").get("table", [])), None)
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -24,6 +24,15 @@ class Metrics:
         self._seconds = Summary(_PREFIX + "run_seconds", "How long vacuums took", ["table"], registry=self.registry)
         self._oldest = self._gauge("oldest_garbage_seconds", "Age of the oldest garbage that is left; 0 without any")
         self._success = self._gauge("last_success_timestamp_seconds", "When a vacuum last ended without a failure")
+        self._behind = {
+            what: Gauge(
+                f"{_PREFIX}stream_behind_{what}",
+                f"The {what} of commits that a stream has not read, as of the last vacuum",
+                ["table", "query"],
+                registry=self.registry,
+            )
+            for what in ("commits", "files", "bytes")
+        }
         self._patterns = Counter(
             _PREFIX + "pattern_failures",
             "Times that a pattern's directories could not be listed, or that the listing before was not done",
@@ -62,6 +71,9 @@ class Metrics:
 
     def reported(self, table: str, run: RunSummary) -> None:
         """A dry run has deleted nothing."""
+        for lag in run.health.streams if run.health else ():
+            for what, count in (("commits", lag.commits), ("files", lag.files), ("bytes", lag.size_bytes)):
+                self._behind[what].labels(table, lag.query).set(count)
         if not run.stopped:  # else it has not seen all
             self._oldest.labels(table).set(run.oldest_garbage_s or 0)
         if run.dry_run:
@@ -74,5 +86,5 @@ class Metrics:
 
     def forget(self, table: str) -> None:
         """The table is gone: what it says of age and success would raise alarms for ever."""
-        for metric in (*self._plain, self._files, self._bytes, self._oldest, self._success):
+        for metric in (*self._plain, self._files, self._bytes, self._oldest, self._success, *self._behind.values()):
             metric.remove_by_labels({"table": table})

@@ -4,11 +4,12 @@ Anybody who may write to a table's prefix can make its vacuum slow or large. The
 may be at any moment, and the service's other tables know nothing of it. (docs/adr/0017)
 """
 
+import logging
 import os
 import signal
 import sys
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from subprocess import DEVNULL, Popen
@@ -20,14 +21,16 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from dbio_commit.errors import DbioError
+from dbio_commit.report.health import TableHealth, look
 from dbio_commit.table import Table
-from vacuum.report import Control, RunSummary, VacuumOptions
+from vacuum.report import Control, RunSummary, VacuumOptions, VacuumReport, in_short
 from vacuum.run import vacuum_table
 
 STOP_S = 45.0
 """How long a vacuum that is told to stop may go on with the batch that it is at."""
 
 _POLL_S = 0.1
+_log = logging.getLogger(__name__)
 _STOP = b"stop"
 _MOST_BYTES = 4 * 1024 * 1024
 """No answer is larger: it has numbers, and a few messages."""
@@ -43,6 +46,8 @@ class Job:
     dry_run: bool
     memory_mb: int
     deadline_s: float
+    streams: Sequence[str] = ()
+    """The checkpoints of streams that read the table."""
     secrets: Collection[str] = field(repr=False)
     """What its log must not show."""
 
@@ -178,7 +183,20 @@ def _do(job: Job, stop: Event) -> _Answer:
     try:
         table, control = Table(job.url, job.storage_options), Control(stop=stop.is_set)
         report = vacuum_table(table, job.options, dry_run=job.dry_run, control=control)
+        health = None if report.stopped else _look(table, report, job.streams)
     except Exception as error:  # whatever it is: the service says so, and goes on with the others
         trace = "" if isinstance(error, DbioError) else format_exc(limit=-20)
         return _Answer(error=type(error).__name__, message=str(error)[:10_000], traceback=trace[:100_000])
-    return _Answer(summary=RunSummary.of(report))
+    return _Answer(summary=replace(RunSummary.of(report), health=health))
+
+
+def _look(table: Table, report: VacuumReport, checkpoints: Sequence[str]) -> TableHealth | None:
+    """For the service's page: what one more look at the log tells. What comes of it is no matter of the run, which is
+    done."""
+    try:
+        streams = [table.lag(checkpoint) for checkpoint in checkpoints]
+        return look(table.snapshot(), at=table.clock.now(), vacuumed=in_short(report), streams=streams)
+    except Exception as error:
+        ours = isinstance(error, DbioError)
+        _log.warning("%s: its health is not known: %s", table.url, error, exc_info=not ours)
+        return None

@@ -1,7 +1,7 @@
 """What a vacuum is asked for, and what it says that it did. Pure."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -9,6 +9,7 @@ from dbio_commit.errors import RetentionError
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.report.health import Amount, TableHealth, Vacuumed
 
 LEAST_RETENTION_HOURS = 1.0
 MOST_HOURS = 876_000
@@ -113,6 +114,28 @@ class VacuumReport:
         return max((it.age for it in self.kept if it.reason not in _STAYS), default=None)
 
 
+def in_short(report: VacuumReport) -> Vacuumed:
+    """What a page about the table says of it."""
+    return Vacuumed(
+        retention_hours=report.retention_hours,
+        dry_run=report.dry_run,
+        freed=_by_reason(report.deleted),
+        kept=_by_reason(report.kept),
+        aborted=len(report.aborted),
+        failed=len(report.failed),
+    )
+
+
+def _by_reason(deletions: Iterable[Deletion]) -> dict[Reason, Amount]:
+    found: dict[Reason, list[Deletion]] = {}
+    for it in deletions:
+        found.setdefault(it.reason, []).append(it)
+    return {
+        reason: Amount(objects=len(its), size=sum(it.size for it in its), oldest=max(it.age for it in its))
+        for reason, its in sorted(found.items())
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
     """How many objects, and their bytes."""
@@ -144,6 +167,8 @@ class RunSummary:
     """As `VacuumReport.oldest_garbage`."""
     stopped: bool = False
     warnings: tuple[str, ...] = ()
+    health: TableHealth | None = None
+    """Of the table as the run left it; None where nobody looked."""
 
     @classmethod
     def of(cls, report: VacuumReport) -> "RunSummary":

@@ -11,6 +11,7 @@ from enum import StrEnum
 from itertools import islice
 from threading import Event, Lock
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import structlog
 from apscheduler.events import (  # type: ignore[import-untyped]
@@ -21,8 +22,11 @@ from apscheduler.events import (  # type: ignore[import-untyped]
 from apscheduler.executors.pool import ThreadPoolExecutor as TickPool  # type: ignore[import-untyped]
 from apscheduler.schedulers.background import BackgroundScheduler  # type: ignore[import-untyped]
 
+from dbio_commit.cli.values import moment_text
 from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.errors import DbioError
+from dbio_commit.report.health import TableHealth
+from dbio_commit.report.page import Subject, render_index, render_page
 from vacuum.config import Config, ConfigEntry, secrets
 from vacuum.discovery import FoundTable, find_tables
 from vacuum.metrics import Metrics
@@ -61,6 +65,8 @@ class _State:
     last_success: datetime | None = None
     result: str = ""
     """How the last run ended, in words."""
+    health: TableHealth | None = None
+    """As the last run that told it left the table."""
 
 
 class Service:
@@ -154,6 +160,16 @@ class Service:
             status = "overdue" if overdue else "ok"
         return status == "ok", {"status": status, "tables": tables, "patterns": patterns}
 
+    def report(self, table: str | None = None) -> str | None:
+        """A page about the health of one table, or an index of all; None where there is no such table."""
+        now = self._clock.now()
+        with self._lock:
+            states = {table: self._tables.get(table)} if table is not None else dict(sorted(self._tables.items()))
+            subjects = [_subject(name, state, now) for name, state in states.items() if state]
+        if table is None:
+            return render_index(subjects, at=now, link=_link)
+        return render_page(subjects, at=now, back="/report") if subjects else None
+
     # --- one table ------------------------------------------------------------------------------------------------
 
     def _begin(self, table: FoundTable) -> None:
@@ -178,7 +194,7 @@ class Service:
     def _run_vacuum(self, table: FoundTable) -> None:
         entry, log = table.entry, _log.bind(table=table.url)
         log.info("run started", retention_hours=entry.options.retention_hours, dry_run=entry.dry_run)
-        outcome, started = Outcome.FAILED, self._clock.monotonic()
+        outcome, health, started = Outcome.FAILED, None, self._clock.monotonic()
         try:
             run = self._vacuum(table.job(self._secrets), stop=self.stop)
         except Exception as error:  # whatever it is: it is this table's, and the others go on
@@ -190,17 +206,20 @@ class Service:
             outcome = Outcome.FAILED if run.failed else Outcome.STOPPED if run.stopped else Outcome.OK
             self.metrics.reported(table.url, run)
             _log_run(log, run, outcome, duration_s)
-            result = run.text
+            result, health = run.text, run.health
             if run.stopped:
                 self._unfinished.append(table)
-        self._ended(table.url, outcome, duration_s, result)
+        self._ended(table.url, outcome, duration_s, result, health)
 
-    def _ended(self, name: str, outcome: Outcome, duration_s: float, result: str) -> None:
+    def _ended(
+        self, name: str, outcome: Outcome, duration_s: float, result: str, health: TableHealth | None = None
+    ) -> None:
         now = self._clock.now()
         self.metrics.ended(name, duration_s, failed=outcome is Outcome.FAILED)
         with self._lock:
             state = self._tables[name]
             state.last_run, state.outcome, state.result = now, outcome, result
+            state.health = health or state.health
             if outcome is Outcome.OK:
                 state.last_success = now
                 self.metrics.succeeded(name, now)
@@ -270,6 +289,19 @@ def _facts(state: _State, now: datetime) -> dict[str, Any]:
         "last_success": state.last_success,
         "overdue": _is_overdue(state, now),
     }
+
+
+def _link(table: str) -> str:
+    return f"/report?table={quote(table, safe='', errors='surrogateescape')}"
+
+
+def _subject(name: str, state: _State, now: datetime) -> Subject:
+    """What a page says of a table. Why something failed is in the log: not all who may see this page may read that."""
+    failed, overdue = state.outcome is Outcome.FAILED, _is_overdue(state, now)
+    said = "vacuum failed" if failed else "overdue" if overdue else "vacuumed" if state.health else "not vacuumed yet"
+    ran = f"Last vacuum: {state.outcome}, {moment_text(state.last_run, now)}" if state.last_run else ""
+    note = f"{ran}; the log says why" if failed else ran
+    return Subject(name=name, health=state.health, note=note, said=said, failed=failed or overdue)
 
 
 def _is_overdue(state: _State, now: datetime) -> bool:

@@ -1,9 +1,10 @@
 """The command line `dbio`: a function for each command in `commands`, and what it says in a module of its own.
 
 `files`, `schema`, `transactions` (log, show, adopt), `check`, `vacuum` and `drop` put a report into words for people,
-for pipes and for programs, with numbers and times from `values`. `output` prints that; `progress` is for who waits.
+for pipes and for programs, with numbers and times from `values`; `report` has `dbio_commit.report` make a page of it.
+`output` prints that; `progress` is for who waits.
 
-All of these need the extra `cli`: typer and rich. This module needs neither.
+All of these need the extra `cli`: typer, rich and jinja2. This module needs none of them.
 """
 
 import io
@@ -17,7 +18,7 @@ def main() -> None:
     try:
         from dbio_commit.cli.commands import app
     except ModuleNotFoundError as error:
-        if error.name not in ("rich", "typer"):
+        if error.name not in ("jinja2", "rich", "typer"):
             raise
         sys.exit(f"dbio: the command line needs the package {error.name}; install dbio-commit[cli]")
     app()

@@ -37,7 +37,7 @@ def print_check(report: CheckReport) -> None:
     print_part("applications", _APPLICATION, report.applications)
     print_part("foreign", text_column("path"), [entry.path for entry in report.foreign])
     say("")
-    say(_advice(report), style="bold green" if report.ok else "bold red")
+    say(advice(report), style="bold green" if report.ok else "bold red")
 
 
 def check_json(report: CheckReport) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
             {"id": it.id, "version": it.version, "tid": it.tid, "committed": it.committed, "odd": it.odd or None}
             for it in report.applications
         ],
-        "advice": _advice(report),
+        "advice": advice(report),
     }
 
 
@@ -80,8 +80,8 @@ def _facts(report: CheckReport) -> Mapping[str, str]:
     }
 
 
-def _advice(report: CheckReport) -> str:
-    """What to do, in one line."""
+def advice(report: CheckReport) -> str:
+    """What to do, in one line; the page of `dbio report` says it too."""
     wrong: list[str] = []
     if count := len(report.corrupt):
         markers = count_text(count, "corrupt marker")

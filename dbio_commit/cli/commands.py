@@ -18,8 +18,10 @@ from dbio_commit.cli.files import print_files, snapshot_json
 from dbio_commit.cli.output import print_json, say, say_error
 from dbio_commit.cli.progress import progress, status
 from dbio_commit.cli.publish import print_published, published_json
+from dbio_commit.cli.report import find_streams, look_at, print_report, report_json, write_page
 from dbio_commit.cli.schema import print_schema, schema_json
 from dbio_commit.cli.settings import parse_changes, print_settings, settings_json
+from dbio_commit.cli.streams import changes_json, lags_json, print_changes, print_lags
 from dbio_commit.cli.transactions import (
     adoption_json,
     commit_json,
@@ -30,6 +32,7 @@ from dbio_commit.cli.transactions import (
 )
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
 from dbio_commit.cli.values import total_json, total_text, visible
+from dbio_commit.clock import SYSTEM_CLOCK
 from dbio_commit.errors import DbioError, InvalidInputError, RetentionError, UnsupportedStoreError
 from dbio_commit.table import Table
 from dbio_commit.upkeep.inspect import TransactionState
@@ -130,6 +133,52 @@ def log(path: _Path, as_json: _Json = False) -> None:
 
 
 @app.command()
+def changes(
+    path: _Path,
+    start: Annotated[
+        str, typer.Option("--from", metavar="TIME|TID", show_default=False, help="The first commit, or a time.")
+    ],
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME|TID", help="The last commit, or a time; by default, now.")
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """List what came and went with each commit, oldest first; both ends are included.
+
+    In a pipe: tid, time, operation, files and rows that came, files and rows that went, separated by tabs.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        found = table.changes(start, end)
+    if as_json:
+        print_json(changes_json(table.url, found))
+    else:
+        print_changes(found)
+
+
+@app.command()
+def lag(
+    path: _Path,
+    checkpoints: Annotated[
+        list[str],
+        typer.Argument(metavar="CHECKPOINT...", show_default=False, help="The checkpointLocation of each stream."),
+    ],
+    as_json: _Json = False,
+) -> None:
+    """Show how far streams that read the table are behind it: commits, files and bytes, and since when.
+
+    In a pipe: query, last batch, commits, files, bytes, and the time of the oldest commit, separated by tabs.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        lags = [table.lag(checkpoint) for checkpoint in checkpoints]
+    if as_json:
+        print_json(lags_json(table.url, lags))
+    else:
+        print_lags(lags, table.clock.now())
+
+
+@app.command()
 def show(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
     """Show one transaction: its state, what it added and removed."""
     with _errors(as_json):
@@ -154,6 +203,45 @@ def check(path: _Path, as_json: _Json = False) -> None:
     else:
         print_check(report)
     if not report.ok:
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", show_default=False, help="The tables: paths, or URLs.")
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", show_default=False, help="The page, such as report.html.")
+    ],
+    retention_hours: Annotated[
+        float, typer.Option(metavar="N", help="As of vacuum: what it would free with this retention.")
+    ] = 48.0,
+    stream: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CHECKPOINT", help="Of a stream that reads one of the tables; more than once."),
+    ] = None,
+    as_json: _Json = False,
+) -> None:
+    """Write a page for people about the health of tables: one file of HTML that needs no network.
+
+    It shows live data, commits, garbage and what vacuum would free, and pending transactions. Changes nothing in the
+    tables. Exits with 1 where `check` would for one of them; the page says what cannot be told.
+    """
+    with _errors(as_json):
+        options = VacuumOptions(retention_hours=retention_hours)
+        options.check()
+        tables = [Table(path) for path in paths]
+        streams, subjects = find_streams(tables, stream or ()), []
+        for table in tables:
+            with status(f"looking at {visible(table.url)}"):
+                subjects.append(look_at(table, options, streams[table.url]))
+        write_page(output, subjects, SYSTEM_CLOCK.now())
+    if as_json:
+        print_json(report_json(output, subjects))
+    else:
+        print_report(output, subjects)
+    if any(subject.wrong for subject in subjects):
         raise typer.Exit(1)
 
 

@@ -134,7 +134,7 @@ def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: dateti
         count = tids.index(as_of) + 1
         time = times[count - 1]
     else:
-        time = parse_time(as_of)
+        time = parse_time(as_of, what="as_of")
         count = bisect_right(times, time)
     if (known_since and time < known_since) or any(commit.forgotten.removed for commit in ordered[count:]):
         since = known_since.isoformat() if known_since else "the commits after it"
@@ -145,19 +145,19 @@ def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: dateti
     return ordered[:count]
 
 
-def parse_time(as_of: datetime | str) -> datetime:
-    """Raises InvalidInputError for what is no time with a zone."""
+def parse_time(text: datetime | str, *, what: str) -> datetime:
+    """A time, by `what` users call it. Raises InvalidInputError for what is none, or has no zone."""
     try:
-        time = datetime.fromisoformat(as_of) if isinstance(as_of, str) else as_of
+        time = datetime.fromisoformat(text) if isinstance(text, str) else text
         if not isinstance(time, datetime):  # nor is a date one moment
             raise ValueError("no time")
     except ValueError:
         raise InvalidInputError(
-            f"as_of={as_of!r:.200} is neither the tid of a commit of this table nor a time in ISO 8601; "
+            f"{what}={text!r:.200} is neither the tid of a commit of this table nor a time in ISO 8601; "
             "both as text, or the time as a datetime with a zone; `dbio log` lists them"
         ) from None
     if time.tzinfo is None:
-        raise InvalidInputError(f"as_of={time.isoformat()} has no time zone; add one, such as +00:00")
+        raise InvalidInputError(f"{what}={time.isoformat()} has no time zone; add one, such as +00:00")
     return time  # in its own zone: UTC cannot hold the ends of others' years 1 and 9999
 
 

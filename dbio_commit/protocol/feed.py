@@ -82,6 +82,8 @@ class Lag(NamedTuple):
     commits: int
     files: int
     size_bytes: int
+    oldest: datetime | None
+    """When the oldest of these commits came."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +233,8 @@ class Feed:
             files = [it.file for commit in rest for it in self._history.added(commit)[_done(at, commit.tid) :]]
             if isinstance(at, Position) and at.part and at.part.tid is None:
                 files += [it.file for it in self._state(at)[at.part.done :]]
-        return Lag(len(rest), len(files), sum(max(file.size, 0) for file in files))
+        oldest = min((commit.modified for commit in rest), default=None)
+        return Lag(len(rest), len(files), sum(max(file.size, 0) for file in files), oldest)
 
     def span(self, start: Start, end: datetime | str | None) -> list[tuple[Decided, list[Change]]]:
         """The commits from one to another, both included, each with what the stream would read of it.

@@ -1,28 +1,44 @@
-"""Spark: `write`, `read`, `enable` and `register`.
+"""Spark: batches, streams and changes of tables, by functions; the data source, SQL and unchanged code by `enable`.
 
 A write goes from `write`, or the data source, to `job`, to `task` in the workers, and back to `job`, which commits.
 """
 
+import json
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from dbio_commit.begin import has_committed
 from dbio_commit.errors import AccessDeniedError, InvalidInputError, TableExistsError
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.commits import AsOf, Commit
-from dbio_commit.spark.batches import arrow_batches, pack
+from dbio_commit.spark import streaming
+from dbio_commit.spark.batches import Packing, arrow_batches, pack
 from dbio_commit.spark.catalog import create_catalog_table
+from dbio_commit.spark.changed_rows import changes_between, shape_of
 from dbio_commit.spark.committer import enable_parquet
-from dbio_commit.spark.datasource import register_sources
+from dbio_commit.spark.datasource import DbioDataSource, register_source, register_sources
 from dbio_commit.spark.job import WriteOptions, errors_of_workers, no_commit, plan_write
 from dbio_commit.spark.scan import scan
-from dbio_commit.spark.session import is_connect, open_table, raise_explained
+from dbio_commit.spark.session import is_connect, open_table, raise_explained, store_settings
 from dbio_commit.spark.task import RESULT_SCHEMA, map_in_arrow
+from dbio_commit.upkeep.streams import end_at, start_at
 
-__all__ = ["enable", "read", "register", "write"]
+__all__ = [
+    "batch_writer",
+    "changes",
+    "enable",
+    "for_each_batch",
+    "read",
+    "register",
+    "write",
+    "write_stream",
+]
 
 Path = str | os.PathLike[str]
 
@@ -101,6 +117,158 @@ def read(
         raise_explained(error, table, withheld=is_connect(spark))
 
 
+def write_stream(
+    df: DataFrame,
+    path: Path,
+    checkpoint: Path,
+    mode: Literal["append", "complete"] = "append",
+    partition_by: str | Sequence[str] = (),
+    app_id: str | None = None,
+    *,
+    trigger: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    compression: Compression = "snappy",
+    max_records_per_file: int = 0,
+    merge_schema: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> StreamingQuery:
+    """Writes the stream to the table, each batch as one transaction, exactly once, and returns the query.
+
+    As `df.writeStream.format("dbio")`, with the fastest settings for it. `checkpoint` is where Spark keeps how far the
+    query is, `trigger` what `DataStreamWriter.trigger` takes, such as {"availableNow": True}. `app_id` names the stream
+    in the table; without one, the query id in the checkpoint does. Mode "complete" replaces all rows with each batch.
+
+    Raises InvalidInputError, and UnsupportedStoreError before Spark 4.1. What a batch raises ends the query.
+    """
+    if not isinstance(df, DataFrame) or not df.isStreaming:
+        raise InvalidInputError(
+            "dbio.write_stream takes a DataFrame of spark.readStream; write a batch with dbio.write"
+        )
+    if mode not in ("append", "complete"):
+        raise InvalidInputError(f"mode {mode!r} is neither 'append' nor 'complete'")
+    streaming.require_sink(os.fspath(path))
+    spark = df.sparkSession
+    register_source(spark, DbioDataSource, store_settings(spark))
+    frame, packing = pack(df)
+    columns = [partition_by] if isinstance(partition_by, str) else partition_by
+    options: dict[str, Any] = {
+        "partitionBy": ",".join(columns),
+        "compression": compression,
+        "maxRecordsPerFile": max_records_per_file,
+        "mergeSchema": merge_schema,
+        Packing.OPTION: packing.to_option(),
+        **({"txnAppId": app_id} if app_id is not None else {}),
+        **_secret(storage_options),
+    }
+    writer = frame.writeStream.format("dbio").outputMode(mode).options(**options)
+    with arrow_batches(spark, df.schema):  # the query keeps the settings that it starts with
+        return _start(writer, checkpoint, trigger, name, path=os.fspath(path))
+
+
+def batch_writer(path: Path, app_id: str, mode: Mode = "append", **options: Any) -> Callable[[DataFrame, int], None]:
+    """For `df.writeStream.foreachBatch(…)`: writes each batch to the table exactly once, on any Spark.
+
+    `app_id` names the stream in the table, for as long as its checkpoint lives: the number of a batch is its version.
+    `options` are those of `write`.
+    """
+
+    def write_batch(df: DataFrame, batch: int) -> None:
+        write(df, path, mode, app=(app_id, batch), **options)
+
+    return write_batch
+
+
+def for_each_batch(
+    spark: SparkSession,
+    path: Path,
+    function: Callable[[DataFrame, int], None],
+    checkpoint: Path,
+    *,
+    changes: bool = False,
+    starting_tid: str | None = None,
+    starting_time: datetime | str | None = None,
+    max_files: int | None = None,
+    max_bytes: int | None = None,
+    skip_change_commits: bool = False,
+    ignore_changes: bool = False,
+    fail_on_data_loss: bool = True,
+    trigger: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> StreamingQuery:
+    """Calls the function with the new rows of the table, batch by batch, and with the batch's number.
+
+    What a stream of `spark.readStream.format("dbio")` and `foreachBatch` would do, with rows that Spark itself reads,
+    without the columns that are not used. With `changes`, the rows are those of a change feed. After a crash the
+    function may be called again with the same rows and the same number: let it write with `app=(…, number)`.
+
+    Raises as `read` does, and UnsupportedStoreError before Spark 4.2. What the function raises ends the query.
+    """
+    table = open_table(spark, path, storage_options)
+    streaming.require_source(table.url)
+    from dbio_commit.spark.streaming.batches import ChangedFiles, with_rows
+
+    register_source(spark, ChangedFiles, store_settings(spark))
+    options = {
+        "startingTid": starting_tid,
+        "startingTime": starting_time.isoformat() if isinstance(starting_time, datetime) else starting_time,
+        "maxFilesPerTrigger": max_files,
+        "maxBytesPerTrigger": max_bytes,
+        "readChangeFeed": changes,
+        "skipChangeCommits": skip_change_commits,
+        "ignoreChanges": ignore_changes,
+        "failOnDataLoss": fail_on_data_loss,
+        **_secret(storage_options),
+    }
+    given = {option: value for option, value in options.items() if value is not None}
+    with errors_of_workers():
+        listed = spark.readStream.format(ChangedFiles.name()).options(**given).load(os.fspath(path))
+    try:
+        snapshot = table.snapshot()  # after the load: were the columns changed in between, the stream would find that
+    except AccessDeniedError as error:
+        raise_explained(error, table, withheld=is_connect(spark))
+    shape = shape_of(snapshot.schema, snapshot.partition_columns, where=table.url)
+    call = with_rows(function, table.url, table.storage_options, shape, changes=changes)
+    return _start(listed.writeStream.foreachBatch(call), checkpoint, trigger, name)
+
+
+def changes(
+    spark: SparkSession,
+    path: Path,
+    start: datetime | str,
+    end: AsOf = None,
+    *,
+    net: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> DataFrame:
+    """The rows that came and went with the commits from `start` to `end`, both included, each a time or a tid.
+
+    With the columns that the table has now, and `_change_type` ("insert" or "delete"), `_commit_tid` and
+    `_commit_timestamp`. A commit that rewrites files takes rows away and brings most of them back; with `net`, those
+    are left out. Raises HistoryLostError where vacuum has deleted what it takes, InvalidInputError, StoreError.
+    """
+    table = open_table(spark, path, storage_options)
+    try:
+        return changes_between(spark, table, start_at(start), end_at(end), net=net)
+    except AccessDeniedError as error:
+        raise_explained(error, table, withheld=is_connect(spark))
+
+
+def _secret(storage_options: Mapping[str, Any] | None) -> dict[str, str]:
+    return {"secretStorageOptions": json.dumps(dict(storage_options))} if storage_options else {}
+
+
+def _start(
+    writer: DataStreamWriter, checkpoint: Path, trigger: Mapping[str, Any] | None, name: str | None, **options: str
+) -> StreamingQuery:
+    writer = writer.option("checkpointLocation", os.fspath(checkpoint))
+    if trigger:
+        writer = writer.trigger(**trigger)
+    if name is not None:
+        writer = writer.queryName(name)
+    return writer.start(**options)
+
+
 def enable(spark: SparkSession, *, parquet: bool = False, roots: Path | Sequence[Path] = ()) -> None:
     """Registers the data source "dbio" and the table functions `dbio_files` and `dbio_history` with the session.
 
@@ -144,6 +312,5 @@ def _check_frame(df: object) -> None:
         )
     if df.isStreaming:
         raise InvalidInputError(
-            "dbio.write takes a batch, and this DataFrame is a stream; write each of its batches: "
-            'stream.writeStream.foreachBatch(lambda df, id: dbio.write(df, path, app=("name of the query", id)))'
+            "dbio.write takes a batch, and this DataFrame is a stream: use dbio.write_stream(stream, path, checkpoint)"
         )

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeVar, cast
 
 import pyarrow as pa
-import pyspark
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -27,13 +26,13 @@ from pyspark.sql.types import StructType
 from pyspark.sql.udtf import UserDefinedTableFunction
 
 from dbio_commit.begin import has_committed
-from dbio_commit.errors import AccessDeniedError, InvalidInputError, UnsupportedStoreError
+from dbio_commit.errors import AccessDeniedError, InvalidInputError
 from dbio_commit.follow import Follower
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.feed import Feed, Wanted
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
-from dbio_commit.spark import feeds
+from dbio_commit.spark import feeds, streaming
 from dbio_commit.spark.batches import Packing
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import Job, WriteOptions, WritePlan, app_option, number_option, plan_write
@@ -67,24 +66,26 @@ _GROUPS = 64
 
 _log = logging.getLogger(__name__)
 
-_SPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
-
 _Kind = TypeVar("_Kind")
 
 
 def register_sources(spark: SparkSession) -> None:
     """Registers the data source and the table functions, with the session's store settings as they are now."""
     settings = store_settings(spark)
-    spark.createDataFrame([], "id int")  # makes it the active session of this thread, where Spark looks for the source
-    spark.dataSource.register(with_settings(DbioDataSource, settings))
+    register_source(spark, DbioDataSource, settings)
     for name, function in (("dbio_files", _Files), ("dbio_history", _History)):
         with_columns = udtf(with_settings(function, settings), returnType=function.COLUMNS)
         spark.udtf.register(name, cast(UserDefinedTableFunction, with_columns))
 
 
+def register_source(spark: SparkSession, kind: "type[DbioDataSource]", settings: StoreSettings) -> None:
+    spark.createDataFrame([], "id int")  # makes it the active session of this thread, where Spark looks for the source
+    spark.dataSource.register(with_settings(kind, settings))
+
+
 def with_settings(kind: type[_Kind], settings: StoreSettings) -> type[_Kind]:
     """The class as it is registered: pickled whole, settings included."""
-    return type(kind.__name__, (kind,), {"settings": settings})
+    return type(kind.__name__, (kind,), {"settings": settings, "plain": kind})
 
 
 def _open_table(path: str, settings: StoreSettings, explicit: Mapping[str, Any] | None = None) -> Table:
@@ -114,7 +115,10 @@ class DbioDataSource(DataSource):
     """
 
     settings: StoreSettings = StoreSettings()
-    """Of all stores, in the class that `register` makes."""
+    """Of all stores, in the class that `with_settings` makes."""
+
+    plain: "ClassVar[type[DbioDataSource] | None]" = None
+    """The class that it makes that from."""
 
     @classmethod
     def name(cls) -> str:
@@ -123,7 +127,7 @@ class DbioDataSource(DataSource):
     def __reduce__(self) -> tuple[Any, ...]:
         """With its table, whose options are of its own store; not with the class, which knows those of all stores."""
         told = {"_table": self._table, "settings": StoreSettings(withheld=self.settings.withheld)}
-        return _restored, ({**self.__dict__, **told},)
+        return _restored, (self.plain or type(self), {**self.__dict__, **told})
 
     def schema(self) -> StructType:
         with _explained(self._table, self.settings):
@@ -152,12 +156,13 @@ class DbioDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> Any:
         """A `streaming.source.DbioStreamReader`."""
-        if _SPARK < (4, 2):
-            raise UnsupportedStoreError(
-                f"a stream from {self._table.url} needs Spark 4.2 or later, whose sources can limit a batch, and this "
-                f"is {pyspark.__version__}; read it in batches, with dbio.read(spark, path)"
-            )
-        from dbio_commit.spark.streaming.source import OPTIONS, DbioStreamReader, StreamOptions
+        streaming.require_source(self._table.url)
+        from dbio_commit.spark.streaming.source import DbioStreamReader
+
+        return self._stream_reader(DbioStreamReader, schema)
+
+    def _stream_reader(self, kind: Any, schema: StructType) -> Any:
+        from dbio_commit.spark.streaming.source import OPTIONS, StreamOptions
 
         self._check_options(OPTIONS)
         options = StreamOptions.parse(self.options)
@@ -165,7 +170,7 @@ class DbioDataSource(DataSource):
             snapshot = self._snapshot
             spec = read_spec(self._table, snapshot, schema)
             is_own = snapshot.schema is not None and schema == self.schema()
-            return DbioStreamReader(self._table, spec, options, columns=snapshot.schema if is_own else None)
+            return kind(self._table, spec, options, columns=snapshot.schema if is_own else None)
 
     def writer(self, schema: StructType, overwrite: bool) -> "DbioWriter":
         self._check_options(_WRITE_OPTIONS)
@@ -176,11 +181,7 @@ class DbioDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         """A `streaming.sink.DbioStreamWriter`."""
-        if _SPARK < (4, 1):
-            raise UnsupportedStoreError(
-                f"a stream to {self._table.url} needs Spark 4.1 or later, which hands it Arrow, and this is "
-                f"{pyspark.__version__}; use stream.writeStream.foreachBatch(dbio.batch_writer(path, app_id))"
-            )
+        streaming.require_sink(self._table.url)
         from dbio_commit.spark.streaming.sink import OPTIONS, DbioStreamWriter
 
         self._check_options(OPTIONS)
@@ -245,8 +246,8 @@ class DbioDataSource(DataSource):
         return text.lower()
 
 
-def _restored(state: dict[str, Any]) -> DbioDataSource:
-    source = DbioDataSource.__new__(DbioDataSource)
+def _restored(kind: type[DbioDataSource], state: dict[str, Any]) -> DbioDataSource:
+    source = kind.__new__(kind)
     source.__dict__.update(state)
     return source
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from pyspark.sql.types import StringType, StructType, TimestampType
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from dbio_commit.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.protocol.commits import parse_time
-from dbio_commit.protocol.feed import Change
+from dbio_commit.protocol.feed import Change, Kind
 from dbio_commit.protocol.position import Start
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.scan import ReadSpec
@@ -19,7 +19,16 @@ from dbio_commit.spark.scan import ReadSpec
 TYPE, TID, TIMESTAMP = "_change_type", "_commit_tid", "_commit_timestamp"
 """Delta's names, but that a commit has a tid here."""
 
-COLUMNS = (TYPE, TID, TIMESTAMP)
+_FIELDS = (
+    StructField(TYPE, StringType()),
+    StructField(TID, StringType()),
+    StructField(TIMESTAMP, TimestampType()),
+)
+
+COLUMNS = tuple(field.name for field in _FIELDS)
+
+DDL = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in _FIELDS)
+"""For Spark."""
 
 
 def with_change_columns(schema: StructType, *, where: str) -> StructType:
@@ -30,8 +39,7 @@ def with_change_columns(schema: StructType, *, where: str) -> StructType:
             f"{where} has a column {both[0]!r}, which a change feed adds; rename the table's, or read without "
             "readChangeFeed"
         )
-    feed = StructType([*schema.fields]).add(TYPE, StringType()).add(TID, StringType())
-    return feed.add(TIMESTAMP, TimestampType())
+    return StructType([*schema.fields, *_FIELDS])
 
 
 def as_partition(change: Change) -> DataFile:
@@ -39,6 +47,15 @@ def as_partition(change: Change) -> DataFile:
     committed = change.committed.astimezone(UTC).replace(tzinfo=None)
     told = {TYPE: change.kind, TID: change.tid, TIMESTAMP: committed.isoformat()}
     return change.file._replace(partition={**change.file.partition, **told})
+
+
+def from_partition(file: DataFile) -> Change:
+    """The change that `as_partition` made the file of."""
+    told = {name: str(file.partition[name]) for name in COLUMNS}
+    partition = {name: value for name, value in file.partition.items() if name not in COLUMNS}
+    committed = datetime.fromisoformat(told[TIMESTAMP]).replace(tzinfo=UTC)
+    kind: Kind = "insert" if told[TYPE] == "insert" else "delete"
+    return Change(file._replace(partition=partition), kind, told[TID], committed)
 
 
 def feed_spec(spec: ReadSpec) -> ReadSpec:
@@ -53,7 +70,7 @@ def start_of(tid: str | None, time: str | datetime | None, *, default: Start | N
     if tid is not None:
         return Start(begin="tid", tid=tid)
     if time is not None:
-        return Start(begin="time", time=parse_time(time))
+        return Start(begin="time", time=parse_time(time, what="startingTime"))
     if default is None:
         raise InvalidInputError("a change feed needs a start: the tid of its first commit, or a time; see `dbio log`")
     return default
@@ -63,7 +80,7 @@ def end_of(tid: str | None, time: str | datetime | None) -> datetime | str | Non
     """Where a feed ends; None is now. Raises InvalidInputError."""
     if tid is not None and time is not None:
         raise InvalidInputError("endingTid and endingTime are given; set one of them")
-    return tid if tid is not None else None if time is None else parse_time(time)
+    return tid if tid is not None else None if time is None else parse_time(time, what="endingTime")
 
 
 def flag(options: Mapping[str, str], name: str, *, default: bool = False) -> bool:

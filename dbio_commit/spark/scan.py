@@ -77,18 +77,47 @@ _ODD_SETTINGS = ("spark.sql.legacy.typeCoercion.datetimeToString.enabled", "spar
 def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
     if not snapshot.files:
         return spark.createDataFrame([], _known(table_schema(table.store, snapshot), snapshot))
-    root = _native_root(spark, table, snapshot)
+    root = _native_root(spark, table, snapshot.files)
     if root is None:
-        return _scan_in_workers(spark, table, snapshot, _known(table_schema(table.store, snapshot), snapshot))
+        schema = _known(table_schema(table.store, snapshot), snapshot)
+        return files_in_workers(spark, snapshot.files, read_spec(table, snapshot, schema))
     # Where no writer recorded the columns, Spark infers them, as it does for everybody else.
     return _scan_natively(spark, root, snapshot, table_schema(table.store, snapshot) if snapshot.schema else None)
 
 
-def _native_root(spark: SparkSession, table: Table, snapshot: Snapshot) -> str | None:
+def scan_files(
+    spark: SparkSession, table: Table, files: Sequence[DataFile], schema: StructType, columns: tuple[str, ...]
+) -> DataFrame:
+    """The rows of these files of a table of ours; `columns` are its partition columns, which the schema has, too."""
+    root = files_root(spark, table, files)
+    if root is None:
+        return files_in_workers(spark, files, ReadSpec.of(table, schema, columns))
+    return files_natively(spark, root, table, files, schema, columns)
+
+
+def files_root(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> str | None:
+    """The URL of the table's root, as Spark reads it; None where it cannot reach it, or there is nothing to read."""
+    return _native_root(spark, table, files) if files else None
+
+
+def files_natively(
+    spark: SparkSession,
+    root: str,
+    table: Table,
+    files: Sequence[DataFile],
+    schema: StructType,
+    columns: tuple[str, ...],
+) -> DataFrame:
+    """As `scan_files`, by Spark's own reader."""
+    as_if_live = Snapshot(url=table.url, scope=Scope.TABLE, files=files, partition_columns=columns, decided=())
+    return _scan_natively(spark, root, as_if_live, schema)
+
+
+def _native_root(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> str | None:
     if table.location is None:
         return None
     account = table.storage_options.get("account_name")
-    return native_root(spark, table.location, account=account, file=snapshot.files[0].path)
+    return native_root(spark, table.location, account=account, file=files[0].path)
 
 
 def _known(schema: StructType | None, snapshot: Snapshot) -> StructType:
@@ -167,6 +196,10 @@ class ReadSpec:
     schema: StructType
     partition_columns: tuple[str, ...]
 
+    @classmethod
+    def of(cls, table: Table, schema: StructType, columns: tuple[str, ...]) -> "ReadSpec":
+        return cls(path=table.url, storage_options=table.storage_options, schema=schema, partition_columns=columns)
+
 
 def read_files(spec: ReadSpec, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
     """The rows of the files, with the table's columns: in its order, absent ones null, partition columns filled in."""
@@ -193,9 +226,11 @@ def _rows_at_once(footer: pq.FileMetaData) -> int:
     return max(1, min(_BATCH_ROWS, most, _BATCH_BYTES * footer.num_rows // max(size, 1)))
 
 
-def _scan_in_workers(spark: SparkSession, table: Table, snapshot: Snapshot, schema: StructType) -> DataFrame:
-    spec = read_spec(table, snapshot, schema)
-    groups = group_files(snapshot.files, parallelism(spark))
+def files_in_workers(spark: SparkSession, files: Sequence[DataFile], spec: ReadSpec) -> DataFrame:
+    """The rows of these files, by way of Python."""
+    if not files:
+        return spark.createDataFrame([], spec.schema)
+    groups = group_files(files, parallelism(spark))
     rows = [(json.dumps([list(file) for file in group]),) for group in groups]
     listed = spark.createDataFrame(rows, "files string").repartition(len(groups))
 
@@ -204,16 +239,11 @@ def _scan_in_workers(spark: SparkSession, table: Table, snapshot: Snapshot, sche
             for text in batch.column(0).to_pylist():
                 yield from read_files(spec, [DataFile(*values) for values in json.loads(text or "[]")])
 
-    return listed.mapInArrow(read, schema)
+    return listed.mapInArrow(read, spec.schema)
 
 
 def read_spec(table: Table, snapshot: Snapshot, schema: StructType) -> ReadSpec:
-    return ReadSpec(
-        path=table.url,
-        storage_options=table.storage_options,
-        schema=schema,
-        partition_columns=snapshot.partition_columns,
-    )
+    return ReadSpec.of(table, schema, snapshot.partition_columns)
 
 
 def group_files(files: Sequence[DataFile], groups: int) -> list[list[DataFile]]:

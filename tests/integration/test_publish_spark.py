@@ -85,7 +85,7 @@ def test_an_emptied_table_has_no_rows_for_who_knows_its_columns(spark: SparkSess
     table.begin("overwrite").commit(columns(id="long"))
     table.publish("spark")
     assert spark.read.schema("id long").parquet(table.url).collect() == []
-    with pytest.raises(AnalysisException, match="(?i)unable.to.infer.schema"):
+    with pytest.raises(AnalysisException, match=r"(?i)unable.to.infer.schema"):
         spark.read.parquet(table.url)
 
 

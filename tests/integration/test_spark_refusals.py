@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 import dbio_commit as dbio
 from tests.conftest import Root
-from tests.spark_tables import SPARK_ERRORS, data_files, objects
+from tests.spark_tables import data_files, objects
 
 
 @pytest.fixture
@@ -25,15 +25,16 @@ def test_a_dataframe_of_pandas_is_refused_by_name(path: str) -> None:
     assert not Path(path).exists()
 
 
-def test_a_stream_is_refused_and_leaves_nothing(spark: SparkSession, path: str, tmp_path: Path) -> None:
+def test_a_stream_is_no_batch_and_a_batch_is_no_stream(spark: SparkSession, path: str, tmp_path: Path) -> None:
     stream = spark.readStream.format("rate").load()
-    with pytest.raises(dbio.InvalidInputError, match=r"is a stream; .*foreachBatch"):
+    with pytest.raises(dbio.InvalidInputError, match=r"this DataFrame is a stream: use dbio\.write_stream\("):
         dbio.write(stream, path)
-    dbio.enable(spark)
-    writer = stream.writeStream.format("dbio").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    with pytest.raises(SPARK_ERRORS):
-        writer.trigger(availableNow=True).start(path).awaitTermination()
+    with pytest.raises(dbio.InvalidInputError, match=r"takes a DataFrame of spark\.readStream; .*dbio\.write"):
+        dbio.write_stream(spark.range(1), path, tmp_path / "checkpoint")
+    with pytest.raises(dbio.InvalidInputError, match="mode 'update' is neither"):
+        dbio.write_stream(stream, path, tmp_path / "checkpoint", mode=cast(Any, "update"))
     assert not Path(path).exists()
+    assert not (tmp_path / "checkpoint").exists()
 
 
 def test_the_session_comes_first(spark: SparkSession, path: str) -> None:

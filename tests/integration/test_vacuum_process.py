@@ -4,14 +4,17 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
+from unittest.mock import ANY
 
 import pytest
 from structlog.testing import capture_logs
 
 from dbio_commit import Table
+from dbio_commit.report.health import Amount, Vacuumed
 from tests.writers import contents, write
 from vacuum import Reason, VacuumOptions
 from vacuum import process as process_module
@@ -53,6 +56,8 @@ def vacuum_table(table, options, *, dry_run, control):
         case "bug":
             print("stray output", flush=True)
             raise ZeroDivisionError("a bug")
+        case "blind":
+            table.snapshot = None
     return real(table, options, dry_run=dry_run, control=control)
 
 run.vacuum_table = vacuum_table
@@ -119,13 +124,32 @@ def table(tmp_path: Path) -> Table:
 
 
 def test_what_a_vacuum_did_comes_back_from_its_process(table: Table) -> None:
-    assert vacuum_in_process(job(table.url, dry_run=True), stop=Event()) == RunSummary(
+    summary = vacuum_in_process(job(table.url, dry_run=True), stop=Event())
+    assert replace(summary, health=None) == RunSummary(
         dry_run=True, deleted={Reason.UNTRACKED: Total(objects=1, size=7)}
     )
     assert Path(table.url, "stray").exists()
     assert vacuum_in_process(job(table.url), stop=Event()).deleted == {Reason.UNTRACKED: Total(objects=1, size=7)}
     assert not Path(table.url, "stray").exists()
     assert contents(table) == [b"live"]
+
+
+def test_how_a_vacuum_left_the_table_comes_back_from_its_process(table: Table) -> None:
+    dead = table.begin().tid
+    health = vacuum_in_process(job(table.url), stop=Event()).health
+    assert health
+    assert (health.url, health.ok, health.live_files, health.live_size, health.commits) == (table.url, None, 1, 4, 1)
+    assert health.pending
+    assert [it.tid for it in health.pending] == [dead]
+    freed = Amount(objects=1, size=7, oldest=ANY)
+    assert health.vacuumed == Vacuumed(retention_hours=48, dry_run=False, freed={Reason.UNTRACKED: freed})
+
+
+def test_a_vacuum_after_which_nobody_could_look_at_the_table_has_succeeded(table: Table) -> None:
+    blind = Path(table.url).rename(Path(table.url).parent / "blind")
+    assert vacuum_in_process(job(blind), stop=Event()) == RunSummary(
+        deleted={Reason.UNTRACKED: Total(objects=1, size=7)}
+    )
 
 
 def test_an_error_of_ours_says_all_itself_and_a_bug_where_it_came_from(tmp_path: Path) -> None:

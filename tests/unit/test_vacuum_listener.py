@@ -46,7 +46,7 @@ def is_closed(client: socket) -> bool:
 
 
 def serve(health: Health = well) -> Any:
-    return listening("127.0.0.1", 0, CollectorRegistry(), health)
+    return listening("127.0.0.1", 0, CollectorRegistry(), health, lambda table: "")
 
 
 def test_a_client_that_sends_a_little_now_and_then_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

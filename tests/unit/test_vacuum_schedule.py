@@ -21,16 +21,19 @@ from apscheduler.events import (  # type: ignore[import-untyped]
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from dbio_commit import AccessDeniedError, StoreError
+from dbio_commit import AccessDeniedError, StoreError, Table
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.report.health import look
 from dbio_commit.store.local import LocalStore
 from dbio_commit.testing import ManualClock
+from tests.builders import World, data, marker
+from tests.reports import Page
 from vacuum import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport
 from vacuum.config import Config
 from vacuum.listener import listening
 from vacuum.process import Job, RunFailed
-from vacuum.report import RunSummary
+from vacuum.report import RunSummary, in_short
 from vacuum.schedule import Service
 
 WAIT_S = 60
@@ -44,7 +47,7 @@ class FakeVacuum:
         self.started: SimpleQueue[str] = SimpleQueue()
         self.calls: dict[str, tuple[VacuumOptions, bool]] = {}
         self.jobs: dict[str, Job] = {}
-        self.does: dict[str, Callable[[Control], VacuumReport | None]] = {}
+        self.does: dict[str, Callable[[Control], VacuumReport | RunSummary | None]] = {}
         self.at_once = self.peak = 0
         self._lock = Lock()
 
@@ -57,7 +60,8 @@ class FakeVacuum:
         self.started.put(job.url)
         try:
             does = self.does.get(job.url, _nothing)
-            return RunSummary.of(does(Control(stop=stop.is_set)) or report(job.url, dry_run=job.dry_run))
+            done = does(Control(stop=stop.is_set)) or report(job.url, dry_run=job.dry_run)
+            return done if isinstance(done, RunSummary) else RunSummary.of(done)
         finally:
             with self._lock:
                 self.at_once -= 1
@@ -518,7 +522,7 @@ def scrape(service: Service) -> list[dict[str, str]]:
 
 
 def endpoint(service: Service) -> AbstractContextManager[str]:
-    return listening("127.0.0.1", 0, service.metrics.registry, service.health)
+    return listening("127.0.0.1", 0, service.metrics.registry, service.health, service.report)
 
 
 def get(url: str, method: str = "GET") -> tuple[int, str]:
@@ -592,9 +596,76 @@ def test_health_and_metrics_are_served_and_nothing_else() -> None:
         status, body = get(f"{url}/metrics")
         assert status == 200
         assert 'dbio_vacuum_runs_total{table="/data/a"} 0.0' in body
-        assert get(f"{url}/") == (404, "there is /metrics, and /health\n")
+        assert get(f"{url}/other") == (404, "there is /metrics, /health, and /report\n")
         assert get(f"{url}/health", "POST")[0] == 405
+        assert get(f"{url}/report", "POST")[0] == 405
         assert get(f"{url}/metrics", "POST")[0] == 405
+
+
+def healthy(url: str, *, files: int = 1) -> Callable[[Control], RunSummary]:
+    """A vacuum that tells how it left the table."""
+    world = World()
+    world.put_json("_committed_1", marker([data("1", number) for number in range(files)]).model_dump(mode="json"))
+    vacuumed = in_short(report(url))
+    health = look(Table.over(world, world.clock).snapshot(), at=world.clock.now(), vacuumed=vacuumed)
+    return lambda control: RunSummary(health=health)
+
+
+def test_the_endpoint_leads_to_a_page_about_each_table(logs: Logs) -> None:
+    name = "/data/<b>&a=é"
+    fake = FakeVacuum()
+    fake.does[name] = healthy(name, files=3)
+    service = Service(config(name, "/data/c"), vacuum=fake)
+    with endpoint(service) as url:
+        assert '<a href="/report">' in get(f"{url}/")[1]
+        assert "not vacuumed yet" in Page(get(f"{url}/report")[1]).text
+        assert service.once()
+        index = Page(get(f"{url}/report")[1])
+        assert index.text.count("Last vacuum: ok, 0 s ago") == 2
+        links = [str(link["href"]) for link in index.all("a")]
+        assert links == ["/report?table=%2Fdata%2F%3Cb%3E%26a%3D%C3%A9", "/report?table=%2Fdata%2Fc"]
+        page = Page(get(f"{url}{links[0]}")[1])
+        assert page.text.count("3 files") > 0
+        assert [link["href"] for link in page.all("a")] == ["/report"]
+        assert name in page.text
+        assert get(f"{url}{links[1]}")[0] == 200
+        assert get(f"{url}/report?table=/data/other") == (404, "there is no such table; /report lists all\n")
+        assert get(f"{url}/report?table=%FF%00&table=x")[0] == 404
+    assert said(logs, "request failed") == []
+
+
+def test_an_answer_for_browsers_forbids_them_to_load_anything() -> None:
+    with endpoint(Service(config("/data/a"), vacuum=FakeVacuum())) as url, urlopen(f"{url}/report") as answer:
+        assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+
+
+def test_a_request_for_a_page_reaches_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeVacuum()
+    service = Service(config("/data/a", "/data/*"), vacuum=fake)
+    monkeypatch.setattr(LocalStore, "list_directory", lambda *arguments: pytest.fail("a request listed something"))
+    with endpoint(service) as url:
+        for path in ("/", "/report", "/report?table=/data/a", "/report?table=/etc"):
+            get(f"{url}{path}")
+    assert fake.calls == {}
+
+
+def test_a_page_shows_that_vacuum_failed_but_not_why_and_how_it_left_the_table_before(logs: Logs) -> None:
+    fake = FakeVacuum()
+    fake.does["/data/a"] = healthy("/data/a")
+    service = Service(config("/data/a"), vacuum=fake)
+    with serving(service), endpoint(service) as url:
+        fire(service, "/data/a")
+        wait_until(lambda: value(service, "runs_total", "/data/a") == 1)
+        fake.does["/data/a"] = fail(AccessDeniedError("a secret of the store's"))
+        fire(service, "/data/a")
+        wait_until(lambda: value(service, "failures_total", "/data/a") == 1)
+        wait_until(lambda: "vacuum failed" in get(f"{url}/report")[1])
+        text = get(f"{url}/report?table=/data/a")[1]
+    assert "the log says why" in text
+    assert "1 file" in text
+    assert "secret" not in text
 
 
 def test_health_shows_the_last_runs() -> None:

@@ -33,6 +33,7 @@ OPTIONS = {
     "mergeschema",
     "txnappid",
     "checkpointlocation",
+    "queryname",  # as the one before, Spark's own, which it hands on
     "secretstorageoptions",
     Packing.OPTION.lower(),
 }

@@ -82,7 +82,9 @@ class StreamOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group(InputPartition):
+class Group(InputPartition):
+    """What one task reads."""
+
     files: Sequence[DataFile]
 
 
@@ -99,6 +101,7 @@ class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._follower = Follower(table.store, table.clock)
         self._target: Position | None = None
         self._end: Position | Start = options.start
+        self._last: Feed | None = None
         self._warned: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -116,7 +119,7 @@ class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._feed().newest()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        feed = self._feed()
+        self._last = feed = self._feed()
         at = decode_position(start)
         most = ALL if isinstance(limit, ReadAllAvailable) else self._options.most
         self._end = feed.after(at, most, target=self._target)
@@ -124,8 +127,11 @@ class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if self._end == at else encode_position(self._end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """How far the stream is behind once the batch that is planned is done."""
-        lag = self._feed().lag(self._end)
+        """How far the stream is behind once the batch that is planned is done, by what was seen when it was planned.
+
+        Spark asks at each trigger: to look again would double what an idle stream costs.
+        """
+        lag = (self._last or self._feed()).lag(self._end)
         return {"behind": {"commits": lag.commits, "files": lag.files, "bytes": lag.size_bytes}}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -135,12 +141,14 @@ class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         changes = feed.between(decode_position(start), stop)
         changes = self._follower.without_deleted(feed, changes)
         self._warn(feed)
-        feed_of = feeds.as_partition if self._options.wanted.changes else _plain
-        return [_Group(group) for group in _groups([feed_of(change) for change in changes])]
+        return [Group(group) for group in _groups([self._file_of(change) for change in changes])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _Group)
+        assert isinstance(partition, Group)
         return read_files(self._spec, partition.files)
+
+    def _file_of(self, change: Change) -> DataFile:
+        return feeds.as_partition(change) if self._options.wanted.changes else change.file
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark keeps the offset; nothing is ours to note."""
@@ -170,7 +178,3 @@ def _groups(files: Sequence[DataFile]) -> list[list[DataFile]]:
         return []
     size = sum(max(file.size, 0) for file in files)
     return group_files(files, min(_MOST_GROUPS, max(size // _GROUP_BYTES, min(len(files), _FEW))))
-
-
-def _plain(change: Change) -> DataFile:
-    return change.file

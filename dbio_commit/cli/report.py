@@ -1,0 +1,88 @@
+"""`dbio report`: a page about the health of tables, and what is said of it."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from dbio_commit.cli.check import advice
+from dbio_commit.cli.output import say, say_error
+from dbio_commit.cli.values import count_text, visible
+from dbio_commit.errors import DbioError, InvalidInputError
+from dbio_commit.report.health import Vacuumed, look
+from dbio_commit.report.page import Subject, render_page
+from dbio_commit.table import Table
+from dbio_commit.upkeep.streams import StreamLag
+from vacuum.report import VacuumOptions, in_short
+from vacuum.run import vacuum_table
+
+
+def look_at(table: Table, options: VacuumOptions, streams: Sequence[StreamLag] = ()) -> Subject:
+    """Reads every marker and lists every file; changes nothing. What is wrong with a table is said of it alone."""
+    try:
+        check = table.check()
+        snapshot = table.snapshot(ignore_corrupt_markers=True)  # `check` names the corrupt ones
+        vacuumed = _dry_run(table, options)
+    except DbioError as error:
+        return Subject(name=table.url, note=_one_line(error), failed=True)
+    health = look(snapshot, at=table.clock.now(), vacuumed=vacuumed, check=check, advice=advice(check), streams=streams)
+    return Subject(name=table.url, health=health)
+
+
+def find_streams(tables: Sequence[Table], checkpoints: Sequence[str]) -> dict[str, list[StreamLag]]:
+    """How far streams are behind the tables that they read, by the tables' URLs.
+
+    Raises InvalidInputError for a checkpoint of a stream that reads none of them.
+    """
+    found: dict[str, list[StreamLag]] = {table.url: [] for table in tables}
+    for checkpoint in checkpoints:
+        lags, error = {}, None
+        for table in tables:
+            try:
+                lags[table.url] = table.lag(checkpoint)
+            except DbioError as failure:
+                error = failure
+        if not lags:
+            raise InvalidInputError(f"{checkpoint} tells of no stream that reads one of the tables: {error}")
+        for url, lag in lags.items():
+            found[url].append(lag)
+    return found
+
+
+def _dry_run(table: Table, options: VacuumOptions) -> Vacuumed | str:
+    """Or why it cannot be told, such as a corrupt marker: the rest of the page can."""
+    try:
+        return in_short(vacuum_table(table, options, dry_run=True))
+    except DbioError as error:
+        return _one_line(error)
+
+
+def write_page(file: Path, subjects: Sequence[Subject], at: datetime) -> None:
+    """Raises InvalidInputError where the file cannot be written."""
+    try:
+        file.write_text(render_page(subjects, at=at), encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(
+            f"cannot write {file}: {error.strerror}; name a file in a directory that is there"
+        ) from error
+
+
+def print_report(file: Path, subjects: Sequence[Subject]) -> None:
+    say(f"wrote {file}: the health of {count_text(len(subjects), 'table')}")
+    for subject in subjects:
+        if subject.wrong:
+            say_error(f"{subject.name}: {_message(subject)}")
+
+
+def report_json(file: Path, subjects: Sequence[Subject]) -> dict[str, Any]:
+    tables = [{"url": it.name, "ok": not it.wrong, "message": _message(it)} for it in subjects]
+    return {"report": str(file), "tables": tables}
+
+
+def _message(subject: Subject) -> str:
+    """The error, or what the check advises."""
+    return subject.health.advice if subject.health else subject.note
+
+
+def _one_line(error: DbioError) -> str:
+    return visible(" ".join(str(error).split()))

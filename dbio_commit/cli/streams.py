@@ -1,0 +1,75 @@
+"""`dbio changes` and `dbio lag`: what came and went with each commit, and how far streams are behind."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from dbio_commit.cli.output import Column, in_pipe, print_lines, print_pages, say
+from dbio_commit.cli.values import age_text, number_text, size_text, time_text
+from dbio_commit.upkeep.streams import CommitChanges, StreamLag
+
+
+def print_changes(changes: Sequence[CommitChanges]) -> None:
+    if in_pipe():
+        print_lines(_CHANGES, changes)
+    elif changes:
+        print_pages(_CHANGES, changes)
+    else:
+        say("no commits", style="bold")
+
+
+def changes_json(url: str, changes: Sequence[CommitChanges]) -> dict[str, Any]:
+    return {"url": url, "changes": [_change_json(it) for it in changes]}
+
+
+def _change_json(it: CommitChanges) -> dict[str, Any]:
+    return {
+        "tid": it.tid,
+        "time": it.timestamp,
+        "operation": it.operation,
+        "inserted": {"files": len(it.inserted), "rows": it.inserted_rows},
+        "deleted": {"files": len(it.deleted), "rows": it.deleted_rows},
+    }
+
+
+_CHANGES: list[Column[CommitChanges]] = [
+    Column("tid", lambda it: it.tid),
+    Column("time", lambda it: it.timestamp, time_text, least_width=100),
+    Column("operation", lambda it: it.operation, fold=True),
+    Column("files in", lambda it: len(it.inserted), number_text, right=True, least_width=60),
+    Column("rows in", lambda it: it.inserted_rows, number_text, right=True),
+    Column("files out", lambda it: len(it.deleted), number_text, right=True, least_width=60),
+    Column("rows out", lambda it: it.deleted_rows, number_text, right=True),
+]
+
+
+def print_lags(lags: Sequence[StreamLag], now: datetime) -> None:
+    columns = _lag_columns(now)
+    if in_pipe():
+        print_lines(columns, lags)
+    else:
+        print_pages(columns, lags)
+
+
+def lags_json(url: str, lags: Sequence[StreamLag]) -> dict[str, Any]:
+    return {"url": url, "streams": [_lag_json(it) for it in lags]}
+
+
+def _lag_json(it: StreamLag) -> dict[str, Any]:
+    return {
+        "query": it.query,
+        "batch": it.batch,
+        "behind": {"commits": it.commits, "files": it.files, "size": it.size_bytes},
+        "oldest": it.oldest,
+    }
+
+
+def _lag_columns(now: datetime) -> list[Column[StreamLag]]:
+    return [
+        Column("query", lambda it: it.query, fold=True),
+        Column("batch", lambda it: it.batch, number_text, right=True, least_width=60),
+        Column("commits behind", lambda it: it.commits, number_text, right=True),
+        Column("files", lambda it: it.files, number_text, right=True),
+        Column("size", lambda it: it.size_bytes, size_text, right=True),
+        Column("oldest", lambda it: it.oldest, lambda at: age_text(now - at), right=True, least_width=80),
+    ]

@@ -1,0 +1,113 @@
+"""The rows that came and went with commits, as a DataFrame: natively where Spark reaches the files.
+
+Spark reads all of them in one scan, and knows the commit of each row by the path of its file.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import reduce
+from typing import Any, get_args
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import StructType
+
+from dbio_commit.errors import InvalidInputError
+from dbio_commit.follow import Follower
+from dbio_commit.protocol.feed import Change, Feed, Kind, Wanted
+from dbio_commit.protocol.position import Start
+from dbio_commit.spark import feeds
+from dbio_commit.spark import schema as schemas
+from dbio_commit.spark.scan import ReadSpec, files_in_workers, files_natively, files_root
+from dbio_commit.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the rows of a table look like now."""
+
+    schema: StructType
+    partition_columns: tuple[str, ...]
+
+
+def changes_between(
+    spark: SparkSession, table: Table, start: Start, end: datetime | str | None, *, net: bool
+) -> DataFrame:
+    """The rows of the commits from one to another, both included."""
+    follower = Follower(table.store, table.clock)
+    history = follower.history()
+    feed = Feed(history, Wanted(changes=True))
+    found = [change for _, changes in feed.span(start, end) for change in changes]
+    shape = shape_of(history.metadata.schema, history.partition_columns, where=table.url)
+    return frame_of(spark, table, shape, follower.without_deleted(feed, found), net=net)
+
+
+def frame_of(
+    spark: SparkSession, table: Table, shape: Shape, changes: Sequence[Change], *, net: bool = False
+) -> DataFrame:
+    """These changes, with the columns that the table has now and those of a feed."""
+    schema = feeds.with_change_columns(shape.schema, where=table.url)
+    both = _both_ways(changes) if net else set[str]()
+    carried = [change for change in changes if change.tid in both]
+    plain = [change for change in changes if change.tid not in both]
+    frames = [_frame(spark, table, shape, some) for some in _by_kind(plain) if some]
+    if carried:
+        came, went = (_frame(spark, table, shape, some) for some in _by_kind(carried))
+        frames += [_net(came, went, "insert"), _net(went, came, "delete")]
+    if not frames:
+        return spark.createDataFrame([], schema)
+    return reduce(DataFrame.unionByName, frames).select(*map(schemas.quoted, schema.fieldNames()))
+
+
+def shape_of(schema: Mapping[str, Any] | None, partition_columns: tuple[str, ...], *, where: str) -> Shape:
+    """Raises InvalidInputError where no writer recorded the columns."""
+    if schema is None:
+        raise InvalidInputError(
+            f"no writer recorded the columns of {where}, so that its files cannot be read apart; write to it with "
+            "this software first"
+        )
+    return Shape(schemas.from_json(schema, where=where), partition_columns)
+
+
+def _by_kind(changes: Sequence[Change]) -> list[list[Change]]:
+    """What came, and what went: each file comes once, and goes once."""
+    return [[change for change in changes if change.kind == kind] for kind in get_args(Kind)]
+
+
+def _both_ways(changes: Sequence[Change]) -> set[str]:
+    """The commits that may have carried rows over: with files that came and files that went."""
+    came, went = ({change.tid for change in some} for some in _by_kind(changes))
+    return came & went
+
+
+def _frame(spark: SparkSession, table: Table, shape: Shape, changes: Sequence[Change]) -> DataFrame:
+    """The rows of changes of which no two are of one file, with what the feed says of each."""
+    files, columns = [change.file for change in changes], shape.partition_columns
+    root = files_root(spark, table, files)
+    if root is None:
+        spec = feeds.feed_spec(ReadSpec.of(table, feeds.with_change_columns(shape.schema, where=table.url), columns))
+        return files_in_workers(spark, [feeds.as_partition(change) for change in changes], spec)
+    frame = files_natively(spark, root, table, files, shape.schema, columns)
+    told = [(_key(f"{root}/{it.file.path}"), it.kind, it.tid, it.committed.astimezone(UTC)) for it in changes]
+    commits = f.broadcast(spark.createDataFrame(told, f"{_PATH} string, {feeds.DDL}"))
+    rows = frame.withColumn(_PATH, f.expr(_KEY)).join(commits, _PATH, "left")
+    unknown = f.raise_error(f.concat(f.lit("dbio_commit does not know which commit named "), f.col(_PATH)))
+    kind = f.coalesce(f.col(feeds.TYPE), unknown.cast("string")).alias(feeds.TYPE)  # rows must not get lost in silence
+    return rows.select(*map(schemas.quoted, frame.columns), kind, feeds.TID, feeds.TIMESTAMP)
+
+
+def _net(rows: DataFrame, others: DataFrame, kind: Kind) -> DataFrame:
+    """The rows, all of this kind, less as many equal ones of the same commit among the others."""
+    return rows.drop(feeds.TYPE).exceptAll(others.drop(feeds.TYPE)).withColumn(feeds.TYPE, f.lit(kind))
+
+
+_PATH = "_dbio_path"
+_SCHEME = "^[A-Za-z0-9]*:?/*"
+_KEY = f"regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '{_SCHEME}', '')"
+"""Spark writes `file:/…` for `file:///…`, and escapes what is escaped already."""
+
+
+def _key(url: str) -> str:
+    return re.sub(_SCHEME, "", url)

@@ -1,0 +1,71 @@
+"""Batches of a stream for a function of the user's, with native reads: what `for_each_batch` calls.
+
+Spark keeps the offsets, as for any stream; but the stream that it runs is of names of files, and what the function gets
+is a scan of those.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StringType, StructField, StructType
+
+from dbio_commit.protocol.feed import Change
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.spark import feeds
+from dbio_commit.spark.changed_rows import Shape, frame_of
+from dbio_commit.spark.datasource import DbioDataSource
+from dbio_commit.spark.scan import scan_files
+from dbio_commit.spark.streaming.source import DbioStreamReader, Group
+from dbio_commit.table import Table
+
+Function = Callable[[DataFrame, int], None]
+"""What Spark calls for each batch, with its rows and its number."""
+
+_SCHEMA = StructType([StructField("file", StringType())])
+
+
+class ChangedFiles(DbioDataSource):
+    """The files that a stream is to read, one a row; options are those of the stream source."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "dbio_changed_files"
+
+    def schema(self) -> StructType:
+        _ = super().schema()  # takes the snapshot whose columns the stream is planned with
+        return _SCHEMA
+
+    def streamReader(self, schema: StructType) -> Any:
+        return self._stream_reader(_FileLister, schema)
+
+
+class _FileLister(DbioStreamReader):
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Group)
+        yield pa.record_batch([pa.array([json.dumps(file) for file in partition.files])], names=["file"])
+
+    def _file_of(self, change: Change) -> DataFile:
+        return feeds.as_partition(change)
+
+
+def with_rows(
+    function: Function, path: str, storage_options: Mapping[str, Any], shape: Shape, *, changes: bool
+) -> Function:
+    """What `foreachBatch` is to call on files: calls the function on their rows."""
+
+    def call(listed: DataFrame, batch: int) -> None:
+        spark, table = listed.sparkSession, Table(path, storage_options)
+        files = [DataFile(*json.loads(row.file)) for row in listed.collect()]
+        told = [feeds.from_partition(file) for file in files]
+        if changes:
+            rows = frame_of(spark, table, shape, told)
+        else:
+            plain = [change.file for change in told]
+            rows = scan_files(spark, table, plain, shape.schema, shape.partition_columns)
+        function(rows, batch)
+
+    return call
