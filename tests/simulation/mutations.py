@@ -337,8 +337,15 @@ def take_the_turn_without_waiting() -> Iterator[None]:
 
 @mutation("turns", "no end")
 def wait_for_ever() -> Iterator[None]:
-    """Who waits does not abort the holder of the turn when the lease has ended."""
-    with patch.object(turns, "_end_lease", lambda store, clock, holder: False):
+    """Who waits for the holder of the turn knows of no lease."""
+    with patch.object(turns, "LEASE_S", float("inf")):
+        yield
+
+
+@mutation("turns", "I7", "I8", first=96)
+def end_a_lease_without_an_abort() -> Iterator[None]:
+    """Who has waited for long enough takes the next turn, and does not decide the holder of the last."""
+    with patch.object(turns, "_end_lease", lambda store, clock, holder: None):
         yield
 
 
@@ -483,7 +490,7 @@ def give_up_what_was_decided_too_late() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R3", "I7", first=178)
+@mutation("busy", "R3", "I7", first=36)
 def tell_turns_by_the_clock() -> Iterator[None]:
     """A turn that the store's clock has after a later one is left out."""
     with patch.object(settled, "_with_earlier_turns", lambda store, log, checkpoint, descriptor: log):
@@ -620,7 +627,7 @@ def count_nothing() -> Iterator[None]:
         yield
 
 
-@mutation("streams", "I9", "R1", first=2)
+@mutation("laggards", "I9", "R1")
 def count_no_files_of_a_part() -> Iterator[None]:
     """What a stream has had a part of is not looked at whether it still has all its files."""
     done = feed._done

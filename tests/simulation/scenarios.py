@@ -302,6 +302,16 @@ def _streams(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     return cast
 
 
+def _laggards(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Streams so slow that what they have begun with is overwritten, vacuumed and forgotten."""
+    cast = [world.spawn("writer0", actors.writer(stage, transactions=3, operations=("append",), apps=0, naps_s=(0,)))]
+    _spawn_readings(world, stage, chance, naps_s=(HOUR_S, 3 * HOUR_S), files=(1,))
+    writer = actors.writer(stage, transactions=2, operations=("overwrite", "append"), apps=0, naps_s=(3 * HOUR_S,))
+    cast.append(world.spawn("writer1", writer, after_s=chance.choice((3, 6)) * HOUR_S))
+    vacuum = actors.vacuumer(stage, runs=12, naps_s=(HOUR_S, 2 * HOUR_S), checkpoint_after=(0,))
+    return [*cast, world.spawn("vacuum", vacuum)]
+
+
 def _feeds(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Streams that read while many commit, and markers are purged: nothing is removed, so nothing may be lost."""
     writer = actors.writer(stage, transactions=8, operations=("append",), apps=0.1, naps_s=(0, 0, 0.3), work_s=(0, 2.0))
@@ -323,13 +333,20 @@ def _clocks(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     return cast
 
 
-def _spawn_readings(world: World, stage: Stage, chance: random.Random, *, naps_s: Sequence[float]) -> None:
+def _spawn_readings(
+    world: World,
+    stage: Stage,
+    chance: random.Random,
+    *,
+    naps_s: Sequence[float],
+    files: Sequence[int | None] = (None, 1, 2),
+) -> None:
     for i in range(2):
         reading = streams.Reading(
             name=f"stream{i}",
             start=chance.choice((Start(), streams.FROM_THE_FIRST)),
             wanted=chance.choice(streams.WANTED),
-            most=Most(files=chance.choice((None, 1, 2)), size_bytes=chance.choice((None, 4, 9))),
+            most=Most(files=chance.choice(files), size_bytes=chance.choice((None, 4, 9))),
             left=chance.randint(3, 12),
         )
         stage.readings.append(reading)
@@ -381,12 +398,12 @@ def _any_clock(world: World, chance: random.Random) -> SimClock:
 SCENARIOS = {
     "mixed": Scenario(risks=any_risks, cast=_mixed, share=8),
     "rough": Scenario(risks=rough_risks, cast=_mixed, share=1),
-    "turns": Scenario(risks=stalls(1, 120, HOUR_S, likely=0.02, kill=0.01, faults=0), cast=_turns, share=2),
+    "turns": Scenario(risks=stalls(1, 120, HOUR_S, likely=0.02, kill=0.01, faults=0), cast=_turns, share=3),
     "disks": Scenario(risks=stalls(5, 50, likely=0.05, skew=SKEW, disk=1), cast=_turns, share=1),
     "purges": Scenario(
         risks=stalls(5, 50, likely=0.05, skew=SKEW, disk=1),
         cast=_purges,
-        share=2,
+        share=3,
         retentions_hours=(48,),
         purge_after_s=2.0,
     ),
@@ -404,6 +421,7 @@ SCENARIOS = {
     "settings": Scenario(risks=any_risks, cast=_settings, share=2),
     "copies": Scenario(risks=copied_risks, cast=_copies, share=4, retentions_hours=(1, 48)),
     "streams": Scenario(risks=streaming_risks, cast=_streams, share=2, retentions_hours=(1, 48)),
+    "laggards": Scenario(risks=stalls(60, likely=0.01), cast=_laggards, share=1, retentions_hours=(1,)),
     "feeds": Scenario(risks=busy_risks, cast=_feeds, share=1, purge_after_s=8.0),
     "clocks": Scenario(risks=clock_risks, cast=_clocks, share=1, retentions_hours=(48,)),
     "adoptions": Scenario(risks=adoption_risks, cast=_adoptions, share=2, in_directories=True),
