@@ -269,7 +269,9 @@ def kill_at_random(place: Place, times: int, tmp_path: Path) -> None:
         with driver(place, flags, "any") as process:
             wait_for({"started"}, flags, process)
             while killed.total() < times and is_running(process):
-                time.sleep(chance.uniform(0, 8))
+                if chance.random() < 0.8:  # on a busy machine it would else be dead before it begins
+                    wait_for_a_commit(place, process)
+                time.sleep(chance.uniform(0, 2))
                 victim = chance.choice(["all", "all", "driver", "JVM", "workers", "workers"])
                 if not kill(process, VICTIMS.get(victim, "")):
                     continue
@@ -279,6 +281,16 @@ def kill_at_random(place: Place, times: int, tmp_path: Path) -> None:
                 if victim != "workers":
                     process.wait(DEADLINE_S)
         print(f"DBIO_TEST_SEED={SEED}: {killed}", {way.name: len(commits(way)) for way in place.ways}, flush=True)
+
+
+def wait_for_a_commit(place: Place, process: "subprocess.Popen[bytes]") -> None:
+    def markers() -> int:
+        tables = [Path(way.url) for way in place.ways if not way.options]
+        return sum(len([*table.glob("_committed_*")]) for table in tables)
+
+    before, until = markers(), time.monotonic() + 30
+    while markers() == before and is_running(process) and time.monotonic() < until:
+        time.sleep(0.02)
 
 
 def commits(way: Way) -> list[dbio.Commit]:
