@@ -64,7 +64,7 @@ def test_both_ends_are_included_and_each_row_tells_its_commit(spark: SparkSessio
     assert told(whole) == sorted([*inserts([*range(6), 10]), *deletes((0, 2, 4))])
     for row in whole.collect():
         assert row._commit_timestamp.replace(tzinfo=UTC) == history[row._commit_tid]
-    by_tid = dict(whole.groupBy("_commit_tid").agg(f.collect_list("id")).collect())
+    by_tid: dict[str, list[int]] = dict(whole.groupBy("_commit_tid").agg(f.collect_list("id")).collect())
     assert {tid: sorted(found) for tid, found in by_tid.items()} == {
         tids[0]: [0, 1],
         tids[1]: [2, 3],
