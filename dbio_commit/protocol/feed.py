@@ -230,7 +230,7 @@ class Feed:
             rest, files = self._history.commits, [*live_files(self._history.commits)]
         else:
             rest = self._rest(at)
-            files = [it.file for commit in rest for it in self._history.added(commit)[_done(at, commit.tid) :]]
+            files = [it.file for commit in rest for it in self._history.added(commit)[self._added(at, commit) :]]
             if isinstance(at, Position) and at.part and at.part.tid is None:
                 files += [it.file for it in self._state(at)[at.part.done :]]
         oldest = min((commit.modified for commit in rest), default=None)
@@ -283,6 +283,11 @@ class Feed:
                 f"{self._history.url} has no commit {at.tid!r:.100} to begin with; `dbio log` lists those it has"
             )
         return [*commits[first:]]
+
+    def _added(self, at: Position | Start, commit: Decided) -> int:
+        """How many of the files that a commit added were had; those that it removed come before them."""
+        removed = len(self._history.removed(commit)) if self._wanted.changes else 0
+        return max(_done(at, commit.tid) - removed, 0)
 
     def _had(self, at: Position | Start) -> list[Decided]:
         rest = {commit.tid for commit in self._rest(at)}

@@ -264,7 +264,7 @@ class Model:
     def _check_abort(self, tid: str) -> None:
         """A writer aborts its own, who held the turn for too long, and attempts that could only be skipped."""
         who, owner, app = self._who(), self._owners.get(tid, ""), self._begun.get(tid)
-        is_own = who.partition("-")[0] == owner.partition("-")[0]
+        is_own = not owner or who.partition("-")[0] == owner.partition("-")[0]  # it may have begun before an adoption
         if not who.startswith(("writer", "query", "job")) or tid in self.turns:
             return
         if app is not None and self.apps.get(app[0], -1) >= app[1]:

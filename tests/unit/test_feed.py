@@ -727,6 +727,13 @@ def test_what_a_stream_lags_behind_is_what_it_has_not_read(
     assert books.feed().lag(stream.at) == Lag(0, 0, 0, None) or not commits
 
 
+def test_files_that_went_are_none_that_a_feed_of_changes_lags_behind(changed: Any) -> None:
+    books, *_ = changed
+    stream = Stream(books, CHANGES, most=Most(files=3), at=FROM_THE_FIRST)
+    stream.batch()  # both files that were added first, and one of them as it went
+    assert books.feed(CHANGES).lag(stream.at)[:2] == (2, 2)
+
+
 def test_a_span_has_each_commit_from_one_to_another_both_included(changed: Any) -> None:
     books, first, second, third = changed
     feed = books.feed(CHANGES)
