@@ -215,7 +215,7 @@ def is_running(process: "subprocess.Popen[bytes]") -> bool:
 # --- kills --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [*(pytest.param(step, marks=pytest.mark.long) for step in STEPS[:2]), "committed"])
+@pytest.mark.parametrize("step", STEPS)
 def test_queries_that_are_killed_at_a_step_go_on_and_every_row_comes_once(
     s3_root: Root, tmp_path: Path, step: Step
 ) -> None:  # I8
@@ -229,7 +229,7 @@ def test_queries_that_are_killed_at_a_step_go_on_and_every_row_comes_once(
     place.check()
 
 
-@pytest.mark.parametrize("step", ["committing", *(pytest.param(it, marks=pytest.mark.long) for it in STEPS[::2])])
+@pytest.mark.parametrize("step", STEPS)
 def test_a_second_driver_on_the_same_checkpoint_takes_over_and_the_first_does_no_harm(
     s3_root: Root, tmp_path: Path, step: Step
 ) -> None:  # I3, I8
