@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).parents[2]
 SEED = int(os.environ.get("DBIO_TEST_SEED", time.time_ns() % 1_000_000))
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0
 ROWS = 20
 """In each batch."""
 
@@ -164,7 +164,7 @@ def drive(ways: str, flags: str, step: str) -> None:
             try:
                 finish(way.start(spark.newSession()))
             except StreamingQueryException as error:
-                if step == "any" or "worker to connect back" in str(error):  # for which Spark gives it ten seconds
+                if step == "any" or "connect back" in str(error):  # for which Spark gives it ten seconds
                     continue
                 Path(flags, f"{way.name} failed").write_text(str(error))
             else:
@@ -215,7 +215,7 @@ def is_running(process: "subprocess.Popen[bytes]") -> bool:
 # --- kills --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("step", [*(pytest.param(step, marks=pytest.mark.long) for step in STEPS[:2]), "committed"])
+@pytest.mark.parametrize("step", STEPS)
 def test_queries_that_are_killed_at_a_step_go_on_and_every_row_comes_once(
     s3_root: Root, tmp_path: Path, step: Step
 ) -> None:  # I8
@@ -229,7 +229,7 @@ def test_queries_that_are_killed_at_a_step_go_on_and_every_row_comes_once(
     place.check()
 
 
-@pytest.mark.parametrize("step", ["committing", *(pytest.param(it, marks=pytest.mark.long) for it in STEPS[::2])])
+@pytest.mark.parametrize("step", STEPS)
 def test_a_second_driver_on_the_same_checkpoint_takes_over_and_the_first_does_no_harm(
     s3_root: Root, tmp_path: Path, step: Step
 ) -> None:  # I3, I8
