@@ -6,9 +6,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+SPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
+
+needs_sink = pytest.mark.skipif(SPARK < (4, 1), reason="Spark 4.1 hands Arrow to a stream sink")
+needs_source = pytest.mark.skipif(SPARK < (4, 2), reason="Spark 4.2 has stream sources with limits")
 
 ALL: dict[str, Any] = {"availableNow": True}
 

@@ -28,7 +28,7 @@ from dbio_commit.cli.commands import app
 from dbio_commit.protocol import markers
 from dbio_commit.spark import datasource, write
 from dbio_commit.spark.batches import Packing
-from dbio_commit.spark.streaming import sink, source
+from dbio_commit.spark.streaming import options, sink
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/REFERENCE.md"
@@ -188,7 +188,7 @@ def test_every_option_is_in_the_reference() -> None:
 def test_every_option_of_a_stream_is_in_its_document() -> None:
     told = (ROOT / "docs/STREAMS.md").read_text().lower()
     ours = {Packing.OPTION, "queryname"}  # the first is for ourselves, the second is Spark's own
-    assert all(f"`{name}`" in told for name in (sink.OPTIONS | source.OPTIONS) - ours)
+    assert all(f"`{name}`" in told for name in (sink.OPTIONS | options.OPTIONS) - ours)
     known = datasource._FEED_OPTIONS - {"path", "secretstorageoptions"}
     assert all(f"`{name}`" in told for name in known)
 

@@ -38,6 +38,7 @@ from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import Job, WriteOptions, WritePlan, app_option, number_option, plan_write
 from dbio_commit.spark.scan import ReadSpec, group_files, read_files, read_spec
 from dbio_commit.spark.session import StoreSettings, raise_explained, store_settings
+from dbio_commit.spark.streaming.options import OPTIONS, StreamOptions
 from dbio_commit.spark.task import encode_file_info, run_task
 from dbio_commit.table import Table
 
@@ -162,8 +163,6 @@ class DbioDataSource(DataSource):
         return self._stream_reader(DbioStreamReader, schema)
 
     def _stream_reader(self, kind: Any, schema: StructType) -> Any:
-        from dbio_commit.spark.streaming.source import OPTIONS, StreamOptions
-
         self._check_options(OPTIONS)
         options = StreamOptions.parse(self.options)
         with _explained(self._table, self.settings):
@@ -182,9 +181,10 @@ class DbioDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         """A `streaming.sink.DbioStreamWriter`."""
         streaming.require_sink(self._table.url)
-        from dbio_commit.spark.streaming.sink import OPTIONS, DbioStreamWriter
+        from dbio_commit.spark.streaming.sink import OPTIONS as SINK_OPTIONS
+        from dbio_commit.spark.streaming.sink import DbioStreamWriter
 
-        self._check_options(OPTIONS)
+        self._check_options(SINK_OPTIONS)
         told = self.options.get(Packing.OPTION)
         packing = Packing.parse(told) if told else Packing()
 

@@ -17,7 +17,9 @@ import dbio_commit as dbio
 from dbio_commit.spark import streaming
 from tests.conftest import Root
 from tests.spark_tables import SPARK_ERRORS, configured, data_files, ids, numbers, objects, rows
-from tests.streams import ALL, Files, finish, run, sink
+from tests.streams import ALL, Files, finish, needs_sink, needs_source, run, sink
+
+pytestmark = needs_sink
 
 _BYTES, _RECORDS = (f"spark.sql.execution.arrow.max{what}PerBatch" for what in ("Bytes", "Records"))
 
@@ -253,6 +255,7 @@ def test_two_queries_with_checkpoints_of_their_own_write_to_one_table_at_once(
     assert Counter(id for id, _ in apps(path)) == {str(query.id): 3 for query in queries}
 
 
+@needs_source
 @pytest.mark.filterwarnings("ignore:Spark cannot read:UserWarning")
 def test_a_stream_goes_to_a_bucket_and_from_it(
     spark: SparkSession, files: Files, s3_root: Root, tmp_path: Path

@@ -24,8 +24,10 @@ from tests.conftest import Root
 from tests.later import vacuum_later
 from tests.servers import S3Server
 from tests.spark_tables import SPARK_ERRORS, ids, numbers, rows
-from tests.streams import ALL, finish, run
+from tests.streams import ALL, finish, needs_source, run
 from vacuum import VacuumOptions
+
+pytestmark = needs_source
 
 FEED = ["_change_type", "_commit_tid", "_commit_timestamp"]
 

@@ -9,6 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.streams import needs_source
+
+pytestmark = needs_source
+
 JOB = """
     import json, sys
     from pathlib import Path

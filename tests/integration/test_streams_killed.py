@@ -27,8 +27,10 @@ from dbio_commit import Table
 from tests.conftest import Root
 from tests.integration.test_processes_killed import check_vacuum, is_alive, kill
 from tests.stops import STEPS, Step
-from tests.streams import ALL, Files, finish
+from tests.streams import ALL, Files, finish, needs_source
 from tests.writers import contents
+
+pytestmark = needs_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

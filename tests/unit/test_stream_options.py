@@ -9,7 +9,7 @@ from dbio_commit import InvalidInputError
 from dbio_commit.protocol.feed import Most, Wanted
 from dbio_commit.protocol.position import Start
 from dbio_commit.spark import feeds
-from dbio_commit.spark.streaming.source import StreamOptions
+from dbio_commit.spark.streaming.options import StreamOptions
 
 
 def parse(**options: str) -> StreamOptions:

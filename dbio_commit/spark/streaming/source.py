@@ -19,66 +19,19 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from dbio_commit.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.errors import SchemaMismatchError
 from dbio_commit.follow import Follower
-from dbio_commit.protocol.feed import ALL, Change, Feed, Most, Wanted
+from dbio_commit.protocol.feed import ALL, Change, Feed
 from dbio_commit.protocol.position import Position, Start, decode_position, encode_position
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import feeds
-from dbio_commit.spark.job import number_option
 from dbio_commit.spark.scan import ReadSpec, group_files, read_files
+from dbio_commit.spark.streaming.options import StreamOptions
 from dbio_commit.table import Table
-
-OPTIONS = {
-    "path",
-    "startingtid",
-    "startingtime",
-    "maxfilespertrigger",
-    "maxbytespertrigger",
-    "skipchangecommits",
-    "ignorechanges",
-    "failondataloss",
-    "readchangefeed",
-    "secretstorageoptions",
-}
-
-_FILES_AT_ONCE = 1000
-"""In a batch, where no option says: a stream that begins with a large table must not take it whole."""
 
 _GROUP_BYTES, _MOST_GROUPS, _FEW = 32 * 1024 * 1024, 64, 8
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamOptions:
-    """The options of a stream, checked."""
-
-    start: Start
-    wanted: Wanted
-    most: Most
-
-    @classmethod
-    def parse(cls, options: Mapping[str, str]) -> "StreamOptions":
-        """From options whose names do not care for case. Raises InvalidInputError."""
-        wanted = Wanted(
-            changes=feeds.flag(options, "readChangeFeed"),
-            skip_change_commits=feeds.flag(options, "skipChangeCommits"),
-            ignore_changes=feeds.flag(options, "ignoreChanges"),
-            fail_on_data_loss=feeds.flag(options, "failOnDataLoss", default=True),
-        )
-        if wanted.changes + wanted.skip_change_commits + wanted.ignore_changes > 1:
-            raise InvalidInputError(
-                "readChangeFeed, skipChangeCommits and ignoreChanges each say what becomes of rows that were taken "
-                "away; set one of them"
-            )
-        files, size = (number_option(options, name) for name in ("maxFilesPerTrigger", "maxBytesPerTrigger"))
-        if 0 in (files, size):
-            raise InvalidInputError("maxFilesPerTrigger and maxBytesPerTrigger count from 1")
-        if files is None and size is None:
-            files = _FILES_AT_ONCE
-        start = feeds.start_of(options.get("startingTid"), options.get("startingTime"), default=Start())
-        return cls(start, wanted, Most(files=files, size_bytes=size))
 
 
 @dataclass(frozen=True, slots=True)
