@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from dbio_commit.begin import begin, has_committed
 from dbio_commit.clock import SYSTEM_CLOCK, Clock
+from dbio_commit.compact.plan import TARGET_BYTES
+from dbio_commit.compact.report import CompactReport
 from dbio_commit.data.footers import Inspector, inspect_files
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.listing import until_quiet
@@ -186,6 +188,25 @@ class Table:
         """
         self.refuse_partition()
         return publish(self.store, self.clock, parse_formats(to))
+
+    def compact(
+        self,
+        target_size: int = TARGET_BYTES,
+        where: str | None = None,
+        sort_by: Sequence[str] = (),
+        dry_run: bool = False,
+    ) -> CompactReport:
+        """Puts small files together to files of about `target_size` bytes, in each partition; the rows stay the same.
+
+        `where` chooses files, as `Snapshot.where` does, and never rows. `sort_by` are columns by which the rows of each
+        new file are sorted. Appends go on beside it; files that somebody else removed meanwhile are left, and the
+        report says so. Raises InvalidInputError where this is no table of ours, TableNotFoundError,
+        TransactionAbortedError, CommitStateUnknownError, StoreError, UnsupportedStoreError without pyarrow.
+        """
+        self.refuse_partition()
+        from dbio_commit.compact.run import compact
+
+        return compact(self.store, self.clock, target_size=target_size, where=where, sort_by=sort_by, dry_run=dry_run)
 
     def adopt(self) -> Commit:
         """Makes a table of a plain or DBIO directory, of the files that are visible now; moves and deletes nothing.
