@@ -9,8 +9,8 @@ from typing import Any, Self
 
 from dbio_commit.begin import begin, has_committed
 from dbio_commit.clock import SYSTEM_CLOCK, Clock
-from dbio_commit.compact.plan import TARGET_BYTES
-from dbio_commit.compact.report import CompactReport
+from dbio_commit.compaction.plan import TARGET_BYTES
+from dbio_commit.compaction.report import CompactReport
 from dbio_commit.data.footers import Inspector, inspect_files
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.listing import until_quiet
@@ -204,7 +204,7 @@ class Table:
         TransactionAbortedError, CommitStateUnknownError, StoreError, UnsupportedStoreError without pyarrow.
         """
         self.refuse_partition()
-        from dbio_commit.compact.run import compact
+        from dbio_commit.compaction.run import compact
 
         return compact(self.store, self.clock, target_size=target_size, where=where, sort_by=sort_by, dry_run=dry_run)
 

@@ -306,8 +306,8 @@ def compact(
 ) -> None:
     """Put small files together to large ones, in each partition; the rows stay the same.
 
-    Writers go on beside it: what they remove meanwhile is left as it is. The old files go with the next vacuum after its
-    retention. In a pipe: directory, files and bytes before, and path, bytes and rows of the new file, separated by tabs.
+    Writers go on beside it: what they remove meanwhile is left as it is. The old files go with a vacuum, after its
+    retention. In a pipe: directory, files and bytes before; path, bytes and rows of the new file; separated by tabs.
     """
     with _errors(as_json):
         size, columns = parse_size(target_size), [column.strip() for column in sort_by.split(",") if column.strip()]

@@ -34,9 +34,9 @@ def files_text(files: int, size: int) -> str:
     return f"{count_text(files, 'file')}, {size_text(size)}"
 
 
-_SIZE = re.compile(r"(\d{1,15})\s*(B|bytes|[kKMGT]B|[KMGT]iB)?")
-_UNITS = {unit: factor**power for factor, ending in ((1000, "B"), (1024, "iB"))
-          for power, letter in enumerate("KMGT", start=1) for unit in (letter + ending,)}  # fmt: skip
+_SIZE = re.compile(r"(\d{1,15})\s*(B|bytes|[kKMGT]B|[KMGT]iB)?", re.ASCII)
+_UNITS = {"kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4,
+          "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}  # fmt: skip
 
 
 def parse_size(text: str) -> int:
@@ -44,8 +44,7 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise InvalidInputError(f"{text!r:.100} is no size; give bytes, or a unit such as 128MB, 64MiB or 1GB")
-    unit = (match[2] or "").replace("k", "K", 1)
-    return int(match[1]) * _UNITS.get(unit, 1)
+    return int(match[1]) * _UNITS.get(match[2], 1)
 
 
 def total_text(files: Sequence[DataFile | FileInfo | Entry]) -> str:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
-from dbio_commit.compact.plan import Bin
+from dbio_commit.compaction.plan import Bin
 from dbio_commit.data import encoding
 from dbio_commit.data.columns import arrow_schema
 from dbio_commit.data.conform import conform

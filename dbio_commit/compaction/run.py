@@ -12,8 +12,8 @@ from typing import Any
 
 from dbio_commit.begin import begin, look
 from dbio_commit.clock import Clock
-from dbio_commit.compact.plan import TARGET_BYTES, Bin, in_commits, plan_bins
-from dbio_commit.compact.report import Compacted, CompactReport, LeftFiles
+from dbio_commit.compaction.plan import TARGET_BYTES, Bin, in_commits, plan_bins
+from dbio_commit.compaction.report import Compacted, CompactReport, LeftFiles
 from dbio_commit.data.footers import ROW_METADATA
 from dbio_commit.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError, UnsupportedStoreError
 from dbio_commit.protocol import names
@@ -27,7 +27,7 @@ try:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from dbio_commit.compact.rewrite import Outcome, Work, rewrite
+    from dbio_commit.compaction.rewrite import Outcome, Work, rewrite
     from dbio_commit.data import columns as kinds
 except ImportError as error:
     raise UnsupportedStoreError("compaction needs the package pyarrow; run `pip install pyarrow`") from error
