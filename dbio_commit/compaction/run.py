@@ -67,21 +67,21 @@ def compact(
     bins = plan_bins(chosen.files, target_size=target_size, sorting=bool(by))
     if dry_run:
         planned = [_compacted(bin, None) for bin in bins]
-        return CompactReport(url=store.url, dry_run=True, compacted=planned)
+        return CompactReport(url=store.url, dry_run=True, compacted=tuple(planned))
     run = _Run(store, clock, json.dumps(columns), by, hands or _in_threads(store))
     for together in in_commits(bins):
         run.commit(together)
-    return CompactReport(url=store.url, dry_run=False, compacted=run.compacted, commits=run.commits, left=run.left)
+    return run.report()
 
 
 def _in_threads(store: Store) -> Hands:
-    def work(work: Work, bins: Sequence[Bin]) -> Sequence[Outcome]:
+    def hands(work: Work, bins: Sequence[Bin]) -> Sequence[Outcome]:
         numbered = list(enumerate(bins))
         return store.in_parallel(
             lambda it: rewrite(store, work, it[1], number=it[0], attempt=0), numbered, at_once=_THREADS
         )
 
-    return work
+    return hands
 
 
 class _Run:
@@ -92,6 +92,15 @@ class _Run:
         self.compacted: list[Compacted] = []
         self.commits: list[str] = []
         self.left: list[LeftFiles] = []
+
+    def report(self) -> CompactReport:
+        return CompactReport(
+            url=self._store.url,
+            dry_run=False,
+            compacted=tuple(self.compacted),
+            commits=tuple(self.commits),
+            left=tuple(self.left),
+        )
 
     def commit(self, bins: Sequence[Bin]) -> None:
         """Rewrites these, and commits those that nobody else has changed meanwhile."""

@@ -1,6 +1,7 @@
 """A compaction whose new files are written by Spark's tasks, by Python and without a shuffle."""
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -20,7 +21,7 @@ def in_tasks(spark: SparkSession, table: Table) -> Hands:
     """What rewrites bins in tasks; these open the table with its own storage_options."""
     path, options = table.url, table.storage_options
 
-    def work(work: Work, bins: Sequence[Bin]) -> Sequence[Outcome]:
+    def hands(work: Work, bins: Sequence[Bin]) -> Sequence[Outcome]:
         def rewrite_some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             from pyspark import TaskContext
 
@@ -28,10 +29,8 @@ def in_tasks(spark: SparkSession, table: Table) -> Hands:
             assert context is not None, "runs in Spark's workers only"
             store, attempt = Table(path, options).store, context.taskAttemptId()
             for batch in batches:
-                outcomes = [
-                    rewrite(store, work, bins[number], number=number, attempt=attempt)
-                    for number in batch.column(0).to_pylist()
-                ]
+                numbers: list[Any] = batch.column(0).to_pylist()
+                outcomes = [rewrite(store, work, bins[it], number=it, attempt=attempt) for it in numbers]
                 yield pa.record_batch([pa.array(map(encode_outcome, outcomes), pa.string())], names=["outcome"])
 
         tasks = min(len(bins), _TASKS * parallelism(spark))
@@ -39,4 +38,4 @@ def in_tasks(spark: SparkSession, table: Table) -> Hands:
             rows = spark.range(0, len(bins), 1, tasks).mapInArrow(rewrite_some, "outcome string").collect()
         return [decode_outcome(row.outcome) for row in rows]
 
-    return work
+    return hands
