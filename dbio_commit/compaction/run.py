@@ -59,6 +59,11 @@ def compact(
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}, so that no rewrite of it is atomic; `dbio adopt` makes it a table"
         )
+    if where is not None and snapshot.schema is None:
+        raise InvalidInputError(
+            f"no writer has recorded the columns of {store.url}, so that where={where!r:.100} would choose all files; "
+            "compact without a condition"
+        )
     if not snapshot.files:
         return CompactReport(url=store.url, dry_run=dry_run)
     columns = _columns(snapshot, store)

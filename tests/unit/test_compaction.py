@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,14 @@ def test_where_chooses_files_and_never_rows(tmp_path: Path) -> None:
     assert rows_of(table) == list(range(8))
     with pytest.raises(InvalidInputError):
         table.compact(where="nothing = 1")
+
+
+def test_a_condition_is_refused_where_nobody_recorded_the_columns_it_is_about(tmp_path: Path) -> None:
+    pq.write_table(ids(1), tmp_path / "a.parquet")
+    table = Table(tmp_path)
+    table.adopt()
+    with pytest.raises(InvalidInputError, match="recorded"):
+        table.compact(where="id = 1")
 
 
 def test_rows_are_sorted_where_that_is_asked_for(table: Table) -> None:
@@ -365,30 +374,24 @@ def test_a_vacuum_beside_it_deletes_nothing_that_is_live(table: Table, store: Me
     assert len([path for path in store.objects if path.endswith(".parquet")]) == 1
 
 
-class Killed(BaseException):
-    """A process that ends at a call."""
-
-
-@pytest.mark.parametrize("nth", range(1, 30))
-def test_killed_at_any_call_it_leaves_the_rows_as_they_were(nth: int, table: Table, store: MemoryStore) -> None:
-    for number in range(3):
-        put(table, ids(number))
-    calls = 0
-
-    def die(operation: str, path: str) -> None:
-        nonlocal calls
-        calls += 1
-        if calls >= nth:
-            raise Killed
-
-    store.before = die
-    with suppress(Killed):
+@pytest.mark.parametrize("after", [False, True])
+def test_killed_at_any_call_it_leaves_the_rows_as_they_were(after: bool, clock: ManualClock) -> None:
+    for calls in count():
+        store = MemoryStore(clock)
+        table = Table.over(store, clock, inspector=inspect_files)
+        for number in range(3):
+            put(table, ids(number))
+        killer = Killer(store, calls, after)
+        with suppress(Killed):
+            table.compact()
+        heal(store)
+        assert rows_of(table) == [0, 1, 2], calls
         table.compact()
-    heal(store)
-    assert rows_of(table) == [0, 1, 2]
-    table.compact()
-    assert rows_of(table) == [0, 1, 2]
-    assert len(paths(table)) == 1
+        assert rows_of(table) == [0, 1, 2], calls
+        assert len(paths(table)) == 1
+        if not killer.dead:
+            assert calls > 20
+            return
 
 
 def test_fewer_rows_than_the_footers_say_are_never_committed(
