@@ -22,7 +22,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.feed import Feed, Wanted
 from dbio_commit.protocol.position import Position, Start
 from dbio_commit.testing import ManualClock, MemoryStore
-from tests.faults import calls_to, heal, once
+from tests.faults import Killed, Killer, calls_to, heal, once
 from tests.histories import PARTITIONS, History, columns, in_order
 from vacuum import VacuumOptions, vacuum_table
 
