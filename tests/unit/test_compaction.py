@@ -16,7 +16,8 @@ import pytest
 
 from dbio_commit import InvalidInputError, ObjectNotFoundError, StoreError, Table, TableNotFoundError
 from dbio_commit.compaction import rewrite, run
-from dbio_commit.data.footers import inspect_files
+from dbio_commit.data.conform import conform
+from dbio_commit.data.footers import ROW_METADATA, inspect_files
 from dbio_commit.follow import Follower
 from dbio_commit.protocol import names
 from dbio_commit.protocol.feed import Feed, Wanted
@@ -48,7 +49,8 @@ def ids(*values: int) -> pa.Table:
 
 
 def rows_of(table: Table) -> list[int]:
-    return sorted(table.snapshot().to_arrow().column("id").to_pylist())
+    found: list[Any] = table.snapshot().to_arrow().column("id").to_pylist()
+    return sorted(found)
 
 
 def paths(table: Table) -> set[str]:
@@ -102,7 +104,8 @@ def test_a_column_with_nan_has_no_bounds_and_others_have(table: Table) -> None:
     assert file.statistics is not None
     assert file.statistics["a"] == (1.5, 2.5, 0)
     assert file.statistics["b"] == (None, None, 0)
-    assert math.isnan(sorted(table.snapshot().to_arrow()["b"].to_pylist(), key=math.isnan)[1])
+    found: list[Any] = table.snapshot().to_arrow()["b"].to_pylist()
+    assert sorted(map(math.isnan, found)) == [False, True]
     assert len(table.snapshot().where("b > 100").files) == 1  # NaN is the largest value
     assert len(table.snapshot().where("a > 100").files) == 0
 
@@ -226,7 +229,7 @@ def test_spark_timestamps_of_the_old_kind_stay_instants_of_any_year(tmp_path: Pa
     told = {"type": "struct", "fields": [{"name": "at", "type": "timestamp", "nullable": True, "metadata": {}}]}
     for name, year in {"a": 1600, "b": 9000}.items():
         data = pa.table({"at": pa.array([datetime(year, 1, 1)], pa.timestamp("us"))})
-        data = data.replace_schema_metadata({rewrite.ROW_METADATA: json.dumps(told), rewrite.VERSION: "3.5.1"})
+        data = data.replace_schema_metadata({ROW_METADATA: json.dumps(told), rewrite.VERSION: "3.5.1"})
         pq.write_table(data, tmp_path / "old" / f"{name}.parquet", use_deprecated_int96_timestamps=True)
     table = Table(tmp_path / "old")
     table.adopt()
@@ -234,7 +237,9 @@ def test_spark_timestamps_of_the_old_kind_stay_instants_of_any_year(tmp_path: Pa
     (file,) = table.snapshot().files
     footer = pq.ParquetFile(tmp_path / "old" / file.path)
     assert footer.schema_arrow.field("at").type == pa.timestamp("us", "UTC")
-    assert sorted(it.year for it in footer.read()["at"].to_pylist()) == [1600, 9000]
+    found: list[Any] = footer.read()["at"].to_pylist()
+    assert sorted(it.year for it in found) == [1600, 9000]
+    assert footer.metadata.metadata
     assert footer.metadata.metadata[b"org.apache.spark.version"] == b"3.5.1"
 
 
@@ -400,8 +405,7 @@ def test_fewer_rows_than_the_footers_say_are_never_committed(
     for number in range(3):
         put(table, ids(number, number))
     before = paths(table)
-    whole = rewrite.conform
-    monkeypatch.setattr(rewrite, "conform", lambda batch, *args, **how: whole(batch, *args, **how).slice(1))
+    monkeypatch.setattr(rewrite, "conform", lambda batch, *args, **how: conform(batch, *args, **how).slice(1))
     with pytest.raises(StoreError, match="6 rows"):
         table.compact()
     assert paths(table) == before
