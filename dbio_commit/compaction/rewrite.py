@@ -161,9 +161,12 @@ class _Rewriting:
 
     def _sorted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = pa.Table.from_batches(batches, schema=self._target)
-        order: Any = pc.sort_indices(table, [(column, "ascending") for column in self._work.sort_by])
-        for start in range(0, len(order), ROW_GROUP_ROWS):
-            yield from table.take(order.slice(start, ROW_GROUP_ROWS)).to_batches()
+        try:
+            order: Any = pc.sort_indices(table, [(column, "ascending") for column in self._work.sort_by])
+            for start in range(0, len(order), ROW_GROUP_ROWS):
+                yield from table.take(order.slice(start, ROW_GROUP_ROWS)).to_batches()
+        except pa.ArrowException as error:  # more text than Arrow takes at once, for one
+            raise InvalidInputError(f"its rows cannot be sorted: {error!s:.200}; give a smaller target size") from error
 
     def _batches(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         for files in _windows(self._bin.files):
@@ -211,7 +214,7 @@ def _windows(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
     window: list[DataFile] = []
     size = 0
     for file in files:
-        if window and (len(window) == _AHEAD_FILES or size + file.size > _AHEAD_BYTES):
+        if window and (len(window) == _AHEAD_FILES or size + max(file.size, 0) > _AHEAD_BYTES):
             yield window
             window, size = [], 0
         window.append(file)

@@ -72,6 +72,12 @@ JOB = """
     equal = sorted(map(str, read.collect())) == sorted(map(str, frame.collect()))
     found["types"] = [read.dtypes == frame.dtypes, equal]
 
+    # compaction
+    path = f"{root}/small"
+    dbio.write(numbers(0, 8), path, partition_by="day")
+    compacted = dbio.compact(spark, path)
+    found["compact"] = [compacted.files_before, compacted.files_after, ids(dbio.read(spark, path))]
+
     # refusals
     path = f"{root}/refused"
     found["refused type"] = error_of(lambda: dbio.write(spark.sql("SELECT 1 AS id, INTERVAL '1' DAY AS odd"), path))
