@@ -20,6 +20,7 @@ from bench import (
     cases_peers,
     cases_read,
     cases_requests,
+    cases_stream,
     cases_vacuum,
     cases_write,
     report,
@@ -29,6 +30,7 @@ from bench.measure import Bench, java_version
 CASES: dict[str, Callable[[Bench], report.Section]] = {
     "write-flat": cases_write.flat,
     "write-by-month": cases_write.by_month,
+    "stream": cases_stream.stream,
     "read": cases_read.read,
     "plan": cases_read.plan,
     "requests": cases_requests.requests,

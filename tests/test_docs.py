@@ -27,6 +27,8 @@ from dbio_commit import errors
 from dbio_commit.cli.commands import app
 from dbio_commit.protocol import markers
 from dbio_commit.spark import datasource, write
+from dbio_commit.spark.batches import Packing
+from dbio_commit.spark.streaming import sink, source
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/REFERENCE.md"
@@ -183,6 +185,14 @@ def test_every_option_is_in_the_reference() -> None:
     assert all(f"`{name}`" in reference.lower() for name in known)
 
 
+def test_every_option_of_a_stream_is_in_its_document() -> None:
+    told = (ROOT / "docs/STREAMS.md").read_text().lower()
+    ours = {Packing.OPTION, "queryname"}  # the first is for ourselves, the second is Spark's own
+    assert all(f"`{name}`" in told for name in (sink.OPTIONS | source.OPTIONS) - ours)
+    known = datasource._FEED_OPTIONS - {"path", "secretstorageoptions"}
+    assert all(f"`{name}`" in told for name in known)
+
+
 def test_every_extra_is_in_the_reference() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert first_cells("Installation") == set(project["optional-dependencies"]) - {"bench", "demo", "dev"}
@@ -224,20 +234,25 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     abort = markers.decode_commit(bodies["abort"], where="the document")
     referring = markers.decode_commit(bodies["referring"], where="the document")
     settings = markers.decode_commit(bodies["settings"], where="the document")
+    compaction = markers.decode_commit(bodies["compaction"], where="the document")
+    begun = markers.decode_begun(bodies["begun"], where="the document")
     turn = markers.decode_turn(bodies["turn"], where="the document")
     tombstone = markers.decode_tombstone(bodies["tombstone"], where="the document")
     assert commit.dbio_commit
     assert commit.dbio_commit.files
     assert referring.dbio_commit
     assert settings.dbio_commit
-    infos = (commit.dbio_commit, referring.dbio_commit, settings.dbio_commit)
+    assert compaction.dbio_commit
+    assert begun
+    infos = (commit.dbio_commit, referring.dbio_commit, settings.dbio_commit, compaction.dbio_commit)
     shown = {key for info in infos for key in info.model_fields_set}
     assert shown == set(markers.CommitInfo.model_fields), "a key is not shown"
-    for example in (descriptor, commit, commit.dbio_commit.files, turn, tombstone):
+    for example in (descriptor, commit, commit.dbio_commit.files, begun, turn, tombstone):
         assert example.model_fields_set == set(type(example).model_fields), "a key is not shown"
     assert abort.is_abort
     decoded = {"descriptor": descriptor, "commit": commit, "abort": abort, "referring": referring,
-               "settings": settings, "turn": turn, "tombstone": tombstone}  # fmt: skip
+               "settings": settings, "compaction": compaction, "begun": begun, "turn": turn,
+               "tombstone": tombstone}  # fmt: skip
     for name, body in decoded.items():
         assert json.loads(markers.encode(body)) == json.loads(bodies[name])
 
@@ -257,5 +272,6 @@ def test_the_command_line_runs_as_a_module() -> None:
     registered = [command for command in app.registered_commands if command.callback]
     assert named == {command.name or command.callback.__name__ for command in registered if command.callback}
     assert all(name in shown.stdout for name in named)
-    run = set(re.findall(r"^\$ dbio ([a-z]+)", reference, re.MULTILINE))
+    shown_there = reference + (ROOT / "docs/STREAMS.md").read_text()
+    run = set(re.findall(r"^\$ dbio ([a-z]+)", shown_there, re.MULTILINE))
     assert run == named - {"drop", "jar"}, "drop takes a minute, jar is in test_committer_sessions"

@@ -16,7 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit.errors import DbioError
+from dbio_commit.follow import Follower
 from dbio_commit.protocol import names
+from dbio_commit.protocol.feed import Feed, Wanted
+from dbio_commit.protocol.position import Start
 from dbio_commit.table import Table
 from tests.golden import generate
 
@@ -38,6 +41,8 @@ class Read:
     partition_columns: Sequence[str] = ()
     settings: Mapping[str, str] | None = None
     """None where the case does not say."""
+    stream: Sequence[str] | str | None = None
+    """What a stream of appended rows reads from the first commit on, in order, or how it fails; None as above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +101,22 @@ def test_reader_sees_exactly_the_files_of_a_golden_directory(case: GoldenCase, r
     assert read.settings in (None, snapshot.settings)
     assert {f.path: f.size for f in snapshot.files} == {f: (case.table / f).stat().st_size for f in read.files}
     assert sorted(_ids(snapshot.urls())) == sorted(read.ids)
+
+
+@each([(case, read) for case, read in READS if read.stream is not None])
+def test_a_stream_reads_what_came_with_each_commit_of_a_golden_directory(
+    case: GoldenCase, read: Read, tmp_path: Path
+) -> None:
+    table = Table(case.build(tmp_path / "table", read))
+    feed = Feed(Follower(table.store, table.clock).history(), Wanted())
+    start = Start(begin="time", time=datetime(2025, 1, 1, tzinfo=UTC))
+    try:
+        found: Sequence[str] | str = [
+            change.file.path for _, changes in feed.span(start, None) for change in changes if change.kind == "insert"
+        ]
+    except DbioError as error:
+        found = type(error).__name__
+    assert found == read.stream
 
 
 @each([(case, read) for case, read in READS if read.error])

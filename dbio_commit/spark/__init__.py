@@ -226,9 +226,10 @@ def for_each_batch(
         **_secret(storage_options),
     }
     given = {option: value for option, value in options.items() if value is not None}
-    listed = spark.readStream.format(ChangedFiles.name()).options(**given).load(os.fspath(path))
+    with errors_of_workers():
+        listed = spark.readStream.format(ChangedFiles.name()).options(**given).load(os.fspath(path))
     try:
-        snapshot = table.snapshot()
+        snapshot = table.snapshot()  # after the load: were the columns changed in between, the stream would find that
     except AccessDeniedError as error:
         raise_explained(error, table, withheld=is_connect(spark))
     shape = shape_of(snapshot.schema, snapshot.partition_columns, where=table.url)

@@ -1208,6 +1208,50 @@ def table_settings() -> Iterable[Case]:
     yield t
 
 
+def streams() -> Iterable[Case]:
+    t = OurTable(
+        "start-markers-with-bodies",
+        "They tell for which application a transaction began; whatever they say, commit markers decide.",
+    )
+    first, done = t.data(P), t.data(A)
+    t.commit(P, [first])
+    bodies: dict[str, bytes | dict[str, Any]] = {Q: begun(6), R: b"rows", S: {"version": 2}, B: begun(7)}
+    for tid, body in bodies.items():
+        t.data(tid)
+        t.put(f"_started_{tid}", body)
+    t.put(f"_started_{A}", begun(7))
+    t.put(f"_serial_{1:020d}", {"tid": A})
+    t.commit(A, [done], start=False, turn=1, schema_turn=1, app={"id": "nightly", "version": 7})
+    t.abort(B, start=False)
+    t.sees(first, done, stream=[first, done])
+    yield t
+
+    t = OurTable("rows-that-stay", "A rewrite that changes no rows: readers see its files, streams pass over it.")
+    first, second, whole, last = t.data(P), t.data(Q), t.data(R), t.data(S)
+    t.commit(P, [first])
+    t.commit(Q, [second])
+    t.put(f"_serial_{1:020d}", {"tid": R})
+    t.commit(R, [whole], [first, second], operation="rewrite", turn=1, schema_turn=1, data_change=False)
+    t.commit(S, [last], schema_turn=1)
+    t.sees(whole, last, stream=[first, second, last])
+    t.sees(first, second, as_of=Q)
+    yield t
+
+    t = OurTable(
+        "rows-that-may-change", "A rewrite that says nothing of it: a stream of what was appended stops there."
+    )
+    first, other = t.data(P), t.data(Q)
+    t.commit(P, [first])
+    t.put(f"_serial_{1:020d}", {"tid": Q})
+    t.commit(Q, [other], [first], operation="rewrite", turn=1, schema_turn=1, data_change=True)
+    t.sees(other, stream="ChangedRowsError")
+    yield t
+
+
+def begun(version: int) -> dict[str, Any]:
+    return {"version": 1, "app": {"id": "nightly", "version": version}, "job": JOB}
+
+
 DIRECTORY_SCOPE = [
     no_markers,
     commits,
@@ -1244,6 +1288,7 @@ TABLE_SCOPE = [
     dropped,
     by_reference,
     table_settings,
+    streams,
 ]
 
 

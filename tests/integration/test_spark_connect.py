@@ -172,6 +172,7 @@ def test_reads_are_pinned_over_connect(found: dict[str, Any]) -> None:
 
 def test_types_and_odd_names_come_back_over_connect(found: dict[str, Any]) -> None:
     assert found["types"] == [True, True]
+    assert found["compact"] == [4, 2, list(range(8))]
 
 
 def test_errors_are_the_same_over_connect(found: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dbio_commit.begin import begin
 from dbio_commit.clock import SYSTEM_CLOCK
@@ -43,6 +43,9 @@ from .directories import DirectoryModel
 from .model import Asked, Model
 from .world import DAY_S, HOUR_S, Actor, Violation, World
 
+if TYPE_CHECKING:
+    from .streams import Query, Reading
+
 COLUMN = "p"
 OPERATIONS: Sequence[Operation] = ("append", "append", "overwrite", "replace_partitions", "rewrite")
 MOST_STEP_S = 5.0
@@ -64,6 +67,10 @@ class Stage:
     """Tids whose commit markers are empty."""
     before: DirectoryModel | None = None
     """Of a directory that was adopted."""
+    queries: list["Query"] = field(default_factory=list)
+    """Those that write, by streams."""
+    readings: list["Reading"] = field(default_factory=list)
+    """And those that read."""
 
     def on_put(self, path: str, body: bytes) -> None:
         self.model.on_put(path, body)

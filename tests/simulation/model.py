@@ -118,6 +118,10 @@ class Model:
     _redecided: set[str] = field(default_factory=set)
     _owners: dict[str, str] = field(default_factory=dict)
     """Tid -> the name of who began it."""
+    _begun: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Tid -> the application that its start marker tells."""
+    _again: set[str] = field(default_factory=set)
+    """Tids whose start marker a late task put again: what they committed is hidden from DBIO's readers."""
 
     def __post_init__(self) -> None:
         self.live = self.adopted
@@ -144,8 +148,7 @@ class Model:
                 self.world.happened("a file came after its transaction was decided")
             return
         if marker.kind is Kind.STARTED:
-            self.started[marker.id] = self.world.steps
-            self._owners[marker.id] = self._who()
+            self._on_start(marker.id, body)
         elif marker.kind is Kind.TURN:
             self._on_turn(json.loads(body)["tid"])
         elif marker.kind is Kind.CHECKPOINT:
@@ -175,6 +178,11 @@ class Model:
             self.world.happened(f"purge of {path.rstrip('0123456789')}")
             self._check_store(f"{path} was deleted")
 
+    @property
+    def removed(self) -> Collection[str]:
+        """All files that some commit removed."""
+        return self._removed_at.keys()
+
     def is_foreign(self, path: str) -> bool:
         directory, name = names.split(path)
         if not directory or (tid := names.parse_data_file(name)) is None:
@@ -185,6 +193,16 @@ class Model:
     def is_kept(self, path: str) -> bool:
         """Whether vacuum leaves the file where it is, though it is not live."""
         return self.is_foreign(path) or (path in self._written and not self.untracked)
+
+    def _on_start(self, tid: str, body: bytes) -> None:
+        if tid in self.started and tid in self.decided:
+            self.world.happened("a late task began its transaction once more")
+            self._again.add(tid)
+        self.started.setdefault(tid, self.world.steps)
+        self._owners.setdefault(tid, self._who())
+        if body:
+            app = json.loads(body)["app"]
+            self._begun[tid] = app["id"], app["version"]
 
     def _on_turn(self, tid: str) -> None:
         if tid in self.turns:
@@ -214,6 +232,8 @@ class Model:
         self.decided[tid] = decision
         if decision.is_abort and tid in self.turns and self._who().startswith(("writer", "job")):
             self.world.happened("a writer gave up its turn" if self._who() == self._owners.get(tid) else LEASE_ENDED)
+        if decision.is_abort:
+            self._check_abort(tid)
         if missing := decision.added - self.world.store.objects.keys():
             raise Violation(f"I5: {tid} commits files that are not there: {sorted(missing)}")
         before_it, self.live = self.live, (self.live | decision.added) - decision.removed
@@ -240,6 +260,18 @@ class Model:
     def _who(self) -> str:
         actor = self.world.current()
         return actor.name.removeprefix("of ") if actor else ""
+
+    def _check_abort(self, tid: str) -> None:
+        """A writer aborts its own, who held the turn for too long, and attempts that could only be skipped."""
+        who, owner, app = self._who(), self._owners.get(tid, ""), self._begun.get(tid)
+        is_own = who.partition("-")[0] == owner.partition("-")[0]
+        if not who.startswith(("writer", "query", "job")) or tid in self.turns:
+            return
+        if app is not None and self.apps.get(app[0], -1) >= app[1]:
+            if who != owner:
+                self.world.happened("an attempt that came to nothing was aborted")
+        elif not is_own:
+            raise Violation(f"I3: {who} aborted {tid} of {owner}, an attempt at {app}, and {self.apps} are committed")
 
     def _check_redecision(self, tid: str, before: Decision, decision: Decision) -> None:
         """Who believed for long that it was pending may still abort it, where a checkpoint says what it was.
@@ -364,14 +396,14 @@ class Model:
         if {(self.decided[tid].modified, tid) for _, tid in told} != {*told}:
             yield f"I6: a history with other times: {told}"
         missing = state.tids - {tid for _, tid in told}
-        if len(told) + len(missing) != len(state.tids) or any(map(self._must_be_told, missing)):
+        if len(told) + len(missing) != len(state.tids) or any(map(self.must_be_told, missing)):
             yield f"I6: the history {told} instead of {sorted(state.tids)}"
         turns = [turn for _, tid in told if (turn := self.decided[tid].info.get("turn"))]
         times = [] if self.world.risks.steps else [at for at, _ in told]
         if turns != sorted(turns) or times != sorted(times):
             yield f"I6: the history is out of order: {told}"
 
-    def _must_be_told(self, tid: str) -> bool:
+    def must_be_told(self, tid: str) -> bool:
         decision = self.decided[tid]
         return self.world.now - decision.modified < FORGOTTEN_AFTER or bool(decision.added & self.live)
 
@@ -382,7 +414,7 @@ class Model:
             found = {file.path for file in read_snapshot(SerialStore(objects), Clock()).files}
         except TableNotFoundError:
             found = set()
-        redecided = _union(self.decided[tid].added for tid in self._redecided)
+        redecided = _union(self.decided[tid].added for tid in self._redecided | self._again)
         lost, more = self.live - found - redecided, found - self.live - self._late
         if lost or more:
             raise Violation(f"DBIO: {change}, and its readers lose {sorted(lost)}, and see {sorted(more)} too many")
@@ -402,7 +434,7 @@ class Model:
         """
         commits = {tid: decision for tid, decision in self.decided.items() if not decision.is_abort}
         told = {it.tid for it in snapshot.decided if not it.marker.is_abort}
-        forgotten = {tid for tid, it in commits.items() if it.step <= since and not self._must_be_told(tid)}
+        forgotten = {tid for tid, it in commits.items() if it.step <= since and not self.must_be_told(tid)}
         seen = (told | forgotten | {ADOPTED}) & commits.keys()
         missed = {tid: commits[tid] for tid in commits.keys() - seen}
         if lost := [tid for tid, it in missed.items() if it.step <= since]:

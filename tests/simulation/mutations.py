@@ -4,7 +4,7 @@ A mutation says which check it fails, by the beginning of the Violation's messag
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -23,17 +23,19 @@ from dbio_commit.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.protocol import names
+from dbio_commit.protocol import feed, names, position
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.feed import Change, Feed
 from dbio_commit.protocol.garbage import Known
 from dbio_commit.protocol.log import Log, parse_log, settle
-from dbio_commit.protocol.markers import CommitMarker, FileInfo, Operation
+from dbio_commit.protocol.markers import App, CommitMarker, FileInfo, Operation
 from dbio_commit.protocol.operations import RULES, TableState
+from dbio_commit.protocol.position import Position, Start
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import Metadata, current_metadata
+from dbio_commit.protocol.state import Metadata, current_metadata, live_files
 from dbio_commit.roots import DirectoryRoot, TableRoot, directory, root, table
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
@@ -48,8 +50,9 @@ from vacuum.plan import Candidate, Horizons
 from vacuum.table import TableVacuum
 from vacuum.table_plan import Judge
 
+from . import streams
 from .run import simulate
-from .world import SerialStore, Violation
+from .world import SerialStore, Violation, World
 
 Switch = Callable[[], AbstractContextManager[None]]
 
@@ -334,8 +337,15 @@ def take_the_turn_without_waiting() -> Iterator[None]:
 
 @mutation("turns", "no end")
 def wait_for_ever() -> Iterator[None]:
-    """Who waits does not abort the holder of the turn when the lease has ended."""
-    with patch.object(turns, "_end_lease", lambda store, clock, holder: False):
+    """Who waits for the holder of the turn knows of no lease."""
+    with patch.object(turns, "LEASE_S", float("inf")):
+        yield
+
+
+@mutation("turns", "I7", "I8", first=96)
+def end_a_lease_without_an_abort() -> Iterator[None]:
+    """Who has waited for long enough takes the next turn, and does not decide the holder of the last."""
+    with patch.object(turns, "_end_lease", lambda store, clock, holder: None):
         yield
 
 
@@ -480,7 +490,7 @@ def give_up_what_was_decided_too_late() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R3", "I7", first=178)
+@mutation("busy", "R3", "I7", first=36)
 def tell_turns_by_the_clock() -> Iterator[None]:
     """A turn that the store's clock has after a later one is left out."""
     with patch.object(settled, "_with_earlier_turns", lambda store, log, checkpoint, descriptor: log):
@@ -583,6 +593,109 @@ def never_begin() -> Iterator[None]:
         raise StoreError("made up")
 
     with patch.object(table, "_claim_tid", claim):
+        yield
+
+
+# --- streams ------------------------------------------------------------------------------------------------------
+
+
+@mutation("feeds", "I9")
+def go_by_the_newest_tid() -> Iterator[None]:
+    """A stream has had all whose tids are not higher than the highest that it has had."""
+
+    def of(had: Iterable[Decided], rest: Any, *, table_id: str, part: Any = None, **options: Any) -> Position:
+        return Position(table=table_id, part=part, tids=[max(commit.tid for commit in had)] if had else [])
+
+    with (
+        patch.object(feed, "position_of", of),
+        patch.object(Position, "had", lambda self, commit: commit.tid <= max(self.tids, default="")),
+    ):
+        yield
+
+
+@mutation("feeds", "I9")
+def leave_no_margin() -> Iterator[None]:
+    """A stream has had all whose times are not later than that of the newest that it has had."""
+    with patch.object(position, "MARGIN", timedelta(0)), patch.object(position, "LEAST_MARGIN", timedelta(0)):
+        yield
+
+
+@mutation("clocks", "I9")
+def count_nothing() -> Iterator[None]:
+    """A stream does not look whether commits came with times before its position."""
+    with patch.object(feed, "_late", lambda at, commits: 0):
+        yield
+
+
+@mutation("laggards", "I9", "R1")
+def count_no_files_of_a_part() -> Iterator[None]:
+    """What a stream has had a part of is not looked at whether it still has all its files."""
+    done = feed._done
+
+    def state(self: Feed, at: Position) -> list[Change]:
+        had = [commit for commit in self._history.commits if at.had(commit)]
+        times = {commit.tid: commit.modified for commit in had}
+        return [Change(it, "insert", str(it.tid), times[str(it.tid)]) for it in live_files(had)]
+
+    with patch.object(feed, "_done", lambda at, tid, files=None: done(at, tid)), patch.object(Feed, "_state", state):
+        yield
+
+
+@mutation("feeds", "I9")
+def plan_a_batch_anew() -> Iterator[None]:
+    """A batch that is made again has all that has come since."""
+    between = Feed.between
+
+    def mutated(self: Feed, start: Position | Start, end: Position) -> list[Change]:
+        return between(self, start, self.newest())
+
+    with patch.object(Feed, "between", mutated):
+        yield
+
+
+@mutation("streams", "I3", "I9")
+def begin_in_each_task() -> Iterator[None]:
+    """Each task of a batch has a transaction of its own."""
+
+    def of_its_own(terms: Terms, world: World, clock: Clock) -> Terms:
+        return replace(terms, tid=new_tid(clock))
+
+    with patch.object(streams, "terms_of_task", of_its_own):
+        yield
+
+
+@mutation("streams", "I8")
+def commit_for_the_query_alone() -> Iterator[None]:
+    """The version of a batch's application is not the batch's."""
+    with patch.object(streams, "app_of", lambda query, batch: App(id=query.id, version=0)):
+        yield
+
+
+@mutation("streams", "I8")
+def commit_for_no_application() -> Iterator[None]:
+    """A batch is a transaction as any other."""
+    with patch.object(streams, "app_of", lambda query, batch: None):
+        yield
+
+
+@mutation("streams", "I3")
+def abort_attempts_of_all_applications() -> Iterator[None]:
+    """Who commits for an application aborts what is pending of any."""
+
+    def mutated(self: TableRoot, tid: str, app: App, table: Snapshot) -> None:
+        for other in table.log.pending:
+            if other != tid and table.log.started[other].size:
+                with suppress(DbioError):
+                    decision.abort_transaction(self.store, self.clock, other)
+
+    with patch.object(TableRoot, "_abort_superseded", mutated):
+        yield
+
+
+@mutation("streams", "DBIO", "I3", "I5", "I9")
+def write_before_the_claim() -> Iterator[None]:
+    """Tasks claim no tid."""
+    with patch.object(TableRoot, "mark", lambda self, terms, directory: None):
         yield
 
 

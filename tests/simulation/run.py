@@ -27,7 +27,7 @@ from vacuum import plan
 from vacuum.report import VacuumOptions
 from vacuum.run import vacuum_table
 
-from . import actors
+from . import actors, streams
 from .actors import Stage
 from .directories import DirectoryModel
 from .model import Model
@@ -100,6 +100,7 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
         ):
             cast.cast(world, stage, chance)
             world.run()
+            streams.finish(world, stage)
         if isinstance(stage.model, DirectoryModel) and chance.random() < 0.5:
             _adopt(world, stage, chance)
         settle(world, stage)

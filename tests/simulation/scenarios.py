@@ -5,9 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from dbio_commit.protocol.feed import Most
 from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.position import Start
 
-from . import actors
+from . import actors, streams
 from .actors import Stage
 from .world import DAY_S, HOUR_S, Actor, Risks, SimClock, World
 
@@ -87,6 +89,16 @@ def busy_risks(chance: random.Random) -> Risks:
         slow=chance.choice((0, 0.2, 0.6)),
         steps=chance.random() < 0.4,
     )
+
+
+def streaming_risks(chance: random.Random) -> Risks:
+    """Processes die often."""
+    return replace(any_risks(chance), kill=chance.choice((0, 0.003, 0.01)), slow=chance.choice((0, 0, 0.2)))
+
+
+def clock_risks(chance: random.Random) -> Risks:
+    """The store's clock is set far back."""
+    return Risks(stall=0.002, stalls_s=(0.5, 60.0), kill=chance.choice((0, 0.01)), steps=True)
 
 
 def stalls(
@@ -269,6 +281,79 @@ def _adoptions(world: World, stage: Stage, chance: random.Random) -> list[Actor]
     return [*cast, world.spawn("reader", actors.reader(stage, reads=4, naps_s=(0.05, 1.0)))]
 
 
+def _streams(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Queries that write, some by two drivers at once, and such that read, beside all that others do to a table."""
+    cast = list[Actor]()
+    for i in range(chance.randint(1, 2)):
+        query = streams.Query(id=f"query{i}", batches=chance.randint(2, 4))
+        stage.queries.append(query)
+        for j in range(chance.choice((1, 1, 2))):
+            cast.append(world.spawn(f"{query.id}-driver{j}", streams.driver(stage, query)))
+    operations = chance.choice(((*actors.OPERATIONS,), ("append",)))
+    writer = actors.writer(stage, transactions=3, operations=operations, work_s=(0, 0, 60.0, DAY_S))
+    cast += [world.spawn(f"writer{i}", writer) for i in range(chance.randint(1, 2))]
+    if chance.random() < 0.5 and "overwrite" in operations:
+        cast.append(world.spawn("compactor", streams.compactor(stage, runs=2)))
+    _spawn_readings(world, stage, chance, naps_s=(0.05, 1.0, 60.0, HOUR_S))
+    vacuum = actors.vacuumer(stage, runs=4, naps_s=(60.0, 1900.0, 3 * HOUR_S, 3 * DAY_S), checkpoint_after=(0, 3))
+    cast.append(world.spawn("vacuum", vacuum, stalls_s=(1.0,)))
+    if world.risks.skew:
+        world.spawn("clocks", actors.clock_setter(stage, cast), immortal=True)
+    return cast
+
+
+def _laggards(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Streams so slow that what they have begun with is overwritten, vacuumed and forgotten."""
+    cast = [world.spawn("writer0", actors.writer(stage, transactions=3, operations=("append",), apps=0, naps_s=(0,)))]
+    _spawn_readings(world, stage, chance, naps_s=(HOUR_S, 3 * HOUR_S), files=(1,))
+    writer = actors.writer(stage, transactions=2, operations=("overwrite", "append"), apps=0, naps_s=(3 * HOUR_S,))
+    cast.append(world.spawn("writer1", writer, after_s=chance.choice((3, 6)) * HOUR_S))
+    vacuum = actors.vacuumer(stage, runs=12, naps_s=(HOUR_S, 2 * HOUR_S), checkpoint_after=(0,))
+    return [*cast, world.spawn("vacuum", vacuum)]
+
+
+def _feeds(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Streams that read while many commit, and markers are purged: nothing is removed, so nothing may be lost."""
+    writer = actors.writer(stage, transactions=8, operations=("append",), apps=0.1, naps_s=(0, 0, 0.3), work_s=(0, 2.0))
+    cast = [world.spawn(f"writer{i}", writer, after_s=0.3 * i) for i in range(3)]
+    _spawn_readings(world, stage, chance, naps_s=(0.05, 0.5))
+    vacuum = actors.vacuumer(stage, runs=4, naps_s=(0.1, 3.0, 10.0), checkpoint_after=(0, 3))
+    cast.append(world.spawn("vacuum", vacuum))
+    if world.risks.steps:
+        world.spawn("store's clock", actors.store_clock_setter(stage), immortal=True)
+    return cast
+
+
+def _clocks(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """The same, beside a store whose clock is set far back, and no vacuum: what came behind a stream's back is told."""
+    writer = actors.writer(stage, transactions=4, operations=("append",), apps=0, naps_s=(0.3, 60.0, HOUR_S, DAY_S))
+    cast = [world.spawn(f"writer{i}", writer) for i in range(3)]
+    _spawn_readings(world, stage, chance, naps_s=(0.5, 60.0, HOUR_S))
+    world.spawn("store's clock", streams.set_back(stage), immortal=True)
+    return cast
+
+
+def _spawn_readings(
+    world: World,
+    stage: Stage,
+    chance: random.Random,
+    *,
+    naps_s: Sequence[float],
+    files: Sequence[int | None] = (None, 1, 2),
+) -> None:
+    for i in range(2):
+        reading = streams.Reading(
+            name=f"stream{i}",
+            start=chance.choice((Start(), streams.FROM_THE_FIRST)),
+            wanted=chance.choice(streams.WANTED),
+            most=Most(files=chance.choice(files), size_bytes=chance.choice((None, 4, 9))),
+            left=chance.randint(3, 12),
+        )
+        stage.readings.append(reading)
+        act = streams.stream_reader(stage, reading, naps_s)
+        world.spawn(reading.name, act, after_s=chance.choice((0.5, 2.0, 60.0)))
+
+
 def _directories(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Databricks' writers and ours, in one directory."""
     world.spawn("plain", actors.plain_writer(stage), immortal=True)
@@ -313,12 +398,12 @@ def _any_clock(world: World, chance: random.Random) -> SimClock:
 SCENARIOS = {
     "mixed": Scenario(risks=any_risks, cast=_mixed, share=8),
     "rough": Scenario(risks=rough_risks, cast=_mixed, share=1),
-    "turns": Scenario(risks=stalls(1, 120, HOUR_S, likely=0.02, kill=0.01, faults=0), cast=_turns, share=2),
+    "turns": Scenario(risks=stalls(1, 120, HOUR_S, likely=0.02, kill=0.01, faults=0), cast=_turns, share=3),
     "disks": Scenario(risks=stalls(5, 50, likely=0.05, skew=SKEW, disk=1), cast=_turns, share=1),
     "purges": Scenario(
         risks=stalls(5, 50, likely=0.05, skew=SKEW, disk=1),
         cast=_purges,
-        share=2,
+        share=3,
         retentions_hours=(48,),
         purge_after_s=2.0,
     ),
@@ -335,6 +420,10 @@ SCENARIOS = {
     "history": Scenario(risks=stalls(60, likely=0.01), cast=_history, share=1),
     "settings": Scenario(risks=any_risks, cast=_settings, share=2),
     "copies": Scenario(risks=copied_risks, cast=_copies, share=4, retentions_hours=(1, 48)),
+    "streams": Scenario(risks=streaming_risks, cast=_streams, share=2, retentions_hours=(1, 48)),
+    "laggards": Scenario(risks=stalls(60, likely=0.01), cast=_laggards, share=1, retentions_hours=(1,)),
+    "feeds": Scenario(risks=busy_risks, cast=_feeds, share=1, purge_after_s=8.0),
+    "clocks": Scenario(risks=clock_risks, cast=_clocks, share=1, retentions_hours=(48,)),
     "adoptions": Scenario(risks=adoption_risks, cast=_adoptions, share=2, in_directories=True),
     "directories": Scenario(risks=directory_risks, cast=_directories, share=4, in_directories=True),
     "torn": Scenario(risks=stalls(1, likely=0.02), cast=_torn, share=1, in_directories=True),

@@ -165,6 +165,7 @@ def table(shown: Picture) -> Table:
         names.checkpoint(1): CHECKPOINT,
         names.turn(2): json.dumps({"tid": b}).encode(),
         names.turn(3): block("json turn").encode(),
+        names.started(d): block("json begun").encode(),
         names.committed(c): json.dumps({"added": [path for path in shown.files if c in path], "removed": []}).encode(),
         names.committed(d): block("json commit").encode(),
         names.committed(e): block("json abort").encode(),
@@ -225,6 +226,12 @@ def test_the_picture_has_a_transaction_in_each_state() -> None:
     assert tids(shown.said("live")) == told.covered | {*sorted(log.committed)[:2]}
     assert tids(shown.said("aborted")) == {*sorted(log.committed)[2:]}
     assert [tuple(commit.forgotten) for commit in told.commits] == [(1, 0), (0, 1)]
+
+
+def test_the_start_marker_of_the_picture_tells_what_its_transaction_committed_for() -> None:
+    commit, begun = json.loads(block("json commit")), json.loads(block("json begun"))
+    assert commit["dbio_commit"]["app"] == begun["app"]
+    assert all(f"-{begun['job']}-" in path for path in commit["added"])
 
 
 def test_the_last_turn_of_the_picture_is_that_of_the_commit_which_took_it() -> None:

@@ -62,7 +62,9 @@ class DbioStreamWriter(DataSourceStreamArrowWriter):
     @cached_property
     def _job(self) -> Job:
         plan = self._plan()
-        if plan.target.scope is None and not plan.layout.partition_columns:
+        if plan.target.scope is None and plan.layout.partition_columns:
+            _log.info("%s is a new table, partitioned by %s", self._table.url, ", ".join(plan.layout.partition_columns))
+        elif plan.target.scope is None:
             _log.warning("%s is a new table without partitions; Spark passes over writeStream.partitionBy(…), so set "
                          "the option partitionBy if it is to have some", self._table.url)  # fmt: skip
         return plan.begin(claims=False)

@@ -101,6 +101,7 @@ class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._follower = Follower(table.store, table.clock)
         self._target: Position | None = None
         self._end: Position | Start = options.start
+        self._last: Feed | None = None
         self._warned: set[str] = set()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -118,7 +119,7 @@ class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._feed().newest()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        feed = self._feed()
+        self._last = feed = self._feed()
         at = decode_position(start)
         most = ALL if isinstance(limit, ReadAllAvailable) else self._options.most
         self._end = feed.after(at, most, target=self._target)
@@ -126,8 +127,11 @@ class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if self._end == at else encode_position(self._end)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """How far the stream is behind once the batch that is planned is done."""
-        lag = self._feed().lag(self._end)
+        """How far the stream is behind once the batch that is planned is done, by what was seen when it was planned.
+
+        Spark asks at each trigger: to look again would double what an idle stream costs.
+        """
+        lag = (self._last or self._feed()).lag(self._end)
         return {"behind": {"commits": lag.commits, "files": lag.files, "bytes": lag.size_bytes}}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
