@@ -113,7 +113,7 @@ class _Run:
         if not bins:
             return
         target = look(self._store, self._clock)
-        if not target.is_table:
+        if target.scope is not Scope.TABLE:  # a begin would make a new one
             raise CommitConflictError(f"{self._store.url} was dropped while it was compacted")
         with begin(self._store, self._clock, operation="rewrite", target=target, changes_rows=False) as transaction:
             terms = transaction.terms

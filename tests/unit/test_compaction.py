@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit import InvalidInputError, ObjectNotFoundError, StoreError, Table, TableNotFoundError
+from dbio_commit import DbioError, InvalidInputError, ObjectNotFoundError, StoreError, Table
 from dbio_commit.compaction import rewrite, run
 from dbio_commit.data.conform import conform
 from dbio_commit.data.footers import ROW_METADATA, inspect_files
@@ -23,7 +23,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.feed import Feed, Wanted
 from dbio_commit.protocol.position import Position, Start
 from dbio_commit.testing import ManualClock, MemoryStore
-from tests.faults import Killed, Killer, calls_to, heal, once
+from tests.faults import Killed, Killer, act_before_call, calls_to, heal, once
 from tests.histories import PARTITIONS, History, columns, in_order
 from vacuum import VacuumOptions, vacuum_table
 
@@ -350,20 +350,16 @@ def test_of_several_commits_one_that_conflicts_leaves_the_others(
     assert rows_of(table) == [0, 0, 1, 1, 7]
 
 
-def test_a_table_that_is_dropped_meanwhile_does_not_come_back(table: Table, store: MemoryStore) -> None:
-    for number in range(2):
-        put(table, ids(number))
-    plan = table.snapshot
-    assert plan().files
-
-    def drop() -> None:
-        store.objects.clear()
-
-    store.before = once("get", "part-*", drop)
-    with pytest.raises(TableNotFoundError):
-        table.compact()
-    heal(store)
-    assert "_dbio_table" not in store.objects
+def test_a_table_that_is_gone_at_any_call_does_not_come_back(clock: ManualClock) -> None:
+    for number in range(45):
+        store = MemoryStore(clock)
+        table = Table.over(store, clock, inspector=inspect_files)
+        for value in range(2):
+            put(table, ids(value))
+        act_before_call(store, number, store.objects.clear)
+        with suppress(DbioError):
+            table.compact()
+        assert "_dbio_table" not in store.objects, number
 
 
 def test_a_vacuum_beside_it_deletes_nothing_that_is_live(table: Table, store: MemoryStore, clock: ManualClock) -> None:
