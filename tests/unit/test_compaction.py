@@ -351,14 +351,16 @@ def test_of_several_commits_one_that_conflicts_leaves_the_others(
 
 
 def test_a_table_that_is_gone_at_any_call_does_not_come_back(clock: ManualClock) -> None:
-    for number in range(45):
+    for number in count():
         store = MemoryStore(clock)
         table = Table.over(store, clock, inspector=inspect_files)
         for value in range(2):
             put(table, ids(value))
         act_before_call(store, number, store.objects.clear)
         with suppress(DbioError):
-            table.compact()
+            if table.compact().commits and "_dbio_table" in store.objects:  # it was done before
+                assert number > 20
+                return
         assert "_dbio_table" not in store.objects, number
 
 
