@@ -7,6 +7,7 @@ stands above this one, and imports it; what its report consists of is there.
 
 from typing import TYPE_CHECKING, Any
 
+from dbio_commit.compaction.report import Compacted, CompactReport, LeftFiles
 from dbio_commit.errors import (
     AccessDeniedError,
     ChangedRowsError,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from dbio_commit.spark import (
         batch_writer,
         changes,
+        compact,
         enable,
         for_each_batch,
         read,
@@ -71,6 +73,8 @@ __all__ = [
     "CommitChanges",
     "CommitConflictError",
     "CommitStateUnknownError",
+    "CompactReport",
+    "Compacted",
     "Compression",
     "CorruptMarkerError",
     "DataFile",
@@ -81,6 +85,7 @@ __all__ = [
     "Format",
     "HistoryLostError",
     "InvalidInputError",
+    "LeftFiles",
     "Mode",
     "ObjectNotFoundError",
     "Operation",
@@ -107,6 +112,7 @@ __all__ = [
     "WrongSize",
     "batch_writer",
     "changes",
+    "compact",
     "enable",
     "for_each_batch",
     "read",
@@ -117,7 +123,7 @@ __all__ = [
 ]
 
 
-_SPARK = {"batch_writer", "changes", "enable", "for_each_batch", "read", "register", "write", "write_stream"}
+_SPARK = {"batch_writer", "changes", "compact", "enable", "for_each_batch", "read", "register", "write", "write_stream"}
 
 
 def __getattr__(name: str) -> Any:

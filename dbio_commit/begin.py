@@ -62,18 +62,21 @@ def begin(
     skipped: bool = False,
     sets: Settings | None = None,
     claims: bool = True,
+    changes_rows: bool = True,
 ) -> Transaction:
     """Creates the table where there is none, and claims a tid. `skipped`: what `has_committed` says.
 
     Where it does not claim one, the transaction has none before it writes a file, or commits: see `Terms.unclaimed`.
 
     `must_be_empty` asks for a table without commits so far; `target` is what `look` found, if it was asked before;
-    `sets` are changes of settings, checked.
+    `sets` are changes of settings, checked. A rewrite of which not `changes_rows` says so in its marker.
     Raises SchemaMismatchError for other partition columns than the table's, TableExistsError, UnsupportedStoreError
     where the store has no put-if-absent.
     """
     application = check_app(app)
     every = checkpoint_every()
+    if not changes_rows and operation != "rewrite":
+        raise InvalidInputError(f"operation {operation!r} changes rows: data_change=False is for a rewrite")
     target = target or look(store, clock, must_be_empty=must_be_empty)
     columns = choose_partition_columns(target, partition_by, where=store.url)
     creates = target.scope is None
@@ -103,6 +106,7 @@ def begin(
         began=clock.moment(),
         metadata=target.metadata,
         sets=sets or {},
+        changes_rows=changes_rows,
         creates=creates,
         checkpoint_every=every,
         skipped=skipped,

@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from dbio_commit.begin import begin, has_committed
 from dbio_commit.clock import SYSTEM_CLOCK, Clock
+from dbio_commit.compaction.plan import TARGET_BYTES
+from dbio_commit.compaction.report import CompactReport
 from dbio_commit.data.footers import Inspector, inspect_files
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.listing import until_quiet
@@ -128,13 +130,15 @@ class Table:
         app: tuple[str, int] | None = None,
         *,
         must_be_empty: bool = False,
+        data_change: bool = True,
     ) -> Transaction:
         """Begins a transaction: "append", "overwrite", "replace_partitions" or "rewrite".
 
         Creates the table where the path holds nothing; `partition_by` are then its partition columns for good.
         `app` is an (application id, version) that is committed at most once. `must_be_empty` refuses a table that has
-        commits already. Raises SchemaMismatchError for other partition columns, TableExistsError,
-        UnsupportedStoreError.
+        commits already. `data_change=False` says of a rewrite that the files which it adds hold the rows of those that
+        it removes, and no others: streams and change feeds pass it over. Raises SchemaMismatchError for other partition
+        columns, TableExistsError, UnsupportedStoreError.
         """
         if operation not in RULES:
             raise InvalidInputError(f"operation {operation!r} is none of {', '.join(map(repr, RULES))}")
@@ -146,6 +150,7 @@ class Table:
             partition_by=partition_by,
             app=app,
             must_be_empty=must_be_empty,
+            changes_rows=data_change,
             inspector=self.inspector,
             skipped=has_committed(self.store, self.clock, app),
         )
@@ -183,6 +188,25 @@ class Table:
         """
         self.refuse_partition()
         return publish(self.store, self.clock, parse_formats(to))
+
+    def compact(
+        self,
+        target_size: int = TARGET_BYTES,
+        where: str | None = None,
+        sort_by: Sequence[str] = (),
+        dry_run: bool = False,
+    ) -> CompactReport:
+        """Puts small files together to files of about `target_size` bytes, in each partition; the rows stay the same.
+
+        `where` chooses files, as `Snapshot.where` does, and never rows. `sort_by` are columns by which the rows of each
+        new file are sorted. Appends go on beside it; files that somebody else removed meanwhile are left, and the
+        report says so. Raises InvalidInputError where this is no table of ours, TableNotFoundError,
+        TransactionAbortedError, CommitStateUnknownError, StoreError, UnsupportedStoreError without pyarrow.
+        """
+        self.refuse_partition()
+        from dbio_commit.compaction.run import compact
+
+        return compact(self.store, self.clock, target_size=target_size, where=where, sort_by=sort_by, dry_run=dry_run)
 
     def adopt(self) -> Commit:
         """Makes a table of a plain or DBIO directory, of the files that are visible now; moves and deletes nothing.

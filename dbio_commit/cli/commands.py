@@ -13,6 +13,7 @@ import typer
 
 from dbio_commit import __version__
 from dbio_commit.cli.check import check_json, print_check
+from dbio_commit.cli.compact import compaction_json, print_compaction
 from dbio_commit.cli.drop import drop_json, print_drop
 from dbio_commit.cli.files import print_files, snapshot_json
 from dbio_commit.cli.output import print_json, say, say_error
@@ -31,7 +32,7 @@ from dbio_commit.cli.transactions import (
     transaction_json,
 )
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
-from dbio_commit.cli.values import total_json, total_text, visible
+from dbio_commit.cli.values import parse_size, total_json, total_text, visible
 from dbio_commit.clock import SYSTEM_CLOCK
 from dbio_commit.errors import DbioError, InvalidInputError, RetentionError, UnsupportedStoreError
 from dbio_commit.table import Table
@@ -286,6 +287,37 @@ def vacuum(
         print_vacuum(report)
     if not report.ok:
         raise typer.Exit(1)
+
+
+@app.command()
+def compact(
+    path: _Path,
+    where: Annotated[
+        str | None, typer.Option(metavar="CONDITION", help='Those files only that may hold such rows: "day > 5".')
+    ] = None,
+    target_size: Annotated[
+        str, typer.Option(metavar="SIZE", help="About as large a new file becomes: 128MB, 64MiB, 1GB.")
+    ] = "128MB",
+    sort_by: Annotated[
+        str, typer.Option(metavar="COLUMN,...", help="Sort the rows of each new file by these columns.")
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
+    as_json: _Json = False,
+) -> None:
+    """Put small files together to large ones, in each partition; the rows stay the same.
+
+    Writers go on beside it: what they remove meanwhile is left as it is. The old files go with a vacuum, after its
+    retention. In a pipe: directory, files and bytes before; path, bytes and rows of the new file; separated by tabs.
+    """
+    with _errors(as_json):
+        size, columns = parse_size(target_size), [column.strip() for column in sort_by.split(",") if column.strip()]
+        table = Table(path)
+        with status("compacting"):
+            report = table.compact(size, where=where, sort_by=columns, dry_run=dry_run)
+    if as_json:
+        print_json(compaction_json(report))
+    else:
+        print_compaction(report)
 
 
 @app.command()

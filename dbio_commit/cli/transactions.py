@@ -39,6 +39,7 @@ def commit_json(commit: Commit) -> dict[str, Any]:
         "tid": commit.tid,
         "time": commit.timestamp,
         "operation": commit.operation,
+        "data_change": commit.marker.is_data_change,
         "added_files": commit.added_files,
         "removed_files": commit.removed_files,
         "rows": _rows(commit),
@@ -52,7 +53,7 @@ def _commit_columns(now: datetime) -> list[Column[Commit]]:
         Column("tid", lambda commit: commit.tid),
         Column("time", lambda commit: commit.timestamp, time_text, least_width=120),
         Column("age", lambda commit: commit.timestamp, lambda at: age_text(now - at), right=True, least_width=70),
-        Column("operation", lambda commit: commit.operation, fold=True),
+        Column("operation", _operation, fold=True),
         Column("added", lambda commit: commit.added_files, number_text, right=True, least_width=60),
         Column("removed", lambda commit: commit.removed_files, number_text, right=True, least_width=60),
         Column("rows", _rows, number_text, right=True, least_width=80),
@@ -61,6 +62,10 @@ def _commit_columns(now: datetime) -> list[Column[Commit]]:
             "application", lambda commit: commit.app and f"{commit.app[0]}:{commit.app[1]}", fold=True, least_width=140
         ),
     ]
+
+
+def _operation(commit: Commit) -> str:
+    return commit.operation if commit.marker.is_data_change else f"{commit.operation} (compact)"
 
 
 def _rows(commit: Commit) -> int | None:
@@ -99,6 +104,7 @@ def transaction_json(report: TransactionReport) -> dict[str, Any]:
         "decided": report.decided,
         "undecided_directories": report.undecided,
         "operation": commit.operation if commit else None,
+        "data_change": commit.marker.is_data_change if commit else None,
         "app": _app_json(commit) if commit else None,
         "metrics": commit.metrics if commit else {},
         "schema": without_nan(commit.schema) if commit else None,
@@ -119,7 +125,7 @@ def _facts(report: TransactionReport, now: datetime) -> Mapping[str, str]:
         where = count_text(len(report.undecided), "directory", "directories")
         facts["undecided in"] = f"{where}, first {report.undecided[0] or 'the root'}"
     if (commit := report.commit) and report.state is TransactionState.COMMITTED:
-        facts["operation"] = commit.operation
+        facts["operation"] = _operation(commit)
         if commit.app:
             facts["application"] = f"{commit.app[0]}, version {commit.app[1]}"
         rows = [file.rows for file in report.files if file.rows is not None]

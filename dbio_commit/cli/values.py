@@ -1,10 +1,12 @@
 """Numbers, sizes, times and names, as people or programs read them. Pure."""
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from rich.filesize import decimal
 
+from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.names import HIVE_NULL, Partition, escape
@@ -30,6 +32,19 @@ def count_text(number: int, one: str, many: str = "") -> str:
 
 def files_text(files: int, size: int) -> str:
     return f"{count_text(files, 'file')}, {size_text(size)}"
+
+
+_SIZE = re.compile(r"(\d{1,15})\s*(B|bytes|[kKMGT]B|[KMGT]iB)?", re.ASCII)
+_UNITS = {"kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4,
+          "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}  # fmt: skip
+
+
+def parse_size(text: str) -> int:
+    """Bytes, such as "128MB", "64MiB" or "1000". Raises InvalidInputError."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise InvalidInputError(f"{text!r:.100} is no size; give bytes, or a unit such as 128MB, 64MiB or 1GB")
+    return int(match[1]) * _UNITS.get(match[2], 1)
 
 
 def total_text(files: Sequence[DataFile | FileInfo | Entry]) -> str:

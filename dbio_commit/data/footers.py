@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 
+ROW_METADATA = "org.apache.spark.sql.parquet.row.metadata"
+"""The key under which Spark keeps the columns of a file in its own terms."""
+
+_BATCH_ROWS = 64 * 1024
+_BATCH_BYTES = 32 * 1024 * 1024
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
     """What is known of one file; None where only pyarrow would tell."""
@@ -118,3 +125,13 @@ def _is_told(kind: Any) -> bool:
     import pyarrow.types as types
 
     return not (types.is_floating(kind) or types.is_unsigned_integer(kind))
+
+
+def rows_at_once(footer: "pq.FileMetaData") -> int:
+    """So many rows that a batch is small, by what they take encoded.
+
+    A dictionary hides what they take when they are read: so no more than a row group, whose writer had it in memory.
+    """
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    size, most = sum(group.total_byte_size for group in groups), max((group.num_rows for group in groups), default=1)
+    return max(1, min(_BATCH_ROWS, most, _BATCH_BYTES * footer.num_rows // max(size, 1)))

@@ -34,6 +34,8 @@ class Terms:
     """The table's columns and settings when it began."""
     sets: Settings = field(default_factory=dict)
     """The settings that it changes, as `settings.check_changes` has them."""
+    changes_rows: bool = True
+    """Of a rewrite: False where what it adds holds the rows of what it removes, and no others."""
     creates: bool = False
     """Whether it created the table."""
     checkpoint_every: int = 0
@@ -116,6 +118,7 @@ class Draft:
                 table_schema=_dict_or_none(metadata and metadata.schema),
                 schema_turn=metadata.turn if metadata else None,
                 settings=_dict_or_none(metadata and metadata.settings),
+                data_change=None if self.terms.changes_rows else False,
                 files=pack_files(files),
             ),
         )

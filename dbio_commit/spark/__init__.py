@@ -14,6 +14,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from dbio_commit.begin import has_committed
+from dbio_commit.compaction.plan import TARGET_BYTES
+from dbio_commit.compaction.report import CompactReport
+from dbio_commit.compaction.run import compact as run_compaction
 from dbio_commit.errors import AccessDeniedError, InvalidInputError, TableExistsError
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.commits import AsOf, Commit
@@ -22,6 +25,7 @@ from dbio_commit.spark.batches import Packing, arrow_batches, pack
 from dbio_commit.spark.catalog import create_catalog_table
 from dbio_commit.spark.changed_rows import changes_between, shape_of
 from dbio_commit.spark.committer import enable_parquet
+from dbio_commit.spark.compaction import in_tasks
 from dbio_commit.spark.datasource import DbioDataSource, register_source, register_sources
 from dbio_commit.spark.job import WriteOptions, errors_of_workers, no_commit, plan_write
 from dbio_commit.spark.scan import scan
@@ -32,6 +36,7 @@ from dbio_commit.upkeep.streams import end_at, start_at
 __all__ = [
     "batch_writer",
     "changes",
+    "compact",
     "enable",
     "for_each_batch",
     "read",
@@ -250,6 +255,34 @@ def changes(
     table = open_table(spark, path, storage_options)
     try:
         return changes_between(spark, table, start_at(start), end_at(end), net=net)
+    except AccessDeniedError as error:
+        raise_explained(error, table, withheld=is_connect(spark))
+
+
+def compact(
+    spark: SparkSession,
+    path: Path,
+    target_size: int = TARGET_BYTES,
+    where: str | None = None,
+    sort_by: str | Sequence[str] = (),
+    dry_run: bool = False,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+) -> CompactReport:
+    """As `Table.compact`, by Spark's tasks: each writes new files, of the rows of small ones in the same partition."""
+    table = open_table(spark, path, storage_options)
+    table.refuse_partition()
+    try:
+        return run_compaction(
+            table.store,
+            table.clock,
+            target_size=target_size,
+            where=where,
+            sort_by=sort_by,
+            dry_run=dry_run,
+            time_zone=spark.conf.get("spark.sql.session.timeZone"),
+            hands=in_tasks(spark, table),
+        )
     except AccessDeniedError as error:
         raise_explained(error, table, withheld=is_connect(spark))
 

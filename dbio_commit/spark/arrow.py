@@ -1,9 +1,9 @@
-"""What a task does to Arrow data in memory: plain types, partitions, the choice of encodings, statistics. Pure.
+"""What a task does to Arrow data in memory: plain types, partitions. Pure.
 
 Where the data comes from, when it is written and to which files, is in `task`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
 
@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
-from dbio_commit.data.statistics import leaf_types
 from dbio_commit.data.widen import fit
 from dbio_commit.errors import InvalidInputError
 
@@ -200,74 +199,3 @@ def _formatter(column: str, kind: Any) -> Callable[[Any], str]:
 def _timestamp(value: datetime) -> str:
     text = value.isoformat(sep=" ")
     return text.rstrip("0") if value.microsecond else text
-
-
-# --- encoding -----------------------------------------------------------------------------------------------------
-
-SAMPLE_ROWS = 8192
-SAMPLE_BYTES = 8 * 1024 * 1024
-DISTINCT_RATIO = 0.7
-"""Of a sample of 8192 values, as many are distinct in a column of about 10,000 values. Up to there a dictionary is
-smaller and no slower than plain values; for the columns beyond, hashing every value costs more than all the rest."""
-
-
-def dictionary_columns(table: pa.Table) -> list[str]:
-    """The leaf columns, by their Parquet paths, that repeat their values so much that a dictionary pays."""
-    rows = min(SAMPLE_ROWS, max(SAMPLE_BYTES * table.num_rows // max(table.nbytes, 1), 1))
-    step = max(-(-table.num_rows // rows), 1)  # a sample of neighbours would take sorted values for repeated ones
-    sample = table.take(pa.array(range(0, table.num_rows, step), pa.int64())).combine_chunks()
-    chunks = [(name, chunk) for name in sample.schema.names for chunk in sample.column(name).chunks]
-    return [path for name, chunk in chunks for path, values in _leaves(name, chunk) if _repeats(values)]
-
-
-def values_at_once(table: pa.Table) -> int:
-    """How many values of a column to encode before its page is looked at: it grows, and stays in memory, by as much."""
-    widest = max((column.nbytes for column in table.columns), default=0)
-    return max(1, min(1024, _PAGE_BYTES * table.num_rows // max(widest, 1)))
-
-
-_PAGE_BYTES = 1024 * 1024
-
-
-def _leaves(path: str, values: Any) -> Iterator[tuple[str, Any]]:
-    kind = values.type
-    if types.is_struct(kind):
-        for index, field in enumerate(kind):
-            yield from _leaves(f"{path}.{field.name}", values.field(index))
-    elif types.is_map(kind):
-        yield from _leaves(f"{path}.key_value.key", values.keys)
-        yield from _leaves(f"{path}.key_value.value", values.items)
-    elif types.is_nested(kind):
-        yield from _leaves(f"{path}.list.element", values.flatten())
-    else:
-        yield path, values
-
-
-def _repeats(values: Any) -> bool:
-    known = values.slice(0, SAMPLE_ROWS).drop_null()
-    return len(known.unique()) <= DISTINCT_RATIO * len(known)
-
-
-# --- statistics ---------------------------------------------------------------------------------------------------
-
-
-def count_nulls(table: pa.Table) -> list[int]:
-    """How many values of each column are null."""
-    return [column.null_count for column in table.columns]
-
-
-def columns_with_nan(table: pa.Table) -> set[str]:
-    """The top-level columns that hold a NaN.
-
-    Spark takes it for the largest value, and Arrow leaves it out of the min and max that it writes: by them, a reader
-    would skip rows. Such columns must be written without statistics.
-    """
-    floats = [field.name for field in table.schema if types.is_floating(field.type)]
-    return {name for name in floats if pc.any(pc.is_nan(table.column(name))).as_py()}
-
-
-def statistics_columns(schema: pa.Schema, without: Set[str]) -> list[str]:
-    """The leaf columns, by their Parquet paths, to write statistics of: not those `without`, nor any nested float."""
-    leaves = [(field.name, path, kind) for field in schema for path, kind in leaf_types(field.name, field.type)]
-    barred = {path for name, path, kind in leaves if types.is_floating(kind) and (path != name or name in without)}
-    return [path for _, path, _ in leaves if path not in barred]

@@ -11,13 +11,12 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from dbio_commit.data import columns
+from dbio_commit.data.footers import ROW_METADATA
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import arrow
 from dbio_commit.spark import schema as schemas
 from dbio_commit.store import Store
-
-_ROW_METADATA = b"org.apache.spark.sql.parquet.row.metadata"
 
 
 def table_schema(store: Store, snapshot: Snapshot) -> t.StructType | None:
@@ -46,7 +45,7 @@ def infer_schema(store: Store, snapshot: Snapshot) -> t.StructType | None:
 def _columns_of_file(stream: BinaryIO, *, where: str) -> t.StructType:
     try:
         footer = pq.ParquetFile(stream).schema_arrow
-        recorded = (footer.metadata or {}).get(_ROW_METADATA)
+        recorded = (footer.metadata or {}).get(ROW_METADATA.encode())
         if recorded is not None:
             return schemas.from_json(json.loads(recorded), where=where)
         signed = pa.schema([_signed(field) for field in arrow.plain_schema(footer)])

@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType, TimestampType
 from dbio_commit import errors
 from dbio_commit.begin import begin, choose_partition_columns, look
 from dbio_commit.clock import SYSTEM_CLOCK
+from dbio_commit.data.footers import ROW_METADATA
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol import names
@@ -163,7 +164,7 @@ class WritePlan:
                 max_records_per_file=self.options.max_records_per_file,
                 spark_metadata={
                     "org.apache.spark.version": pyspark.__version__,
-                    "org.apache.spark.sql.parquet.row.metadata": layout.data_schema.json(),
+                    ROW_METADATA: layout.data_schema.json(),
                 },
             ),
             sink=sink,

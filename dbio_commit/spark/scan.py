@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
 from dbio_commit.data.conform import conform
+from dbio_commit.data.footers import rows_at_once
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
@@ -35,8 +36,6 @@ from dbio_commit.table import Table
 _logger = logging.getLogger(__name__)
 
 _WHOLE_BYTES = 64 * 1024 * 1024
-_BATCH_ROWS = 64 * 1024
-_BATCH_BYTES = 32 * 1024 * 1024
 
 
 def scan(spark: SparkSession, table: Table, snapshot: Snapshot, *, where: str | None = None) -> DataFrame:
@@ -212,18 +211,8 @@ def read_files(spec: ReadSpec, files: Iterable[DataFile]) -> Iterator[pa.RecordB
         with source:
             parquet = pq.ParquetFile(source)
             wanted = [name for name in parquet.schema_arrow.names if name.lower() in columns]
-            for batch in parquet.iter_batches(_rows_at_once(parquet.metadata), columns=wanted):
+            for batch in parquet.iter_batches(rows_at_once(parquet.metadata), columns=wanted):
                 yield conform(batch, target, partition=file.partition, where=store.url_of(file.path))
-
-
-def _rows_at_once(footer: pq.FileMetaData) -> int:
-    """So many rows that a batch is small, by what they take encoded.
-
-    A dictionary hides what they take when they are read: so no more than a row group, whose writer had it in memory.
-    """
-    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    size, most = sum(group.total_byte_size for group in groups), max((group.num_rows for group in groups), default=1)
-    return max(1, min(_BATCH_ROWS, most, _BATCH_BYTES * footer.num_rows // max(size, 1)))
 
 
 def files_in_workers(spark: SparkSession, files: Sequence[DataFile], spec: ReadSpec) -> DataFrame:

@@ -8,31 +8,34 @@ BUFFER_BYTES at a time, what is too little for a row group then waits on the loc
 unlike small row groups and closed files, this costs later readers nothing), and MAX_OPEN files are open at most.
 """
 
-import operator
 import os
 import sys
 import tempfile
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Protocol, Self, TypeVar
+from typing import BinaryIO, Protocol, Self
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
-from dbio_commit.data.statistics import bounds
+from dbio_commit.data import encoding
+from dbio_commit.data.data_file import (
+    ROW_GROUP_BYTES,
+    ROW_GROUP_ROWS,
+    SUFFIXES,
+    DataFileWriter,
+    collect,
+    cut,
+    parquet_options,
+)
 from dbio_commit.options import Compression
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.spark import arrow
 
-_Data = TypeVar("_Data", pa.RecordBatch, pa.Table)
-
-ROW_GROUP_ROWS = 256 * 1024
-ROW_GROUP_BYTES = 64 * 1024 * 1024
 BUFFER_ROWS = 4 * 1024 * 1024
 BUFFER_BYTES = 64 * 1024 * 1024
 MAX_OPEN = 16
@@ -147,7 +150,7 @@ class _Run:
 
 
 def _whole(batches: Iterable[pa.RecordBatch]) -> Iterator[_Run]:
-    for table in _collect(batches, rows=ROW_GROUP_ROWS, size_bytes=ROW_GROUP_BYTES):
+    for table in collect(batches, rows=ROW_GROUP_ROWS, size_bytes=ROW_GROUP_BYTES):
         yield _Run({}, table, last=False)
 
 
@@ -155,7 +158,7 @@ def _by_partition(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator
     waiting: dict[arrow.Key, _Waiting] = {}  # on the disk
     held: dict[arrow.Key, pa.Table] = {}  # slices of the last table that was grouped
     with _Spill() as spill:
-        for table in _collect(batches, rows=BUFFER_ROWS, size_bytes=BUFFER_BYTES):
+        for table in collect(batches, rows=BUFFER_ROWS, size_bytes=BUFFER_BYTES):
             while held:
                 key, part = held.popitem()
                 waiting.setdefault(key, _Waiting()).add(part, spill)
@@ -223,29 +226,6 @@ class _Waiting:
         return [pa.Table.from_batches(batches, self._schema)] if batches else []
 
 
-def _collect(batches: Iterable[pa.RecordBatch], *, rows: int, size_bytes: int) -> Iterator[pa.Table]:
-    """The batches put together to tables of about as many rows or bytes, whichever comes first."""
-    kept: list[pa.RecordBatch] = []
-    kept_rows = kept_bytes = 0
-    for batch in batches:
-        for piece in _cut(batch, rows=rows, size_bytes=size_bytes):
-            kept.append(piece)
-            kept_rows, kept_bytes = kept_rows + piece.num_rows, kept_bytes + piece.nbytes
-            if kept_rows >= rows or kept_bytes >= size_bytes:
-                table, kept, kept_rows, kept_bytes = pa.Table.from_batches(kept), [], 0, 0
-                yield table
-                del table
-    if kept:
-        yield pa.Table.from_batches(kept)
-
-
-def _cut(data: _Data, *, rows: int, size_bytes: int) -> list[_Data]:
-    """The data in even slices of at least as many rows or bytes, and less than twice as many."""
-    parts = max(data.num_rows // rows, data.nbytes // size_bytes, 1)
-    step = max(-(-data.num_rows // parts), 1)
-    return [data.slice(start, step) for start in range(0, data.num_rows, step)]
-
-
 # --- from row groups to files -------------------------------------------------------------------------------------
 
 
@@ -254,7 +234,7 @@ class _Output:
 
     def __init__(self, spec: TaskSpec, *, task: int, attempt: int, files: FileSink) -> None:
         self._spec, self._task, self._attempt, self._files = spec, task, attempt, files
-        self._open: OrderedDict[str, _DataFile] = OrderedDict()  # by directory, the least recently used first
+        self._open: OrderedDict[str, DataFileWriter] = OrderedDict()  # by directory, the least recently used first
         self._paths: list[str] = []
         self._closing: deque[Future[FileInfo]] = deque()
         self._pool = ThreadPoolExecutor(CLOSING, thread_name_prefix="dbio-close")
@@ -265,7 +245,7 @@ class _Output:
 
     def write(self, run: _Run) -> None:
         directory = names.format_partition(run.partition)
-        for group in _cut(run.table, rows=ROW_GROUP_ROWS, size_bytes=ROW_GROUP_BYTES):
+        for group in cut(run.table, rows=ROW_GROUP_ROWS, size_bytes=ROW_GROUP_BYTES):
             self._keep_nan_out_of_statistics(directory, group)
             start, bound = 0, self._spec.max_records_per_file or sys.maxsize
             while start < group.num_rows:
@@ -280,7 +260,7 @@ class _Output:
 
     def _keep_nan_out_of_statistics(self, directory: str, table: pa.Table) -> None:
         """Which columns have statistics is fixed when a file is opened: a first NaN begins another file."""
-        nan = arrow.columns_with_nan(table)
+        nan = encoding.columns_with_nan(table)
         self._no_statistics |= nan
         if directory in self._open and not nan <= self._open[directory].no_statistics:
             self._close(directory)
@@ -300,7 +280,7 @@ class _Output:
             _attempt_to(file.discard, error)
         _attempt_to(lambda _: self._files.delete(self._paths), error)
 
-    def _file(self, directory: str, partition: names.Partition, table: pa.Table) -> "_DataFile":
+    def _file(self, directory: str, partition: names.Partition, table: pa.Table) -> DataFileWriter:
         if directory in self._open:
             self._open.move_to_end(directory)
             return self._open[directory]
@@ -308,8 +288,10 @@ class _Output:
             self._close(next(iter(self._open)))
         path = names.join(directory, self._next_name())
         self._paths.append(path)  # before it is there: what fails to open may be there nevertheless
-        options = self._parquet_options(table)
-        file = _DataFile(self._files.open(path), path, partition, table.schema, self._no_statistics, options)
+        options = parquet_options(
+            table, self._spec.compression, self._dictionaries_for(table), no_statistics=self._no_statistics
+        )
+        file = DataFileWriter(self._files.open(path), path, partition, table.schema, self._no_statistics, options)
         self._open[directory] = file
         return file
 
@@ -320,78 +302,21 @@ class _Output:
             task=self._task,
             attempt=self._attempt,
             number=len(self._paths),
-            suffix=_SUFFIXES[self._spec.compression],
+            suffix=SUFFIXES[self._spec.compression],
         )
 
-    def _parquet_options(self, table: pa.Table) -> dict[str, Any]:
-        """For a file that begins with the table."""
-        if self._sampled_rows < arrow.SAMPLE_ROWS and table.num_rows >= 2 * self._sampled_rows:
+    def _dictionaries_for(self, table: pa.Table) -> list[str]:
+        """Of a file that begins with the table."""
+        if self._sampled_rows < encoding.SAMPLE_ROWS and table.num_rows >= 2 * self._sampled_rows:
             # Sampling thousands of small files would take longer than writing them; one full sample serves all.
-            self._dictionaries, self._sampled_rows = arrow.dictionary_columns(table), table.num_rows
-        return {
-            "version": "2.6",
-            "compression": self._spec.compression,
-            "compression_level": _LEVELS.get(self._spec.compression),
-            "use_dictionary": self._dictionaries,
-            "write_batch_size": arrow.values_at_once(table),
-            "write_statistics": arrow.statistics_columns(table.schema, self._no_statistics),
-            "store_schema": False,  # other tools read Parquet's own types, and Spark its own metadata
-            "store_decimal_as_integer": True,  # as Spark writes them
-            "write_page_index": True,  # likewise; filters skip pages by it
-        }
+            self._dictionaries, self._sampled_rows = encoding.dictionary_columns(table), table.num_rows
+        return self._dictionaries
 
     def _close(self, directory: str) -> None:
         if len(self._closing) >= CLOSING:
             self._done.append(self._closing.popleft().result())
         file = self._open.pop(directory)
         self._closing.append(self._pool.submit(file.close, self._spec.spark_metadata))
-
-
-class _DataFile:
-    """One Parquet file that is being written; a row group for each `write`."""
-
-    def __init__(
-        self,
-        stream: AbstractContextManager[BinaryIO],
-        path: str,
-        partition: names.Partition,
-        schema: pa.Schema,
-        no_statistics: frozenset[str],
-        options: Mapping[str, Any],
-    ) -> None:
-        self._path, self._partition, self._schema = path, partition, schema
-        self._footers: list[pq.FileMetaData] = []
-        with ExitStack() as stack:
-            self._stream = stack.enter_context(stream)
-            self._writer = pq.ParquetWriter(self._stream, schema, metadata_collector=self._footers, **options)
-            self._context = stack.pop_all()
-        self._nulls = [0] * len(schema)
-        self.no_statistics = no_statistics
-        self.rows = 0
-
-    def write(self, table: pa.Table) -> None:
-        self._writer.write_table(table, row_group_size=table.num_rows)
-        self._nulls = list(map(operator.add, self._nulls, arrow.count_nulls(table)))
-        self.rows += table.num_rows
-
-    def close(self, metadata: Mapping[str, str]) -> FileInfo:
-        with self._context:
-            self._writer.add_key_value_metadata(dict(metadata))
-            self._writer.close()
-            size = self._stream.tell()
-        statistics = bounds(self._schema, self._footers[0], nulls=self._nulls)
-        return FileInfo(path=self._path, size=size, rows=self.rows, partition=self._partition, statistics=statistics)
-
-    def discard(self, error: BaseException) -> None:
-        self._writer.is_open = False  # else it would write a footer when it is collected
-        self._context.__exit__(type(error), error, error.__traceback__)
-
-
-_SUFFIXES: Mapping[Compression, str] = {
-    "snappy": ".snappy.parquet", "zstd": ".zstd.parquet", "gzip": ".gz.parquet", "none": ".parquet",
-}  # fmt: skip
-_LEVELS: Mapping[Compression, int] = {"zstd": 3, "gzip": 6}
-"""Spark's; pyarrow's own are 1 and 9."""
 
 
 def _attempt_to(clean_up: Callable[[BaseException], object], error: BaseException) -> None:

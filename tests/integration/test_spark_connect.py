@@ -72,6 +72,12 @@ JOB = """
     equal = sorted(map(str, read.collect())) == sorted(map(str, frame.collect()))
     found["types"] = [read.dtypes == frame.dtypes, equal]
 
+    # compaction
+    path = f"{root}/small"
+    dbio.write(numbers(0, 8), path, partition_by="day")
+    compacted = dbio.compact(spark, path)
+    found["compact"] = [compacted.files_before, compacted.files_after, ids(dbio.read(spark, path))]
+
     # refusals
     path = f"{root}/refused"
     found["refused type"] = error_of(lambda: dbio.write(spark.sql("SELECT 1 AS id, INTERVAL '1' DAY AS odd"), path))
@@ -166,6 +172,7 @@ def test_reads_are_pinned_over_connect(found: dict[str, Any]) -> None:
 
 def test_types_and_odd_names_come_back_over_connect(found: dict[str, Any]) -> None:
     assert found["types"] == [True, True]
+    assert found["compact"] == [4, 2, list(range(8))]
 
 
 def test_errors_are_the_same_over_connect(found: dict[str, Any]) -> None:

@@ -87,16 +87,9 @@ def overwrite(table: Table) -> str:
 def compact(table: Table) -> None:
     """A rewrite of all that is live, whose rows stay the same."""
     later(table, minutes=1)
-    with table.begin("rewrite") as transaction:
+    with table.begin("rewrite", data_change=False) as transaction:
         transaction.remove(live(table))
         stage(table, transaction)
-        transaction.commit()
-    assert isinstance(table.store, MemoryStore)
-    marker = f"_committed_{transaction.tid}"
-    body, modified = table.store.objects[marker]
-    told = json.loads(body)
-    told["dbio_commit"]["data_change"] = False
-    table.store.put(marker, json.dumps(told).encode(), modified=modified)
 
 
 def later(table: Table, **by: float) -> None:

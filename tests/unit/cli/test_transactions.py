@@ -24,6 +24,7 @@ def test_log_has_the_newest_commit_first(table: Table) -> None:
     assert newest == {
         "tid": second.tid,
         "operation": "overwrite",
+        "data_change": True,
         "added_files": 1,
         "removed_files": 2,
         "rows": 7,
@@ -33,6 +34,7 @@ def test_log_has_the_newest_commit_first(table: Table) -> None:
     assert oldest == {
         "tid": first,
         "operation": "append",
+        "data_change": True,
         "added_files": 2,
         "removed_files": 0,
         "rows": 10,

@@ -1,0 +1,75 @@
+"""`dbio compact`: which files became which, or would."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_part, say, say_error
+from dbio_commit.cli.values import count_text, files_text, number_text, size_text
+from dbio_commit.compaction.report import Compacted, CompactReport, LeftFiles
+
+
+def print_compaction(report: CompactReport) -> None:
+    if in_pipe():
+        print_lines(_COMPACTED, report.compacted)
+        done = "; ".join(f"{name} {text}" for name, text in _facts(report).items() if text)
+        dry = "dry run, nothing was changed: " if report.dry_run else ""
+        say_error(f"{report.url}: {dry}{done}")  # the lines are for programs
+        return
+    say(report.url, style="bold")
+    print_facts(_facts(report))
+    if report.dry_run:
+        print_part("would become one file each", _COMPACTED, report.compacted)
+    print_part("left as they are", _LEFT, report.left)
+
+
+def compaction_json(report: CompactReport) -> dict[str, Any]:
+    return {
+        "url": report.url,
+        "dry_run": report.dry_run,
+        "before": {"files": report.files_before, "size": report.bytes_before},
+        "after": {"files": report.files_after, "size": report.bytes_after},
+        "commits": report.commits,
+        "compacted": [_compacted_json(it) for it in report.compacted],
+        "left": [{"files": it.paths, "size": it.size, "reason": it.reason} for it in report.left],
+    }
+
+
+def _compacted_json(it: Compacted) -> dict[str, Any]:
+    return {
+        "directory": it.directory,
+        "files": it.files,
+        "size": it.size,
+        "path": it.path,
+        "new_size": it.new_size,
+        "rows": it.rows,
+    }
+
+
+def _facts(report: CompactReport) -> Mapping[str, str]:
+    if not report.compacted and not report.left:
+        return {"compacted": "nothing: no two small files would fit into one"}
+    would, most = ("would be ", "at most ") if report.dry_run else ("", "")
+    left = sum(len(it.paths) for it in report.left)
+    return {
+        f"{would}compacted": files_text(report.files_before, report.bytes_before),
+        "into": f"{count_text(report.files_after, 'file')}, {most}{size_text(report.bytes_after)}",
+        "in": count_text(len(report.commits), "commit") if report.commits else "",
+        "left": f"{count_text(left, 'file')} for the next time" if left else "",
+    }
+
+
+_COMPACTED: list[Column[Compacted]] = [
+    Column("directory", lambda it: it.directory, lambda text: text or "the root", fold=True),
+    Column("files", lambda it: it.files, number_text, right=True),
+    Column("size", lambda it: it.size, size_text, right=True),
+    Column("path", lambda it: it.path, fold=True),
+    Column("new size", lambda it: it.new_size, size_text, right=True),
+    Column("rows", lambda it: it.rows, number_text, right=True),
+]
+
+_LEFT: list[Column[LeftFiles]] = [
+    Column("first", lambda it: it.paths[0], fold=True),
+    Column("files", lambda it: len(it.paths), number_text, right=True),
+    Column("size", lambda it: it.size, size_text, right=True),
+    Column("why", lambda it: it.reason, fold=True),
+]

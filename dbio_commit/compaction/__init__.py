@@ -1,0 +1,1 @@
+"""Compaction: small files of a table become large ones, with the same rows."""

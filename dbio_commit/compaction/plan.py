@@ -1,0 +1,93 @@
+"""Which small files go into which new one, and which new files are committed together. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dbio_commit.protocol import names
+from dbio_commit.protocol.state import DataFile
+
+TARGET_BYTES = 128 * 1000 * 1000
+"""Of a new file, as large as the files that go into it together."""
+
+COMMIT_BYTES = 16 * 1000**3
+COMMIT_FILES = 50_000
+"""What one commit takes at most: so much work is lost when a process dies, and so many paths are in its marker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Files of one directory that become one file."""
+
+    files: tuple[DataFile, ...]
+
+    @property
+    def directory(self) -> str:
+        """Of the partition, relative to the root."""
+        return names.split(self.files[0].path)[0]
+
+    @property
+    def paths(self) -> list[str]:
+        return [file.path for file in self.files]
+
+    @property
+    def size(self) -> int:
+        """In bytes; of unknown sizes, nothing."""
+        return sum(_size(file) for file in self.files)
+
+
+def plan_bins(files: Iterable[DataFile], *, target_size: int, sorting: bool = False) -> list[Bin]:
+    """What to put together, directory by directory; a file that is large enough stays as it is.
+
+    First fit, in the order given: no two files that are left would fit into one, so that a second plan finds nothing to
+    do. A file that would come alone is left, unless its rows are to be sorted.
+    """
+    by_directory: dict[str, list[DataFile]] = {}
+    for file in files:
+        if 4 * file.size < 3 * target_size:
+            by_directory.setdefault(names.split(file.path)[0], []).append(file)
+    least = 1 if sorting else 2
+    return [
+        Bin(tuple(bin))
+        for _, small in sorted(by_directory.items())
+        for bin in _first_fit(small, target_size)
+        if len(bin) >= least
+    ]
+
+
+def _first_fit(files: Sequence[DataFile], target_size: int) -> list[list[DataFile]]:
+    smallest = min(map(_size, files))
+    bins: list[list[DataFile]] = []
+    open_bins: list[tuple[list[DataFile], int]] = []  # those with room for the smallest, and how much room
+    for file in files:
+        size = _size(file)
+        at = next((i for i, (_, room) in enumerate(open_bins) if size <= room), None)
+        if at is None:
+            bins.append([])
+            open_bins.append((bins[-1], target_size))
+            at = len(open_bins) - 1
+        bin, room = open_bins[at]
+        bin.append(file)
+        open_bins[at] = (bin, room - size)
+        if room - size < smallest:
+            del open_bins[at]
+    return bins
+
+
+def _size(file: DataFile) -> int:
+    return max(file.size, 0)
+
+
+def in_commits(
+    bins: Sequence[Bin], *, most_bytes: int = COMMIT_BYTES, most_files: int = COMMIT_FILES
+) -> Iterator[list[Bin]]:
+    """The bins that are committed together, in order: as many as the bounds allow, and at least one."""
+    together: list[Bin] = []
+    size = count = 0
+    for bin in bins:
+        if together and (size + bin.size > most_bytes or count + len(bin.files) > most_files):
+            yield together
+            together, size, count = [], 0, 0
+        together.append(bin)
+        size, count = size + bin.size, count + len(bin.files)
+    if together:
+        yield together

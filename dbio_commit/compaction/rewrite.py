@@ -1,0 +1,235 @@
+"""One new file of the rows of small ones: what a thread does here, and a task of Spark's there.
+
+Rows are read by row groups and written by row groups, so that memory is bounded; to be sorted, those of one new file
+are in memory together. Which files those are is in `plan`, what becomes of the new one in `run`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter
+
+from dbio_commit.compaction.plan import Bin
+from dbio_commit.data import encoding
+from dbio_commit.data.columns import arrow_schema
+from dbio_commit.data.conform import conform
+from dbio_commit.data.data_file import (
+    ROW_GROUP_BYTES,
+    ROW_GROUP_ROWS,
+    SUFFIXES,
+    DataFileWriter,
+    collect,
+    parquet_options,
+)
+from dbio_commit.data.footers import ROW_METADATA, rows_at_once
+from dbio_commit.errors import InvalidInputError, ObjectNotFoundError, StoreError
+from dbio_commit.options import Compression
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.store import Store
+
+_AHEAD_FILES = 32
+_AHEAD_BYTES = 64 * 1024 * 1024
+"""What is fetched at once: a small file is one request, and mostly waiting."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What whoever rewrites a bin must know, beside its files."""
+
+    tid: str
+    job: str
+    columns: str
+    """The table's, without partition columns, as Spark's JSON."""
+    sort_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Of one bin: its new file, or why there is none."""
+
+    number: int
+    """Of the bin, in its commit."""
+    file: FileInfo | None = None
+    problem: str = ""
+    missing: bool = False
+    """Whether it lacks one of its files: somebody removed it, and vacuum came."""
+
+
+_OUTCOME = TypeAdapter(Outcome)
+
+
+def encode_outcome(outcome: Outcome) -> str:
+    return _OUTCOME.dump_json(outcome).decode()
+
+
+def decode_outcome(text: str) -> Outcome:
+    return _OUTCOME.validate_json(text)
+
+
+def rewrite(store: Store, work: Work, bin: Bin, *, number: int, attempt: int) -> Outcome:
+    """Writes the rows of the bin's files to one new file, durably, and reads back how many are there.
+
+    What cannot be read is a problem of this bin alone. Raises StoreError.
+    """
+    try:
+        return Outcome(number=number, file=_Rewriting(store, work, bin).run(number, attempt))
+    except InvalidInputError as error:
+        return Outcome(number=number, problem=str(error))
+    except ObjectNotFoundError as error:
+        return Outcome(number=number, problem=str(error), missing=True)
+
+
+class _Rewriting:
+    def __init__(self, store: Store, work: Work, bin: Bin) -> None:
+        self._store, self._work, self._bin = store, work, bin
+        self._target = arrow_schema(json.loads(work.columns), where=store.url)
+        self._codec: Compression | None = None
+        self._versions: list[str | None] = []
+        self._rows = 0
+
+    def run(self, number: int, attempt: int) -> FileInfo:
+        no_statistics = self._columns_with_nan()
+        self._rows, self._versions = 0, []
+        batches = self._batches(self._target)
+        if self._work.sort_by:
+            batches = self._sorted(batches)
+        tables = collect(batches, rows=ROW_GROUP_ROWS, size_bytes=ROW_GROUP_BYTES)
+        first = next(tables, self._target.empty_table())
+        codec = self._codec or "snappy"
+        name = names.format_data_file(
+            tid=self._work.tid, job=self._work.job, task=number, attempt=attempt, number=0, suffix=SUFFIXES[codec]
+        )
+        path = names.join(self._bin.directory, name)
+        try:
+            info = self._write(path, first, chain([first], tables), codec, no_statistics)
+            self._store.make_durable([path])  # before the marker that names it (I2)
+            self._check(info)
+        except BaseException:
+            self._store.delete_many([path])
+            raise
+        return info
+
+    def _write(
+        self, path: str, first: pa.Table, tables: Iterator[pa.Table], codec: Compression, no_statistics: frozenset[str]
+    ) -> FileInfo:
+        options = parquet_options(first, codec, encoding.dictionary_columns(first), no_statistics=no_statistics)
+        partition = names.parse_partition(self._bin.directory)
+        file = DataFileWriter(self._store.open_write(path), path, partition, self._target, no_statistics, options)
+        try:
+            for table in tables:
+                if table.num_rows:
+                    file.write(table)
+        except BaseException as error:
+            file.discard(error)
+            raise
+        return file.close(self._footer())
+
+    def _footer(self) -> dict[str, str]:
+        """As Spark's own; its version, by which its readers know the calendar of old days, only where all have one."""
+        versions = [version for version in self._versions if version]
+        known = {VERSION: min(versions, key=_parse_version)} if len(versions) == len(self._versions) else {}
+        return {ROW_METADATA: self._work.columns, **known}
+
+    def _check(self, info: FileInfo) -> None:
+        with self._store.open_read(info.path) as stream:
+            written = pq.ParquetFile(stream).metadata.num_rows
+        if not self._rows == info.rows == written:
+            raise StoreError(
+                f"the {len(self._bin.files)} files of {self._store.url_of(self._bin.directory)} that were to be "
+                f"compacted hold {self._rows} rows by their footers, and {written} were written; nothing was "
+                "committed: run `dbio check`"
+            )
+
+    # --- read -----------------------------------------------------------------------------------------------------
+
+    def _columns_with_nan(self) -> frozenset[str]:
+        """Those to write without statistics: that must be known before the first row group, and no footer tells."""
+        floats = pa.schema([field for field in self._target if pa.types.is_floating(field.type)])
+        found = set[str]()
+        if floats:
+            for batch in self._batches(floats):
+                found |= encoding.columns_with_nan(pa.Table.from_batches([batch]))
+        return frozenset(found)
+
+    def _sorted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        table = pa.Table.from_batches(batches, schema=self._target)
+        try:
+            order: Any = pc.sort_indices(table, [(column, "ascending") for column in self._work.sort_by])
+            for start in range(0, len(order), ROW_GROUP_ROWS):
+                yield from table.take(order.slice(start, ROW_GROUP_ROWS)).to_batches()
+        except pa.ArrowException as error:  # more text than Arrow takes at once, for one
+            raise InvalidInputError(f"its rows cannot be sorted: {error!s:.200}; give a smaller target size") from error
+
+    def _batches(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
+        for files in _windows(self._bin.files):
+            for file, source in zip(files, self._store.in_parallel(self._open, files), strict=True):
+                with source:
+                    yield from self._read(source, target, where=self._store.url_of(file.path))
+
+    def _open(self, file: DataFile) -> Any:
+        small = 0 <= file.size <= _AHEAD_BYTES
+        return pa.BufferReader(self._store.get(file.path)) if small else self._store.open_read(file.path)
+
+    def _read(self, source: Any, target: pa.Schema, *, where: str) -> Iterator[pa.RecordBatch]:
+        try:
+            parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+            self._look(parquet, where)
+            wanted = {name.lower() for name in target.names}
+            inside = [name for name in parquet.schema_arrow.names if name.lower() in wanted]
+            if not inside:  # of some versions, batches without columns have no rows either
+                inside = parquet.schema_arrow.names[:1]
+            for batch in parquet.iter_batches(rows_at_once(parquet.metadata), columns=inside):
+                yield conform(batch, target, partition={}, where=where)
+        except (pa.ArrowException, OSError) as error:
+            raise InvalidInputError(f"{where} cannot be read as Parquet: {error!s:.200}") from error
+
+    def _look(self, parquet: pq.ParquetFile, where: str) -> None:
+        """Raises InvalidInputError for what other readers would see otherwise in a new file."""
+        footer = parquet.metadata
+        self._rows += footer.num_rows
+        told = footer.metadata or {}
+        version = told[VERSION.encode()].decode(errors="replace") if VERSION.encode() in told else None
+        if not _LEGACY.isdisjoint(told) or (version and _parse_version(version) < _NEW_CALENDAR):
+            raise InvalidInputError(f"{where} was written by an old Spark, whose calendar only Spark knows")
+        self._versions.append(version)
+        known = {name.lower() for name in self._target.names} | {
+            column.lower() for column in names.parse_partition(self._bin.directory)
+        }
+        if other := [name for name in parquet.schema_arrow.names if name.lower() not in known]:
+            raise InvalidInputError(f"{where} has the column {other[0]!r:.100}, which the table does not have")
+        if self._codec is None and footer.num_row_groups and footer.num_columns:
+            self._codec = _CODECS.get(footer.row_group(0).column(0).compression, "snappy")
+
+
+def _windows(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+    """The files, some at a time."""
+    window: list[DataFile] = []
+    size = 0
+    for file in files:
+        if window and (len(window) == _AHEAD_FILES or size + max(file.size, 0) > _AHEAD_BYTES):
+            yield window
+            window, size = [], 0
+        window.append(file)
+        size += max(file.size, 0)
+    yield window
+
+
+VERSION = "org.apache.spark.version"
+_LEGACY = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
+_NEW_CALENDAR = (3, 1)
+"""From this version of Spark on, files without the keys above have the calendar that all others use."""
+
+_CODECS: Mapping[str, Compression] = {"SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip", "UNCOMPRESSED": "none"}
+
+
+def _parse_version(text: str) -> tuple[int, ...]:
+    parts = text.split(".")[:2]
+    return tuple(int(part) if part.isdecimal() and part.isascii() else 0 for part in parts)

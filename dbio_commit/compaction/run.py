@@ -1,0 +1,230 @@
+"""From a table to the report: some commits, each of which puts new files in the place of old ones with the same rows.
+
+Which files is in `plan`, how one is written in `rewrite`. Appends go on beside it; what somebody else rewrites or
+overwrites meanwhile is left to the next compaction.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from dbio_commit.begin import begin, look
+from dbio_commit.clock import Clock
+from dbio_commit.compaction.plan import TARGET_BYTES, Bin, in_commits, plan_bins
+from dbio_commit.compaction.report import Compacted, CompactReport, LeftFiles
+from dbio_commit.data.footers import ROW_METADATA
+from dbio_commit.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError, UnsupportedStoreError
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.roots import read_snapshot
+from dbio_commit.snapshot import Snapshot
+from dbio_commit.store import Store
+
+try:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from dbio_commit.compaction.rewrite import Outcome, Work, rewrite
+    from dbio_commit.data import columns as kinds
+except ImportError as error:
+    raise UnsupportedStoreError("compaction needs the package pyarrow; run `pip install pyarrow`") from error
+
+_log = logging.getLogger(__name__)
+
+Hands = Callable[[Work, Sequence[Bin]], Sequence[Outcome]]
+"""Rewrites each of the bins, which are numbered in this order."""
+
+_THREADS = min(4, os.cpu_count() or 1)
+
+
+def compact(
+    store: Store,
+    clock: Clock,
+    *,
+    target_size: int = TARGET_BYTES,
+    where: str | None = None,
+    sort_by: Sequence[str] = (),
+    dry_run: bool = False,
+    time_zone: str | None = None,
+    hands: Hands | None = None,
+) -> CompactReport:
+    """See `Table.compact`. `hands` do the work; by default, threads of this process."""
+    if type(target_size) is not int or target_size < 1:
+        raise InvalidInputError(f"target_size is {target_size!r:.100}, not a number of bytes from 1")
+    snapshot = read_snapshot(store, clock)
+    if snapshot.scope is not Scope.TABLE:
+        raise InvalidInputError(
+            f"{store.url} has no {names.DESCRIPTOR}, so that no rewrite of it is atomic; `dbio adopt` makes it a table"
+        )
+    if where is not None and snapshot.schema is None:
+        raise InvalidInputError(
+            f"no writer has recorded the columns of {store.url}, so that where={where!r:.100} would choose all files; "
+            "compact without a condition"
+        )
+    if not snapshot.files:
+        return CompactReport(url=store.url, dry_run=dry_run)
+    columns = _columns(snapshot, store)
+    by = _sort_columns([sort_by] if isinstance(sort_by, str) else sort_by, columns, snapshot)
+    chosen = snapshot if where is None else snapshot.where(where, time_zone=time_zone)
+    bins = plan_bins(chosen.files, target_size=target_size, sorting=bool(by))
+    if dry_run:
+        planned = [_compacted(bin, None) for bin in bins]
+        return CompactReport(url=store.url, dry_run=True, compacted=tuple(planned))
+    run = _Run(store, clock, json.dumps(columns), by, hands or _in_threads(store))
+    for together in in_commits(bins):
+        run.commit(together)
+    return run.report()
+
+
+def _in_threads(store: Store) -> Hands:
+    def hands(work: Work, bins: Sequence[Bin]) -> Sequence[Outcome]:
+        numbered = list(enumerate(bins))
+        return store.in_parallel(
+            lambda it: rewrite(store, work, it[1], number=it[0], attempt=0), numbered, at_once=_THREADS
+        )
+
+    return hands
+
+
+class _Run:
+    """One compaction, commit by commit."""
+
+    def __init__(self, store: Store, clock: Clock, columns: str, sort_by: tuple[str, ...], hands: Hands) -> None:
+        self._store, self._clock, self._columns, self._sort_by, self._hands = store, clock, columns, sort_by, hands
+        self.compacted: list[Compacted] = []
+        self.commits: list[str] = []
+        self.left: list[LeftFiles] = []
+
+    def report(self) -> CompactReport:
+        return CompactReport(
+            url=self._store.url,
+            dry_run=False,
+            compacted=tuple(self.compacted),
+            commits=tuple(self.commits),
+            left=tuple(self.left),
+        )
+
+    def commit(self, bins: Sequence[Bin]) -> None:
+        """Rewrites these, and commits those that nobody else has changed meanwhile."""
+        bins = [bin for bin, live in zip(bins, self._are_live(bins), strict=True) if live]
+        if not bins:
+            return
+        target = look(self._store, self._clock)
+        if target.scope is not Scope.TABLE:  # a begin would make a new one
+            raise CommitConflictError(f"{self._store.url} was dropped while it was compacted")
+        with begin(self._store, self._clock, operation="rewrite", target=target, changes_rows=False) as transaction:
+            terms = transaction.terms
+            work = Work(tid=terms.tid, job=terms.job, columns=self._columns, sort_by=self._sort_by)
+            outcomes = self._hands(work, bins)
+            done = self._without_problems((bins[outcome.number], outcome) for outcome in outcomes)
+            live = self._are_live([bin for bin, _ in done])
+            self._store.delete_many([it.path for (_, it), is_live in zip(done, live, strict=True) if not is_live])
+            done = [it for it, is_live in zip(done, live, strict=True) if is_live]
+            if not done:
+                transaction.abort()
+                return
+            transaction.add(file for _, file in done)
+            transaction.remove(path for bin, _ in done for path in bin.paths)
+            try:
+                commit = transaction.commit()
+            except CommitConflictError as error:
+                transaction.abort()
+                _log.info("%s: %s", self._store.url, error)
+                self._leave((bin for bin, _ in done), _CHANGED)
+                return
+        self.commits.append(commit.tid)
+        self.compacted += [_compacted(bin, file) for bin, file in done]
+
+    def _are_live(self, bins: Sequence[Bin]) -> list[bool]:
+        """Whether all of its files are, for each; leaves the others."""
+        live = {file.path for file in read_snapshot(self._store, self._clock).files}
+        found = [live.issuperset(bin.paths) for bin in bins]
+        self._leave((bin for bin, is_live in zip(bins, found, strict=True) if not is_live), _CHANGED)
+        return found
+
+    def _without_problems(self, outcomes: Iterable[tuple[Bin, Outcome]]) -> list[tuple[Bin, FileInfo]]:
+        """Those that have a new file; leaves the others."""
+        done: list[tuple[Bin, FileInfo]] = []
+        for bin, outcome in outcomes:
+            if outcome.missing:
+                if all(self._are_live([bin])):
+                    raise ObjectNotFoundError(f"{outcome.problem}; it is a live file: run `dbio check`")
+            elif outcome.file is None:
+                self._leave([bin], outcome.problem)
+            else:
+                done.append((bin, outcome.file))
+        return done
+
+    def _leave(self, bins: Iterable[Bin], reason: str) -> None:
+        self.left += [LeftFiles(paths=bin.paths, size=bin.size, reason=reason) for bin in bins]
+
+
+_CHANGED = "somebody else removed or rewrote some of them meanwhile"
+
+
+def _compacted(bin: Bin, file: FileInfo | None) -> Compacted:
+    return Compacted(
+        directory=bin.directory,
+        files=len(bin.files),
+        size=bin.size,
+        path=file.path if file else None,
+        new_size=file.size if file else None,
+        rows=file.rows if file else None,
+    )
+
+
+# --- columns ------------------------------------------------------------------------------------------------------
+
+
+def _columns(snapshot: Snapshot, store: Store) -> Mapping[str, Any]:
+    """The table's columns without partition columns, as Spark's JSON; where no writer recorded any, the newest file's.
+
+    Raises InvalidInputError where that does not say what they mean.
+    """
+    lower = {column.lower() for column in snapshot.partition_columns}
+    found = snapshot.schema
+    if found is None:
+        newest = max(snapshot.files, key=lambda file: (file.tid or "", file.path))
+        found = _columns_of_file(store, newest.path)
+    kinds.arrow_schema(found, where=store.url)  # refuses what is none
+    return {"type": "struct", "fields": [it for it in found["fields"] if it["name"].lower() not in lower]}
+
+
+def _columns_of_file(store: Store, path: str) -> Mapping[str, Any]:
+    where = store.url_of(path)
+    try:
+        with store.open_read(path) as stream:
+            parquet = pq.ParquetFile(stream)
+        told = (parquet.metadata.metadata or {}).get(ROW_METADATA.encode())
+        if told is not None:
+            recorded: dict[str, Any] = json.loads(told)
+            return recorded
+        leaves = map(parquet.schema.column, range(parquet.metadata.num_columns))
+        if any(leaf.physical_type == "INT96" for leaf in leaves):
+            raise InvalidInputError(
+                f"{where} has timestamps of an old kind, of which nothing says whether they have a zone; append "
+                "something with `dbio.write`, which records the columns, and compact then"
+            )
+        return kinds.spark_schema(parquet.schema_arrow, where=where)
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInputError(f"{where} does not tell its columns: {error!r:.200}; run `dbio check`") from error
+
+
+def _sort_columns(sort_by: Sequence[str], columns: Mapping[str, Any], snapshot: Snapshot) -> tuple[str, ...]:
+    """As the table spells them, without partition columns, of which a file has one value. Raises InvalidInputError."""
+    schema = kinds.arrow_schema(columns, where=snapshot.url)
+    spelling = {field.name.lower(): field for field in schema}
+    partition = {column.lower() for column in snapshot.partition_columns}
+    found: list[str] = []
+    for name in sort_by:
+        if not isinstance(name, str) or name.lower() not in spelling.keys() | partition:
+            raise InvalidInputError(f"{name!r:.100} is no column of {snapshot.url}; see `dbio schema`")
+        field = spelling.get(name.lower())
+        if field is not None and pa.types.is_nested(field.type):
+            raise InvalidInputError(f"column {name!r} is {field.type}, which has no order; sort by another")
+        if field is not None:
+            found.append(field.name)
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,109 @@
+"""A new data file: row groups of some size in, Parquet with statistics out. For tasks of Spark, and for compaction.
+
+Where it goes is said by a stream; which rows it gets, by who writes it. How columns are encoded is in `encoding`.
+"""
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any, BinaryIO, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dbio_commit.data import encoding
+from dbio_commit.data.statistics import bounds
+from dbio_commit.options import Compression
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import FileInfo
+
+_Data = TypeVar("_Data", pa.RecordBatch, pa.Table)
+
+ROW_GROUP_ROWS = 256 * 1024
+ROW_GROUP_BYTES = 64 * 1024 * 1024
+
+SUFFIXES: Mapping[Compression, str] = {
+    "snappy": ".snappy.parquet", "zstd": ".zstd.parquet", "gzip": ".gz.parquet", "none": ".parquet",
+}  # fmt: skip
+_LEVELS: Mapping[Compression, int] = {"zstd": 3, "gzip": 6}
+"""Spark's; pyarrow's own are 1 and 9."""
+
+
+def collect(batches: Iterable[pa.RecordBatch], *, rows: int, size_bytes: int) -> Iterator[pa.Table]:
+    """The batches put together to tables of about as many rows or bytes, whichever comes first."""
+    kept: list[pa.RecordBatch] = []
+    kept_rows = kept_bytes = 0
+    for batch in batches:
+        for piece in cut(batch, rows=rows, size_bytes=size_bytes):
+            kept.append(piece)
+            kept_rows, kept_bytes = kept_rows + piece.num_rows, kept_bytes + piece.nbytes
+            if kept_rows >= rows or kept_bytes >= size_bytes:
+                table, kept, kept_rows, kept_bytes = pa.Table.from_batches(kept), [], 0, 0
+                yield table
+                del table
+    if kept:
+        yield pa.Table.from_batches(kept)
+
+
+def cut(data: _Data, *, rows: int, size_bytes: int) -> list[_Data]:
+    """The data in even slices of at least as many rows or bytes, and less than twice as many."""
+    parts = max(data.num_rows // rows, data.nbytes // size_bytes, 1)
+    step = max(-(-data.num_rows // parts), 1)
+    return [data.slice(start, step) for start in range(0, data.num_rows, step)]
+
+
+def parquet_options(
+    table: pa.Table, compression: Compression, dictionaries: Sequence[str], *, no_statistics: Set[str]
+) -> dict[str, Any]:
+    """For a file that begins with the table; these leaf columns get a dictionary, those columns no statistics."""
+    return {
+        "version": "2.6",
+        "compression": compression,
+        "compression_level": _LEVELS.get(compression),
+        "use_dictionary": list(dictionaries),
+        "write_batch_size": encoding.values_at_once(table),
+        "write_statistics": encoding.statistics_columns(table.schema, no_statistics),
+        "store_schema": False,  # other tools read Parquet's own types, and Spark its own metadata
+        "store_decimal_as_integer": True,  # as Spark writes them
+        "write_page_index": True,  # likewise; filters skip pages by it
+    }
+
+
+class DataFileWriter:
+    """One Parquet file that is being written; a row group for each `write`."""
+
+    def __init__(
+        self,
+        stream: AbstractContextManager[BinaryIO],
+        path: str,
+        partition: names.Partition,
+        schema: pa.Schema,
+        no_statistics: frozenset[str],
+        options: Mapping[str, Any],
+    ) -> None:
+        self._path, self._partition, self._schema = path, partition, schema
+        self._footers: list[pq.FileMetaData] = []
+        with ExitStack() as stack:
+            self._stream = stack.enter_context(stream)
+            self._writer = pq.ParquetWriter(self._stream, schema, metadata_collector=self._footers, **options)
+            self._context = stack.pop_all()
+        self._nulls = [0] * len(schema)
+        self.no_statistics = no_statistics
+        self.rows = 0
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table, row_group_size=table.num_rows)
+        self._nulls = list(map(operator.add, self._nulls, encoding.count_nulls(table)))
+        self.rows += table.num_rows
+
+    def close(self, metadata: Mapping[str, str]) -> FileInfo:
+        with self._context:
+            self._writer.add_key_value_metadata(dict(metadata))
+            self._writer.close()
+            size = self._stream.tell()
+        statistics = bounds(self._schema, self._footers[0], nulls=self._nulls)
+        return FileInfo(path=self._path, size=size, rows=self.rows, partition=self._partition, statistics=statistics)
+
+    def discard(self, error: BaseException) -> None:
+        self._writer.is_open = False  # else it would write a footer when it is collected
+        self._context.__exit__(type(error), error, error.__traceback__)
