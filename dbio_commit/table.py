@@ -128,13 +128,15 @@ class Table:
         app: tuple[str, int] | None = None,
         *,
         must_be_empty: bool = False,
+        if_tid: str | None = None,
     ) -> Transaction:
         """Begins a transaction: "append", "overwrite", "replace_partitions" or "rewrite".
 
         Creates the table where the path holds nothing; `partition_by` are then its partition columns for good.
         `app` is an (application id, version) that is committed at most once. `must_be_empty` refuses a table that has
-        commits already. Raises SchemaMismatchError for other partition columns, TableExistsError,
-        UnsupportedStoreError.
+        commits already. With `if_tid`, the `Snapshot.tid` that the write goes by, the commit fails with
+        CommitConflictError where anything was committed since. Raises SchemaMismatchError for other partition columns,
+        TableExistsError, UnsupportedStoreError.
         """
         if operation not in RULES:
             raise InvalidInputError(f"operation {operation!r} is none of {', '.join(map(repr, RULES))}")
@@ -146,6 +148,7 @@ class Table:
             partition_by=partition_by,
             app=app,
             must_be_empty=must_be_empty,
+            if_tid=if_tid,
             inspector=self.inspector,
             skipped=has_committed(self.store, self.clock, app),
         )

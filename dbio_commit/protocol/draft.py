@@ -26,6 +26,8 @@ class Terms:
     app: App | None
     must_be_empty: bool
     """Whether it may only commit to a table that has no commits yet."""
+    if_tid: str | None = None
+    """It may only commit where nothing was committed since this, as `since.name_last` has it; None: whatever was."""
     commit_id: str
     job: str
     """Random, in the name of each data file, as DBIO has it."""
@@ -47,6 +49,11 @@ class Terms:
     def is_table(self) -> bool:
         """Whether it writes to a table of ours, whose commits tell its columns."""
         return self.scope is Scope.TABLE
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether it commits only to a table that is as it was asked for."""
+        return self.must_be_empty or self.if_tid is not None
 
     @property
     def begun(self) -> bytes:

@@ -50,6 +50,7 @@ def write(
     partition_by: str | Sequence[str] = (),
     app: tuple[str, int] | None = None,
     *,
+    if_tid: str | None = None,
     compression: Compression = "snappy",
     max_records_per_file: int = 0,
     merge_schema: bool = False,
@@ -60,7 +61,8 @@ def write(
     `mode`: "append"; "overwrite" replaces all files; "overwrite_partitions" those of the partitions that the data
     falls into; "error" refuses a table that has commits, "ignore" leaves it as it is. `partition_by` is needed only
     when the table is created. `app`, an (application id, version), is committed at most once: the result of a second
-    write says `skipped`.
+    write says `skipped`. `if_tid`, the `Snapshot.tid` that the write goes by, is what nothing must have been committed
+    since: else it fails with CommitConflictError.
 
     Without `merge_schema`, the data must have the table's columns, or narrower ones, which are cast; with it, it may
     also bring new columns and fields and wider types, and lack old ones, which are null in it.
@@ -78,7 +80,9 @@ def write(
     try:
         if has_committed(table.store, table.clock, app):
             return no_commit(table, app)
-        plan = plan_write(table, df.schema, mode=mode, partition_by=partition_by, app=app, options=options)
+        plan = plan_write(
+            table, df.schema, mode=mode, partition_by=partition_by, app=app, options=options, if_tid=if_tid
+        )
         job = plan.begin()
         with job.transaction() as transaction:
             with arrow_batches(spark, df.schema), errors_of_workers():
