@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from dbio_commit.spark import (
         batch_writer,
         changes,
+        delete,
         enable,
         for_each_batch,
         read,
@@ -107,6 +108,7 @@ __all__ = [
     "WrongSize",
     "batch_writer",
     "changes",
+    "delete",
     "enable",
     "for_each_batch",
     "read",
@@ -117,7 +119,7 @@ __all__ = [
 ]
 
 
-_SPARK = {"batch_writer", "changes", "enable", "for_each_batch", "read", "register", "write", "write_stream"}
+_SPARK = {"batch_writer", "changes", "delete", "enable", "for_each_batch", "read", "register", "write", "write_stream"}
 
 
 def __getattr__(name: str) -> Any:

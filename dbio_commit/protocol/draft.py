@@ -78,6 +78,8 @@ class Draft:
     """Of a rewrite: the live files that go."""
     replaced: Sequence[names.Partition] = ()
     """Of a partition replacement: the partitions that it replaces; none stands for those of `files`."""
+    counted: Mapping[str, int] = field(default_factory=dict)
+    """More metrics, that whoever wrote the files knows."""
     began_s: float = 0.0
     """When its commit began, by the monotonic clock."""
 
@@ -92,6 +94,7 @@ class Draft:
             "numOutputBytes": sum(file.size for file in self.files),
             "numParts": len({names.split(file.path)[0] for file in self.files} - {""}),
             "jobCommitTime": self.commit_ms(now_s),
+            **self.counted,
         }
         known = [count for count in rows if count is not None]
         return {**metrics, "numOutputRows": sum(known)} if len(known) == len(rows) else metrics

@@ -114,10 +114,16 @@ class Job:
         transaction.abort()
 
 
-def commit_files(transaction: Transaction, files: Iterable[str], schema: Mapping[str, Any] | None) -> Commit:
+def commit_files(
+    transaction: Transaction,
+    files: Iterable[str],
+    schema: Mapping[str, Any] | None,
+    *,
+    metrics: Mapping[str, int] | None = None,
+) -> Commit:
     """As `Job.commit`, for who has not the whole job."""
     transaction.add(map(decode_file_info, files))
-    return transaction.commit(schema=schema)
+    return transaction.commit(schema=schema, metrics=metrics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
