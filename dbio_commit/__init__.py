@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         batch_writer,
         changes,
         compact,
+        delete,
         enable,
         for_each_batch,
         read,
@@ -113,6 +114,7 @@ __all__ = [
     "batch_writer",
     "changes",
     "compact",
+    "delete",
     "enable",
     "for_each_batch",
     "read",
@@ -123,7 +125,18 @@ __all__ = [
 ]
 
 
-_SPARK = {"batch_writer", "changes", "compact", "enable", "for_each_batch", "read", "register", "write", "write_stream"}
+_SPARK = {
+    "batch_writer",
+    "changes",
+    "compact",
+    "delete",
+    "enable",
+    "for_each_batch",
+    "read",
+    "register",
+    "write",
+    "write_stream",
+}
 
 
 def __getattr__(name: str) -> Any:

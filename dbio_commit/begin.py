@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dbio_commit.clock import Clock
 from dbio_commit.data.footers import Inspector
-from dbio_commit.errors import InvalidInputError, SchemaMismatchError, TableNotFoundError
+from dbio_commit.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
 from dbio_commit.listing import until_quiet
 from dbio_commit.options import checkpoint_every
 from dbio_commit.probe import probe
@@ -17,6 +17,7 @@ from dbio_commit.protocol.garbage import is_foreign
 from dbio_commit.protocol.markers import App, Descriptor, Operation, decode_descriptor, encode
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Settings
+from dbio_commit.protocol.since import check_if_tid
 from dbio_commit.roots import KINDS, Nothing, TableRoot, Target, find_root, read_snapshot
 from dbio_commit.roots.directory import left_alone
 from dbio_commit.roots.table import is_committed
@@ -57,6 +58,7 @@ def begin(
     partition_by: Sequence[str] = (),
     app: tuple[str, int] | None = None,
     must_be_empty: bool = False,
+    if_tid: str | None = None,
     target: Target | None = None,
     inspector: Inspector | None = None,
     skipped: bool = False,
@@ -68,18 +70,29 @@ def begin(
 
     Where it does not claim one, the transaction has none before it writes a file, or commits: see `Terms.unclaimed`.
 
-    `must_be_empty` asks for a table without commits so far; `target` is what `look` found, if it was asked before;
-    `sets` are changes of settings, checked. A rewrite of which not `changes_rows` says so in its marker.
-    Raises SchemaMismatchError for other partition columns than the table's, TableExistsError, UnsupportedStoreError
-    where the store has no put-if-absent.
+    `must_be_empty` asks for a table without commits so far, `if_tid` for one without commits since; `target` is what
+    `look` found, if it was asked before; `sets` are changes of settings, checked. A rewrite of which not `changes_rows`
+    says so in its marker.
+    Raises SchemaMismatchError for other partition columns than the table's, TableExistsError, CommitConflictError
+    where there is no table and `if_tid` names a commit, UnsupportedStoreError where the store has no put-if-absent.
     """
-    application = check_app(app)
+    application, if_tid = check_app(app), check_if_tid(if_tid)
     every = checkpoint_every()
     if not changes_rows and operation != "rewrite":
         raise InvalidInputError(f"operation {operation!r} changes rows: data_change=False is for a rewrite")
     target = target or look(store, clock, must_be_empty=must_be_empty)
     columns = choose_partition_columns(target, partition_by, where=store.url)
     creates = target.scope is None
+    if creates and if_tid:
+        raise CommitConflictError(
+            f"there is no table at {store.url} any more, with the commit {if_tid} on which this write rests; nothing "
+            "was written: check the path"
+        )
+    if if_tid is not None and not target.is_table:
+        raise InvalidInputError(
+            f"{store.url} has no {names.DESCRIPTOR}: its markers cannot tell what was committed since; make it a table "
+            "with `dbio adopt` first"
+        )
     if creates:
         target = replace(_create(store, clock, columns), looked=target.looked)
         if target.partition_columns != columns:  # somebody else was faster; our tasks may be planned already
@@ -101,6 +114,7 @@ def begin(
         partition_columns=columns,
         app=application,
         must_be_empty=must_be_empty,
+        if_tid=if_tid,
         commit_id=new_uuid(clock),
         job=job,
         began=clock.moment(),

@@ -14,6 +14,7 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.settings import Settings
+from dbio_commit.protocol.since import name_last
 from dbio_commit.protocol.state import (
     DataFile,
     Metadata,
@@ -71,6 +72,14 @@ class Snapshot:
     def tids(self) -> tuple[str, ...]:
         """The committed transactions, in the order of their commits."""
         return tuple(commit.tid for commit in self.decided if not commit.marker.is_abort)
+
+    @property
+    def tid(self) -> str:
+        """The last commit, for `if_tid` of a write that goes by this state; "" where there is none.
+
+        Where others came at about the same time they are named, too, with commas: which came last is not sure.
+        """
+        return name_last(self.decided)
 
     def urls(self) -> list[str]:
         """The live files as other tools take them: plain paths on a local disk, else URLs as fsspec writes them.

@@ -30,6 +30,7 @@ from dbio_commit.upkeep.check import CheckReport, check_table
 from dbio_commit.upkeep.checkpoints import checkpoint_now
 from dbio_commit.upkeep.drop import DropReport, drop
 from dbio_commit.upkeep.inspect import TransactionReport, inspect_transaction
+from dbio_commit.upkeep.restore import restore
 from dbio_commit.upkeep.settings import change_settings
 from dbio_commit.upkeep.streams import CommitChanges, StreamLag, find_lag, list_changes
 
@@ -131,14 +132,16 @@ class Table:
         *,
         must_be_empty: bool = False,
         data_change: bool = True,
+        if_tid: str | None = None,
     ) -> Transaction:
         """Begins a transaction: "append", "overwrite", "replace_partitions" or "rewrite".
 
         Creates the table where the path holds nothing; `partition_by` are then its partition columns for good.
         `app` is an (application id, version) that is committed at most once. `must_be_empty` refuses a table that has
-        commits already. `data_change=False` says of a rewrite that the files which it adds hold the rows of those that
-        it removes, and no others: streams and change feeds pass it over. Raises SchemaMismatchError for other partition
-        columns, TableExistsError, UnsupportedStoreError.
+        commits already. With `if_tid`, the `Snapshot.tid` that the write goes by, the commit fails with
+        CommitConflictError where anything was committed since. `data_change=False` says of a rewrite that the files
+        which it adds hold the rows of those that it removes, and no others: streams and change feeds pass it over.
+        Raises SchemaMismatchError for other partition columns, TableExistsError, UnsupportedStoreError.
         """
         if operation not in RULES:
             raise InvalidInputError(f"operation {operation!r} is none of {', '.join(map(repr, RULES))}")
@@ -151,6 +154,7 @@ class Table:
             app=app,
             must_be_empty=must_be_empty,
             changes_rows=data_change,
+            if_tid=if_tid,
             inspector=self.inspector,
             skipped=has_committed(self.store, self.clock, app),
         )
@@ -216,6 +220,15 @@ class Table:
         """
         self.refuse_partition()
         return adopt(self.store, self.clock)
+
+    def restore(self, as_of: AsOf) -> Commit:
+        """Brings the files and the columns back as they were as of a time or a tid, by one commit; settings stay.
+
+        Raises InvalidInputError where vacuum has deleted what was live then, CommitConflictError where anything is
+        committed meanwhile (nothing was restored: do it again), HistoryLostError, StoreError.
+        """
+        self.refuse_partition()
+        return restore(self.store, self.clock, as_of)
 
     def drop(self, everything: bool = False) -> DropReport:
         """Removes a table that has no commits, such as a first write that failed leaves; or `everything`.

@@ -138,8 +138,10 @@ class Transaction:
 
     # --- decide ---------------------------------------------------------------------------------------------------
 
-    def commit(self, schema: Mapping[str, Any] | None = None) -> Commit:
+    def commit(self, schema: Mapping[str, Any] | None = None, *, metrics: Mapping[str, int] | None = None) -> Commit:
         """Makes all staged files live, and the removed ones not, at once. `schema`: the table's columns after it.
+
+        `metrics` are kept with those of the commit.
 
         Raises CommitConflictError or TransactionAbortedError (nothing was committed, begin again),
         CommitStateUnknownError (commit again: it reads back first), StoreError (still open: commit again, or abort).
@@ -155,6 +157,7 @@ class Transaction:
                 schema=self._fitted(schema),
                 rewritten=self._removed,
                 replaced=self._replaced,
+                counted=metrics or {},
                 began_s=began_s,
             )
             commit = self._root.commit(draft)

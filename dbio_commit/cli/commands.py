@@ -32,7 +32,7 @@ from dbio_commit.cli.transactions import (
     transaction_json,
 )
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
-from dbio_commit.cli.values import parse_size, total_json, total_text, visible
+from dbio_commit.cli.values import count_text, parse_size, total_json, total_text, visible
 from dbio_commit.clock import SYSTEM_CLOCK
 from dbio_commit.errors import DbioError, InvalidInputError, RetentionError, UnsupportedStoreError
 from dbio_commit.table import Table
@@ -390,6 +390,31 @@ def adopt(path: _Path, as_json: _Json = False) -> None:
         print_json(adoption_json(table.url, commit))
     else:
         print_adoption(table.url, commit)
+
+
+@app.command()
+def restore(
+    path: _Path,
+    as_of: Annotated[
+        str, typer.Argument(metavar="TIME|TID", show_default=False, help="A state that `dbio log` lists.")
+    ],
+    as_json: _Json = False,
+) -> None:
+    """Bring a table back to an earlier state, by one commit, which can be taken back in the same way.
+
+    Fails where vacuum has deleted what was live then, or where somebody commits meanwhile.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        commit = table.restore(as_of)
+    counts = {"added": commit.added_files, "removed": commit.removed_files}
+    if as_json:
+        print_json({"url": table.url, "tid": commit.tid, "as_of": as_of, **counts})
+    else:
+        say(
+            f"restored {table.url} as of {as_of} by {commit.tid}: {count_text(commit.added_files, 'file')} came back "
+            f"as copies, {commit.removed_files:,} went"
+        )
 
 
 @app.command()

@@ -26,6 +26,8 @@ class Terms:
     app: App | None
     must_be_empty: bool
     """Whether it may only commit to a table that has no commits yet."""
+    if_tid: str | None = None
+    """It may only commit where nothing was committed since this, as `since.name_last` has it; None: whatever was."""
     commit_id: str
     job: str
     """Random, in the name of each data file, as DBIO has it."""
@@ -51,6 +53,11 @@ class Terms:
         return self.scope is Scope.TABLE
 
     @property
+    def is_conditional(self) -> bool:
+        """Whether it commits only to a table that is as it was asked for."""
+        return self.must_be_empty or self.if_tid is not None
+
+    @property
     def begun(self) -> bytes:
         """The body of its start marker."""
         return encode_begun(self.app, self.job)
@@ -73,6 +80,8 @@ class Draft:
     """Of a rewrite: the live files that go."""
     replaced: Sequence[names.Partition] = ()
     """Of a partition replacement: the partitions that it replaces; none stands for those of `files`."""
+    counted: Mapping[str, int] = field(default_factory=dict)
+    """More metrics, that whoever wrote the files knows."""
     began_s: float = 0.0
     """When its commit began, by the monotonic clock."""
 
@@ -87,6 +96,7 @@ class Draft:
             "numOutputBytes": sum(file.size for file in self.files),
             "numParts": len({names.split(file.path)[0] for file in self.files} - {""}),
             "jobCommitTime": self.commit_ms(now_s),
+            **self.counted,
         }
         known = [count for count in rows if count is not None]
         return {**metrics, "numOutputRows": sum(known)} if len(known) == len(rows) else metrics

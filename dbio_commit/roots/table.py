@@ -33,6 +33,7 @@ from dbio_commit.protocol.operations import RULES
 from dbio_commit.protocol.references import refer
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import change
+from dbio_commit.protocol.since import refuse_changed
 from dbio_commit.protocol.state import DataFile, LiveFiles, Metadata, current_metadata, live_files
 from dbio_commit.roots.root import MAX_LIFE_S, Root, Target
 from dbio_commit.roots.schema import look_at_table, remember_metadata
@@ -215,7 +216,7 @@ class TableRoot(Root):
             return self._result_as_found(terms.tid, found)
         rules = RULES[terms.operation]
         turn, removed, metadata, shorten = None, list[str](), terms.metadata, None
-        if rules.needs_state or terms.app or terms.must_be_empty or terms.sets or draft.changes_schema:
+        if rules.needs_state or terms.app or terms.is_conditional or terms.sets or draft.changes_schema:
             taken = self._take_turn(terms)
             if isinstance(taken, CommitMarker):
                 return self._result_as_found(terms.tid, taken)
@@ -224,6 +225,9 @@ class TableRoot(Root):
                 return self._skip(draft, turn)  # I8
             if terms.must_be_empty and table.tids:
                 raise self.table_exists()
+            if terms.if_tid is not None:
+                since, settle_s = table.checkpoint.known_since, self.store.settle_s
+                refuse_changed(table.decided, terms.if_tid, moment_s=settle_s, known_since=since, where=self.store.url)
             removed = rules.removes(draft, table)
             shorten = partial(refer, live=table.files, commits=table.decided)
             metadata = self._metadata_after(draft, table.metadata, turn, sets_schema=rules.sets_schema)

@@ -27,7 +27,9 @@ from dbio_commit.spark.changed_rows import changes_between, shape_of
 from dbio_commit.spark.committer import enable_parquet
 from dbio_commit.spark.compaction import in_tasks
 from dbio_commit.spark.datasource import DbioDataSource, register_source, register_sources
+from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import WriteOptions, errors_of_workers, no_commit, plan_write
+from dbio_commit.spark.rewrite import replace_rows
 from dbio_commit.spark.scan import scan
 from dbio_commit.spark.session import is_connect, open_table, raise_explained, store_settings
 from dbio_commit.spark.task import RESULT_SCHEMA, map_in_arrow
@@ -37,6 +39,7 @@ __all__ = [
     "batch_writer",
     "changes",
     "compact",
+    "delete",
     "enable",
     "for_each_batch",
     "read",
@@ -55,6 +58,8 @@ def write(
     partition_by: str | Sequence[str] = (),
     app: tuple[str, int] | None = None,
     *,
+    if_tid: str | None = None,
+    replace_where: str | None = None,
     compression: Compression = "snappy",
     max_records_per_file: int = 0,
     merge_schema: bool = False,
@@ -65,7 +70,9 @@ def write(
     `mode`: "append"; "overwrite" replaces all files; "overwrite_partitions" those of the partitions that the data
     falls into; "error" refuses a table that has commits, "ignore" leaves it as it is. `partition_by` is needed only
     when the table is created. `app`, an (application id, version), is committed at most once: the result of a second
-    write says `skipped`.
+    write says `skipped`. `if_tid`, the `Snapshot.tid` that the write goes by, is what nothing must have been committed
+    since: else it fails with CommitConflictError. `replace_where`, a condition in Spark's SQL, makes an overwrite
+    replace the rows for which it holds, and no others; it must hold for all of the data.
 
     Without `merge_schema`, the data must have the table's columns, or narrower ones, which are cast; with it, it may
     also bring new columns and fields and wider types, and lack old ones, which are null in it.
@@ -75,6 +82,8 @@ def write(
     (look for the tid first), StoreError.
     """
     _check_frame(df)
+    if replace_where is not None and mode != "overwrite":
+        raise InvalidInputError(f"replace_where goes with mode='overwrite', not with mode={mode!r:.100}")
     options = WriteOptions(
         compression=compression, max_records_per_file=max_records_per_file, merge_schema=merge_schema
     )
@@ -83,7 +92,17 @@ def write(
     try:
         if has_committed(table.store, table.clock, app):
             return no_commit(table, app)
-        plan = plan_write(table, df.schema, mode=mode, partition_by=partition_by, app=app, options=options)
+        plan = plan_write(
+            table,
+            df.schema,
+            mode=mode if replace_where is None else "append",
+            partition_by=partition_by,
+            app=app,
+            options=options,
+            if_tid=if_tid,
+        )
+        if replace_where is not None:
+            return replace_rows(spark, table, plan, replace_where, df)
         job = plan.begin()
         with job.transaction() as transaction:
             with arrow_batches(spark, df.schema), errors_of_workers():
@@ -94,6 +113,37 @@ def write(
         if mode != "ignore":
             raise
         return no_commit(table, None)
+    except AccessDeniedError as error:
+        raise_explained(error, table, withheld=is_connect(spark))
+
+
+def delete(
+    spark: SparkSession,
+    path: Path,
+    where: str,
+    *,
+    if_tid: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Commit:
+    """Deletes the rows for which a condition in Spark's SQL holds; rows for which it is null stay.
+
+    One commit: files without such rows stay as they are, files with nothing else go, the others are written again
+    without those rows. Where the condition goes by partition columns alone, no data is read. Its metric
+    `numDeletedRows` says how many rows went. Rows that others append meanwhile stay.
+
+    Raises InvalidInputError, TableNotFoundError, CommitConflictError where a file with such rows was rewritten or
+    removed meanwhile, or anything was committed since `if_tid` (nothing was committed: delete again), and as `write`.
+    """
+    table = open_table(spark, path, storage_options)
+    try:
+        snapshot = table.snapshot()
+        schema = table_schema(table.store, snapshot)
+        if schema is None:
+            raise InvalidInputError(f"{table.url} holds no files and no recorded columns: there is nothing to delete")
+        plan = plan_write(
+            table, schema, mode="append", partition_by=(), app=None, options=WriteOptions(), if_tid=if_tid
+        )
+        return replace_rows(spark, table, plan, where, None)
     except AccessDeniedError as error:
         raise_explained(error, table, withheld=is_connect(spark))
 

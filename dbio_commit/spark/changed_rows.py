@@ -3,7 +3,6 @@
 Spark reads all of them in one scan, and knows the commit of each row by the path of its file.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +19,7 @@ from dbio_commit.protocol.feed import Change, Feed, Kind, Wanted
 from dbio_commit.protocol.position import Start
 from dbio_commit.spark import feeds
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.scan import ReadSpec, files_in_workers, files_natively, files_root
+from dbio_commit.spark.scan import KEY, PATH, ReadSpec, files_in_workers, files_natively, files_root, key_of
 from dbio_commit.table import Table
 
 
@@ -90,10 +89,10 @@ def _frame(spark: SparkSession, table: Table, shape: Shape, changes: Sequence[Ch
         spec = feeds.feed_spec(ReadSpec.of(table, feeds.with_change_columns(shape.schema, where=table.url), columns))
         return files_in_workers(spark, [feeds.as_partition(change) for change in changes], spec)
     frame = files_natively(spark, root, table, files, shape.schema, columns)
-    told = [(_key(f"{root}/{it.file.path}"), it.kind, it.tid, it.committed.astimezone(UTC)) for it in changes]
-    commits = f.broadcast(spark.createDataFrame(told, f"{_PATH} string, {feeds.DDL}"))
-    rows = frame.withColumn(_PATH, f.expr(_KEY)).join(commits, _PATH, "left")
-    unknown = f.raise_error(f.concat(f.lit("dbio_commit does not know which commit named "), f.col(_PATH)))
+    told = [(key_of(f"{root}/{it.file.path}"), it.kind, it.tid, it.committed.astimezone(UTC)) for it in changes]
+    commits = f.broadcast(spark.createDataFrame(told, f"{PATH} string, {feeds.DDL}"))
+    rows = frame.withColumn(PATH, f.expr(KEY)).join(commits, PATH, "left")
+    unknown = f.raise_error(f.concat(f.lit("dbio_commit does not know which commit named "), f.col(PATH)))
     kind = f.coalesce(f.col(feeds.TYPE), unknown.cast("string")).alias(feeds.TYPE)  # rows must not get lost in silence
     return rows.select(*map(schemas.quoted, frame.columns), kind, feeds.TID, feeds.TIMESTAMP)
 
@@ -101,13 +100,3 @@ def _frame(spark: SparkSession, table: Table, shape: Shape, changes: Sequence[Ch
 def _net(rows: DataFrame, others: DataFrame, kind: Kind) -> DataFrame:
     """The rows, all of this kind, less as many equal ones of the same commit among the others."""
     return rows.drop(feeds.TYPE).exceptAll(others.drop(feeds.TYPE)).withColumn(feeds.TYPE, f.lit(kind))
-
-
-_PATH = "_dbio_path"
-_SCHEME = "^[A-Za-z0-9]*:?/*"
-_KEY = f"regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '{_SCHEME}', '')"
-"""Spark writes `file:/…` for `file:///…`, and escapes what is escaped already."""
-
-
-def _key(url: str) -> str:
-    return re.sub(_SCHEME, "", url)

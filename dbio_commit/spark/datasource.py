@@ -61,6 +61,7 @@ _WRITE_OPTIONS = {
     "partitionoverwritemode",
     "txnappid",
     "txnversion",
+    "iftid",
     "secretstorageoptions",
 }
 _GROUPS = 64
@@ -111,7 +112,8 @@ class DbioDataSource(DataSource):
     ends included; without the last, up to now), secretStorageOptions. Those of a stream are in `streaming.source`.
 
     Options of a write: path, partitionBy (columns, comma-separated), compression, maxRecordsPerFile, mergeSchema,
-    partitionOverwriteMode (static or dynamic), txnAppId and txnVersion (committed at most once), secretStorageOptions.
+    partitionOverwriteMode (static or dynamic), txnAppId and txnVersion (committed at most once), ifTid (fails where
+    anything was committed since), secretStorageOptions.
     Those of a stream are in `streaming.sink`.
     """
 
@@ -202,7 +204,8 @@ class DbioDataSource(DataSource):
             merge_schema=feeds.flag(self.options, "mergeSchema"),
         )
         columns = [column.strip() for column in self.options.get("partitionBy", "").split(",") if column.strip()]
-        return plan_write(self._table, schema, mode=mode, partition_by=columns, app=app, options=options)
+        if_tid = self.options.get("ifTid")
+        return plan_write(self._table, schema, mode=mode, partition_by=columns, app=app, options=options, if_tid=if_tid)
 
     @property
     def _reads_changes(self) -> bool:

@@ -24,6 +24,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import App, CommitMarker, Operation
+from dbio_commit.protocol.since import check_if_tid
 from dbio_commit.roots import KINDS, Target
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.infer import infer_schema
@@ -114,10 +115,16 @@ class Job:
         transaction.abort()
 
 
-def commit_files(transaction: Transaction, files: Iterable[str], schema: Mapping[str, Any] | None) -> Commit:
+def commit_files(
+    transaction: Transaction,
+    files: Iterable[str],
+    schema: Mapping[str, Any] | None,
+    *,
+    metrics: Mapping[str, int] | None = None,
+) -> Commit:
     """As `Job.commit`, for who has not the whole job."""
     transaction.add(map(decode_file_info, files))
-    return transaction.commit(schema=schema)
+    return transaction.commit(schema=schema, metrics=metrics)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +137,7 @@ class WritePlan:
     operation: Operation
     app: tuple[str, int] | None
     must_be_empty: bool
+    if_tid: str | None
     limits: names.PathLimits
     options: WriteOptions
 
@@ -146,6 +154,7 @@ class WritePlan:
             partition_by=layout.partition_columns,
             app=self.app,
             must_be_empty=self.must_be_empty,
+            if_tid=self.if_tid,
             target=self.target,
             skipped=skipped,
             claims=claims,
@@ -180,6 +189,7 @@ def plan_write(
     partition_by: str | Sequence[str],
     app: tuple[str, int] | None,
     options: WriteOptions,
+    if_tid: str | None = None,
 ) -> WritePlan:
     """Checks everything that can be checked, and how the columns fit the table's; writes nothing.
 
@@ -219,6 +229,7 @@ def plan_write(
         operation=_OPERATIONS[mode],
         app=app,
         must_be_empty=must_be_empty,
+        if_tid=check_if_tid(if_tid),
         limits=limits,
         options=options,
     )

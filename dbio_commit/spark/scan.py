@@ -6,6 +6,7 @@ Spark is handed the exact files (in the form in which its own file sink lists th
 import atexit
 import json
 import logging
+import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -45,12 +46,17 @@ def scan(spark: SparkSession, table: Table, snapshot: Snapshot, *, where: str | 
     """
     if where is None:
         return _scan(spark, table, snapshot)
+    check_condition(where)
+    return _scan(spark, table, prune(spark, snapshot, where)).where(where)
+
+
+def check_condition(where: str) -> None:
+    """Raises InvalidInputError for what is no text."""
     if not isinstance(where, str) or not where.strip():
         raise InvalidInputError(f'where={where!r:.200} is no condition; give one as text, in Spark\'s SQL: "id > 5"')
-    return _scan(spark, table, _prune(spark, snapshot, where)).where(where)
 
 
-def _prune(spark: SparkSession, snapshot: Snapshot, where: str) -> Snapshot:
+def prune(spark: SparkSession, snapshot: Snapshot, where: str) -> Snapshot:
     """The snapshot without the files that hold no such row, as far as we know."""
     if odd := next((name for name in _ODD_SETTINGS if spark.conf.get(name, "false") == "true"), None):
         _logger.info("%s: no file was left out by the condition, because of %s", snapshot.url, odd)
@@ -97,6 +103,18 @@ def scan_files(
 def files_root(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> str | None:
     """The URL of the table's root, as Spark reads it; None where it cannot reach it, or there is nothing to read."""
     return _native_root(spark, table, files) if files else None
+
+
+PATH = "_dbio_path"
+"""A column for the path of a row's file."""
+_SCHEME = "^[A-Za-z0-9]*:?/*"
+KEY = f"regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '{_SCHEME}', '')"
+"""What `key_of` says of a row's file. Spark writes `file:/…` for `file:///…`, and escapes what is escaped already."""
+
+
+def key_of(url: str) -> str:
+    """By which a file is known, of those that Spark reads."""
+    return re.sub(_SCHEME, "", url)
 
 
 def files_natively(

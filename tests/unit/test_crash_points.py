@@ -67,6 +67,13 @@ def overwrite(table: Table) -> Transaction:
     return transaction
 
 
+def overwrite_if_same(table: Table) -> Transaction:
+    transaction = table.begin("overwrite", partition_by=["day"], if_tid=table.snapshot().tid)
+    stage_new(table, transaction)
+    transaction.commit()
+    return transaction
+
+
 def replace_partitions(table: Table) -> Transaction:
     transaction = table.begin("replace_partitions", partition_by=["day"])
     stage_new(table, transaction)
@@ -104,6 +111,7 @@ ON_A_TABLE = {
     "append_once": (append_once, BOTH),
     "append_new_schema": (append_new_schema, BOTH),
     "overwrite": (overwrite, sorted(NEW.values())),
+    "overwrite_if_same": (overwrite_if_same, sorted(NEW.values())),
     "replace_partitions": (replace_partitions, [b"new 1", b"new 3", b"old 2"]),
     "rewrite": (rewrite, [b"new 1", b"new 3", b"old 2"]),
     "give_up": (give_up, OLD),
@@ -114,7 +122,7 @@ ON_NOTHING = {
     "overwrite": (overwrite, sorted(NEW.values())),
     "create": (create, sorted(NEW.values())),
 }
-IDEMPOTENT = {"append_once", "append_new_schema", "overwrite", "replace_partitions", "give_up"}
+IDEMPOTENT = {"append_once", "append_new_schema", "overwrite", "overwrite_if_same", "replace_partitions", "give_up"}
 
 
 class RecordingTable(Table):

@@ -1,0 +1,83 @@
+"""Brings a table back to an earlier state, by one commit: `Table.restore`.
+
+A path is never used twice, so a file that was removed since comes back as a copy under a new name.
+"""
+
+import re
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from dbio_commit.begin import begin, look
+from dbio_commit.clock import Clock
+from dbio_commit.errors import HistoryLostError, InvalidInputError, ObjectNotFoundError
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import AsOf, Commit
+from dbio_commit.protocol.markers import FileInfo, Operation, unpack_files
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.roots import read_snapshot
+from dbio_commit.snapshot import Snapshot
+from dbio_commit.store import Store
+from dbio_commit.transaction import Transaction
+
+_PIECE_BYTES = 8 * 1024 * 1024
+_AT_ONCE = 8
+_SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")
+
+
+def restore(store: Store, clock: Clock, as_of: AsOf) -> Commit:
+    """The files, and the columns, are those as of then; the settings stay.
+
+    Where the columns were the same, files that are live still stay; else all are copied, since only an overwrite may
+    set columns. Raises InvalidInputError where vacuum has deleted what was live then, and where this is no table of
+    ours; HistoryLostError where it does so meanwhile; CommitConflictError where anything is committed meanwhile.
+    """
+    if as_of is None:
+        raise InvalidInputError("a table is restored to an earlier state: give a time or a tid; `dbio log` lists them")
+    now = read_snapshot(store, clock)
+    if now.scope is not Scope.TABLE:
+        raise InvalidInputError(
+            f"{store.url} has no {names.DESCRIPTOR}, so that it cannot be restored; `dbio adopt` makes it a table"
+        )
+    then = read_snapshot(store, clock, as_of=as_of)
+    has_its_columns = then.schema in (None, now.schema)
+    live = {file.path for file in now.files} if has_its_columns else set[str]()
+    operation: Operation = "rewrite" if has_its_columns else "overwrite"
+    target = look(store, clock)
+    with begin(store, clock, operation=operation, target=target, if_tid=now.tid) as transaction:
+        if has_its_columns:
+            transaction.remove(live - {file.path for file in then.files})
+        _copy(store, transaction, [file for file in then.files if file.path not in live], _known(then))
+        return transaction.commit(None if has_its_columns else then.schema)
+
+
+def _known(snapshot: Snapshot) -> Mapping[str, FileInfo]:
+    """What the writers of files said of them."""
+    return {info.path: info for commit in snapshot.decided for info in unpack_files(commit.marker)}
+
+
+def _copy(store: Store, transaction: Transaction, files: Iterable[DataFile], known: Mapping[str, FileInfo]) -> None:
+    """Stages a copy of each file, in its partition."""
+    copies = [(file, _name_copy(store, transaction, file)) for file in files]
+    store.in_parallel(lambda pair: _copy_file(store, pair[0].path, pair[1]), copies, at_once=_AT_ONCE)
+    store.make_durable([path for _, path in copies])  # before the marker that names them (I2)
+    for file, path in copies:
+        info = known.get(file.path) or FileInfo(path=path, size=file.size)
+        transaction.add([replace(info, path=path, partition=names.parse_partition(names.split(path)[0]))])
+
+
+def _name_copy(store: Store, transaction: Transaction, file: DataFile) -> str:
+    suffix = _SUFFIX.search(file.path)
+    url = transaction.new_file(suffix[0] if suffix else ".parquet", file.partition)
+    return url.removeprefix(f"{store.url}/")
+
+
+def _copy_file(store: Store, path: str, copy: str) -> None:
+    try:
+        with store.open_read(path) as source, store.open_write(copy) as target:
+            shutil.copyfileobj(source, target, _PIECE_BYTES)
+    except ObjectNotFoundError as error:
+        raise HistoryLostError(
+            f"{store.url_of(path)} was deleted while it was copied; nothing was committed: restore a later state"
+        ) from error
