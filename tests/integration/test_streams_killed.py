@@ -307,7 +307,7 @@ def commits(way: Way) -> list[dbio.Commit]:
 def test_queries_that_are_killed_fifty_times_at_random_bring_every_row_once(
     s3_root: Root, tmp_path: Path
 ) -> None:  # I8
-    place = make_place(tmp_path, s3_root, batches=100)
+    place = make_place(tmp_path, s3_root, batches=40)
     kill_at_random(place, 50, tmp_path)
     place.finish(tmp_path / "flags")
     place.check()
