@@ -125,27 +125,13 @@ __all__ = [
 ]
 
 
-_SPARK = {
-    "batch_writer",
-    "changes",
-    "compact",
-    "delete",
-    "enable",
-    "for_each_batch",
-    "read",
-    "register",
-    "write",
-    "write_stream",
-}
-
-
 def __getattr__(name: str) -> Any:
-    if name in _SPARK:
-        from dbio_commit import spark
-
-        return getattr(spark, name)
     if name == "vacuum":
         from vacuum import vacuum
 
         return vacuum
+    if name in __all__:  # and is not here yet
+        from dbio_commit import spark
+
+        return getattr(spark, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
