@@ -38,8 +38,6 @@ SLOW_TWINS = {
     "test_of_a_writer_killed_at_any_call_all_or_nothing_is_seen_and_the_next_one_works": {"s3-overwrite", "s3-replace"},
     "test_of_a_spark_job_killed_at_a_step_all_or_nothing_is_seen_and_a_repetition_works": {"begun", "written"},
     "test_of_a_spark_job_killed_in_part_all_or_nothing_is_seen_and_a_repetition_works": {"workers", "driver"},
-    "test_queries_that_are_killed_at_a_step_go_on_and_every_row_comes_once": {"claimed", "committing"},
-    "test_a_second_driver_on_the_same_checkpoint_takes_over_and_the_first_does_no_harm": {"claimed", "committed"},
     "test_a_vacuum_with_spark_does_and_reports_the_same": {"s3-make_directory"},
     "test_threads_of_a_local_session_write_at_once": {"threads that are not pinned"},
     "test_ten_processes_write_at_once_and_no_row_is_lost_or_doubled": {"s3-5"},

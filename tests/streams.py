@@ -1,5 +1,6 @@
 """What the tests of streams share: a source that can be replayed, and a query that takes all that is there."""
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ SPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 
 needs_sink = pytest.mark.skipif(SPARK < (4, 1), reason="Spark 4.1 hands Arrow to a stream sink")
 needs_source = pytest.mark.skipif(SPARK < (4, 2), reason="Spark 4.2 has stream sources with limits")
+
+_FIRST_S = 1_767_225_600
 
 ALL: dict[str, Any] = {"availableNow": True}
 
@@ -36,6 +39,7 @@ class Files:
         self.count += 1
         hidden = self.directory / f"_{self.count:05}"
         pq.write_table(table, hidden)
+        os.utime(hidden, (_FIRST_S + self.count, _FIRST_S + self.count))  # Spark takes them in the order of their times
         hidden.rename(self.directory / f"{self.count:05}.parquet")  # at once, for a query that is running
 
     def stream(self, spark: SparkSession) -> DataFrame:

@@ -217,6 +217,7 @@ def is_running(process: "subprocess.Popen[bytes]") -> bool:
 # --- kills --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", STEPS)
 def test_queries_that_are_killed_at_a_step_go_on_and_every_row_comes_once(
     s3_root: Root, tmp_path: Path, step: Step
@@ -231,6 +232,7 @@ def test_queries_that_are_killed_at_a_step_go_on_and_every_row_comes_once(
     place.check()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", STEPS)
 def test_a_second_driver_on_the_same_checkpoint_takes_over_and_the_first_does_no_harm(
     s3_root: Root, tmp_path: Path, step: Step
