@@ -33,6 +33,7 @@ from dbio_commit.spark.rewrite import replace_rows
 from dbio_commit.spark.scan import scan
 from dbio_commit.spark.session import is_connect, open_table, raise_explained, store_settings
 from dbio_commit.spark.task import RESULT_SCHEMA, map_in_arrow
+from dbio_commit.store import parse_location
 from dbio_commit.upkeep.streams import end_at, start_at
 
 __all__ = [
@@ -217,7 +218,7 @@ def write_stream(
     }
     writer = frame.writeStream.format("dbio").outputMode(mode).options(**options)
     with arrow_batches(spark, df.schema):  # the query keeps the settings that it starts with
-        return _start(writer, checkpoint, trigger, name, path=os.fspath(path))
+        return _start(writer, checkpoint, trigger, name, path=_for_workers(path))
 
 
 def batch_writer(path: Path, app_id: str, mode: Mode = "append", **options: Any) -> Callable[[DataFrame, int], None]:
@@ -277,7 +278,7 @@ def for_each_batch(
     }
     given = {option: value for option, value in options.items() if value is not None}
     with errors_of_workers():
-        listed = spark.readStream.format(ChangedFiles.name()).options(**given).load(os.fspath(path))
+        listed = spark.readStream.format(ChangedFiles.name()).options(**given).load(_for_workers(path))
     try:
         snapshot = table.snapshot()  # after the load: were the columns changed in between, the stream would find that
     except AccessDeniedError as error:
@@ -335,6 +336,12 @@ def compact(
         )
     except AccessDeniedError as error:
         raise_explained(error, table, withheld=is_connect(spark))
+
+
+def _for_workers(path: Path) -> str:
+    """The path for processes that are at work in other directories than ours."""
+    location = parse_location(path)
+    return location.url if location.scheme == "file" else os.fspath(path)
 
 
 def _secret(storage_options: Mapping[str, Any] | None) -> dict[str, str]:
