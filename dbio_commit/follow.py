@@ -1,12 +1,14 @@
 """A table's history, for who reads it again and again: streams, change feeds, and what tells how far they are."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from dbio_commit.clock import Clock
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.listing import until_quiet
-from dbio_commit.protocol.feed import Change, Feed, History
+from dbio_commit.protocol.feed import Change, Feed, History, Wanted
 from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.position import Start
 from dbio_commit.roots import TableRoot, open_root
 from dbio_commit.store import Store
 
@@ -38,6 +40,16 @@ class Follower:
             f"{self._store.url} is no table of ours, and its markers tell no history that can be followed; make it one "
             "with `dbio adopt`"
         )
+
+    def changes(self, start: Start, end: datetime | str | None) -> tuple[History, list[Change]]:
+        """The history, and what came and went with its commits from one to another, both included.
+
+        Raises HistoryLostError where a file of these is not there any more, InvalidInputError, and as `history`.
+        """
+        history = self.history()
+        feed = Feed(history, Wanted(changes=True))
+        found = [change for _, changes in feed.span(start, end) for change in changes]
+        return history, self.without_deleted(feed, found)
 
     def without_deleted(self, feed: Feed, changes: Sequence[Change]) -> list[Change]:
         """These changes, if their files are still there. Raises HistoryLostError as `Feed.lose` does."""

@@ -115,6 +115,17 @@ class Commit:
         return self.marker.dbio_commit.settings if self.marker.dbio_commit else None
 
 
+def recorded_files(commits: Iterable[Decided]) -> dict[str, FileInfo]:
+    """What the writers of these commits recorded about each file that they added, by its path."""
+    return {info.path: info for commit in commits for info in unpack_files(commit.marker)}
+
+
+def count_rows(paths: Iterable[str], known: Mapping[str, FileInfo]) -> int | None:
+    """How many rows these files have; None where a writer did not say."""
+    counts = [known[path].rows if path in known else None for path in paths]
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
 AsOf = datetime | str | None
 """A time (aware, or ISO 8601 text with a zone), or the tid of a commit as text; None is now."""
 

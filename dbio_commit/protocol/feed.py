@@ -14,7 +14,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.position import Part, Position, Start, position_of
-from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, Metadata, live_files
+from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, Metadata, added_sizes, live_files
 
 Kind = Literal["insert", "delete"]
 
@@ -105,7 +105,7 @@ class History:
         removed = self.removers.keys()
         found: dict[str, int] = {}
         for commit in self.commits:
-            for path, size in zip(commit.marker.added, _sizes_of(commit), strict=True):
+            for path, size in zip(commit.marker.added, added_sizes(commit.marker), strict=True):
                 if path in removed:
                     found[path] = size
         return found
@@ -121,10 +121,9 @@ class History:
 
     def added(self, commit: Decided) -> list[Change]:
         """The files that a commit added, as far as the history still tells."""
-        sizes = _sizes_of(commit)
         return [
             Change(self._file(path, size, commit.tid), "insert", commit.tid, commit.modified)
-            for path, size in zip(commit.marker.added, sizes, strict=True)
+            for path, size in zip(commit.marker.added, added_sizes(commit.marker), strict=True)
         ]
 
     def removed(self, commit: Decided) -> list[Change]:
@@ -146,11 +145,6 @@ class History:
                 f"{list(self.partition_columns)}; `dbio check` says which"
             )
         return DataFile(path, size, tid if tid is not None else names.parse_data_file(name), partition)
-
-
-def _sizes_of(commit: Decided) -> Sequence[int]:
-    files = commit.marker.dbio_commit.files if commit.marker.dbio_commit else None
-    return files.size if files else [UNKNOWN_SIZE] * len(commit.marker.added)
 
 
 def _operation(commit: Decided) -> str | None:
@@ -180,8 +174,8 @@ class Feed:
 
         Raises HistoryLostError, ChangedRowsError, InvalidInputError for a start that the history does not know.
         """
-        known = [commit for commit in self._history.commits if target is None or target.had(commit)]
         if isinstance(at, Start) and at.begin == "state":
+            known = [commit for commit in self._history.commits if target is None or target.had(commit)]
             part = Part(done=0, files=len(live_files(known)))
             return self._within_state(self._position(known, part), most) if known else at
         self._check(at)

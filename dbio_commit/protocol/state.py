@@ -131,15 +131,19 @@ class LiveFiles(Sequence[DataFile]):
         )
 
 
+def added_sizes(marker: CommitMarker) -> Sequence[int]:
+    """Of each file that it adds."""
+    files = marker.dbio_commit.files if marker.dbio_commit else None
+    return files.size if files else [UNKNOWN_SIZE] * len(marker.added)
+
+
 def live_files(commits: Iterable[Decided]) -> LiveFiles:
     """All that was added less all that was removed, in the order of time. What was added twice counts once."""
     commits = sorted(commits, key=itemgetter(0, 1))
     removed = {path for commit in commits for path in commit.marker.removed}
     added: list[Added] = []
     for _, tid, marker, *_ in commits:
-        files = marker.dbio_commit.files if marker.dbio_commit else None
-        sizes = files.size if files else [UNKNOWN_SIZE] * len(marker.added)
-        it = Added(tid, marker.added, sizes)
+        it = Added(tid, marker.added, added_sizes(marker))
         added.append(_only(it, {*it.paths} - removed) if removed and not removed.isdisjoint(it.paths) else it)
     if len(set(chain.from_iterable(it.paths for it in added))) < sum(len(it.paths) for it in added):
         latest = {path: i for i, it in enumerate(added) for path in it.paths}

@@ -18,6 +18,7 @@ from dbio_commit.compaction.plan import TARGET_BYTES
 from dbio_commit.compaction.report import CompactReport
 from dbio_commit.compaction.run import compact as run_compaction
 from dbio_commit.errors import AccessDeniedError, InvalidInputError, TableExistsError
+from dbio_commit.follow import Follower
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.spark import streaming
@@ -280,10 +281,10 @@ def for_each_batch(
     with errors_of_workers():
         listed = spark.readStream.format(ChangedFiles.name()).options(**given).load(_for_workers(path))
     try:
-        snapshot = table.snapshot()  # after the load: were the columns changed in between, the stream would find that
+        # After the load: were the columns changed in between, the stream would find that.
+        shape = shape_of(Follower(table.store, table.clock).history())
     except AccessDeniedError as error:
         raise_explained(error, table, withheld=is_connect(spark))
-    shape = shape_of(snapshot.schema, snapshot.partition_columns, where=table.url)
     call = with_rows(function, table.url, table.storage_options, shape, changes=changes)
     return _start(listed.writeStream.foreachBatch(call), checkpoint, trigger, name)
 

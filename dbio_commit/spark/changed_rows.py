@@ -3,11 +3,11 @@
 Spark reads all of them in one scan, and knows the commit of each row by the path of its file.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
-from typing import Any, get_args
+from typing import get_args
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.follow import Follower
-from dbio_commit.protocol.feed import Change, Feed, Kind, Wanted
+from dbio_commit.protocol.feed import Change, History, Kind
 from dbio_commit.protocol.position import Start
 from dbio_commit.spark import feeds
 from dbio_commit.spark import schema as schemas
@@ -35,12 +35,8 @@ def changes_between(
     spark: SparkSession, table: Table, start: Start, end: datetime | str | None, *, net: bool
 ) -> DataFrame:
     """The rows of the commits from one to another, both included."""
-    follower = Follower(table.store, table.clock)
-    history = follower.history()
-    feed = Feed(history, Wanted(changes=True))
-    found = [change for _, changes in feed.span(start, end) for change in changes]
-    shape = shape_of(history.metadata.schema, history.partition_columns, where=table.url)
-    return frame_of(spark, table, shape, follower.without_deleted(feed, found), net=net)
+    history, changes = Follower(table.store, table.clock).changes(start, end)
+    return frame_of(spark, table, shape_of(history), changes, net=net)
 
 
 def frame_of(
@@ -60,14 +56,14 @@ def frame_of(
     return reduce(DataFrame.unionByName, frames).select(*map(schemas.quoted, schema.fieldNames()))
 
 
-def shape_of(schema: Mapping[str, Any] | None, partition_columns: tuple[str, ...], *, where: str) -> Shape:
+def shape_of(history: History) -> Shape:
     """Raises InvalidInputError where no writer recorded the columns."""
-    if schema is None:
+    if history.metadata.schema is None:
         raise InvalidInputError(
-            f"no writer recorded the columns of {where}, so that its files cannot be read apart; write to it with "
-            "this software first"
+            f"no writer recorded the columns of {history.url}, so that its files cannot be read apart; write to it "
+            "with this software first"
         )
-    return Shape(schemas.from_json(schema, where=where), partition_columns)
+    return Shape(schemas.from_json(history.metadata.schema, where=history.url), history.partition_columns)
 
 
 def _by_kind(changes: Sequence[Change]) -> list[list[Change]]:

@@ -29,13 +29,12 @@ from dbio_commit.begin import has_committed
 from dbio_commit.errors import AccessDeniedError, InvalidInputError
 from dbio_commit.follow import Follower
 from dbio_commit.options import Compression, Mode
-from dbio_commit.protocol.feed import Feed, Wanted
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import feeds, streaming
 from dbio_commit.spark.batches import Packing
 from dbio_commit.spark.infer import table_schema
-from dbio_commit.spark.job import Job, WriteOptions, WritePlan, app_option, number_option, plan_write
+from dbio_commit.spark.job import Job, WriteOptions, WritePlan, app_option, flag_option, number_option, plan_write
 from dbio_commit.spark.scan import ReadSpec, group_files, read_files, read_spec
 from dbio_commit.spark.session import StoreSettings, raise_explained, store_settings
 from dbio_commit.spark.streaming.options import OPTIONS, StreamOptions
@@ -109,7 +108,7 @@ class DbioDataSource(DataSource):
     """Options of a read: path, asOf, secretStorageOptions (fsspec's, as JSON; the name makes Spark redact it).
 
     Options of a read of changes: path, readChangeFeed=true, startingTid or startingTime, endingTid or endingTime (both
-    ends included; without the last, up to now), secretStorageOptions. Those of a stream are in `streaming.source`.
+    ends included; without the last, up to now), secretStorageOptions. Those of a stream are in `streaming.options`.
 
     Options of a write: path, partitionBy (columns, comma-separated), compression, maxRecordsPerFile, mergeSchema,
     partitionOverwriteMode (static or dynamic), txnAppId and txnVersion (committed at most once), ifTid (fails where
@@ -151,11 +150,9 @@ class DbioDataSource(DataSource):
     def _change_reader(self, schema: StructType) -> "DbioReader":
         start = feeds.start_of(self.options.get("startingTid"), self.options.get("startingTime"))
         end = feeds.end_of(self.options.get("endingTid"), self.options.get("endingTime"))
-        follower = Follower(self._table.store, self._table.clock)
-        feed = Feed(follower.history(), Wanted(changes=True))
-        changes = [change for _, changes in feed.span(start, end) for change in changes]
-        files = [feeds.as_partition(change) for change in follower.without_deleted(feed, changes)]
-        return DbioReader(feeds.feed_spec(read_spec(self._table, self._snapshot, schema)), files)
+        history, changes = Follower(self._table.store, self._table.clock).changes(start, end)
+        spec = feeds.feed_spec(ReadSpec.of(self._table, schema, history.partition_columns))
+        return DbioReader(spec, [feeds.as_partition(change) for change in changes])
 
     def streamReader(self, schema: StructType) -> Any:
         """A `streaming.source.DbioStreamReader`."""
@@ -201,7 +198,7 @@ class DbioDataSource(DataSource):
         options = WriteOptions(
             compression=cast(Compression, self.options.get("compression", "snappy")),
             max_records_per_file=number_option(self.options, "maxRecordsPerFile") or 0,
-            merge_schema=feeds.flag(self.options, "mergeSchema"),
+            merge_schema=flag_option(self.options, "mergeSchema"),
         )
         columns = [column.strip() for column in self.options.get("partitionBy", "").split(",") if column.strip()]
         if_tid = self.options.get("ifTid")
@@ -209,7 +206,7 @@ class DbioDataSource(DataSource):
 
     @property
     def _reads_changes(self) -> bool:
-        return feeds.flag(self.options, "readChangeFeed")
+        return flag_option(self.options, "readChangeFeed")
 
     @cached_property
     def _table(self) -> Table:

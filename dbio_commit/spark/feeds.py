@@ -1,9 +1,8 @@
-"""What a change feed looks like in Spark: its columns, and its options.
+"""What a change feed looks like in Spark: its columns, and where it begins and ends.
 
-Who reads it: `streaming.source`, `changes`.
+Who reads it: `streaming.source`, `changed_rows`, `datasource`.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -81,11 +80,3 @@ def end_of(tid: str | None, time: str | datetime | None) -> datetime | str | Non
     if tid is not None and time is not None:
         raise InvalidInputError("endingTid and endingTime are given; set one of them")
     return tid if tid is not None else None if time is None else parse_time(time, what="endingTime")
-
-
-def flag(options: Mapping[str, str], name: str, *, default: bool = False) -> bool:
-    """The option as a truth value, from options whose names do not care for case. Raises InvalidInputError."""
-    text = options.get(name, str(default)).lower()
-    if text not in ("true", "false"):
-        raise InvalidInputError(f"option {name} is {text!r:.100}, not one of true, false")
-    return text == "true"

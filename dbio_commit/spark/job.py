@@ -282,6 +282,14 @@ def number_option(options: Mapping[str, str], name: str) -> int | None:
     raise InvalidInputError(f"option {name} is {text!r}, not a number from 0")
 
 
+def flag_option(options: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    """The option as a truth value, from options as `number_option` takes them. Raises InvalidInputError."""
+    text = options.get(name.lower(), str(default)).lower()
+    if text not in ("true", "false"):
+        raise InvalidInputError(f"option {name} is {text!r:.100}, not one of true, false")
+    return text == "true"
+
+
 def app_option(options: Mapping[str, str]) -> tuple[str, int] | None:
     """The application and its version, which is committed at most once. Raises InvalidInputError for half of it."""
     id, version = options.get("txnappid"), number_option(options, "txnVersion")

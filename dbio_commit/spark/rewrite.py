@@ -23,8 +23,7 @@ from sqlglot.errors import SqlglotError
 from dbio_commit.data.conform import parse_value
 from dbio_commit.errors import CommitConflictError, InvalidInputError
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.markers import unpack_files
+from dbio_commit.protocol.commits import Commit, count_rows, recorded_files
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import schema as schemas
@@ -191,10 +190,8 @@ def _by_partition(
 
 def _count_rows(snapshot: Snapshot, files: Sequence[DataFile]) -> int | None:
     tids = {file.tid for file in files}
-    told = (commit.marker for commit in snapshot.decided if commit.tid in tids)
-    rows = {info.path: info.rows for marker in told for info in unpack_files(marker)}
-    counts = [rows.get(file.path) for file in files]
-    return None if None in counts else sum(count or 0 for count in counts)
+    known = recorded_files(commit for commit in snapshot.decided if commit.tid in tids)
+    return count_rows((file.path for file in files), known)
 
 
 def _count(

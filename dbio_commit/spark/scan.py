@@ -82,7 +82,7 @@ _ODD_SETTINGS = ("spark.sql.legacy.typeCoercion.datetimeToString.enabled", "spar
 def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
     if not snapshot.files:
         return spark.createDataFrame([], _known(table_schema(table.store, snapshot), snapshot))
-    root = _native_root(spark, table, snapshot.files)
+    root = files_root(spark, table, snapshot.files)
     if root is None:
         schema = _known(table_schema(table.store, snapshot), snapshot)
         return files_in_workers(spark, snapshot.files, read_spec(table, snapshot, schema))
@@ -102,7 +102,10 @@ def scan_files(
 
 def files_root(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> str | None:
     """The URL of the table's root, as Spark reads it; None where it cannot reach it, or there is nothing to read."""
-    return _native_root(spark, table, files) if files else None
+    if table.location is None or not files:
+        return None
+    account = table.storage_options.get("account_name")
+    return native_root(spark, table.location, account=account, file=files[0].path)
 
 
 PATH = "_dbio_path"
@@ -128,13 +131,6 @@ def files_natively(
     """As `scan_files`, by Spark's own reader."""
     as_if_live = Snapshot(url=table.url, scope=Scope.TABLE, files=files, partition_columns=columns, decided=())
     return _scan_natively(spark, root, as_if_live, schema)
-
-
-def _native_root(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> str | None:
-    if table.location is None:
-        return None
-    account = table.storage_options.get("account_name")
-    return native_root(spark, table.location, account=account, file=files[0].path)
 
 
 def _known(schema: StructType | None, snapshot: Snapshot) -> StructType:

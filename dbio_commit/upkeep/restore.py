@@ -12,12 +12,11 @@ from dbio_commit.begin import begin, look
 from dbio_commit.clock import Clock
 from dbio_commit.errors import HistoryLostError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import AsOf, Commit
-from dbio_commit.protocol.markers import FileInfo, Operation, unpack_files
+from dbio_commit.protocol.commits import AsOf, Commit, recorded_files
+from dbio_commit.protocol.markers import FileInfo, Operation
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.roots import read_snapshot
-from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
 from dbio_commit.transaction import Transaction
 
@@ -48,13 +47,8 @@ def restore(store: Store, clock: Clock, as_of: AsOf) -> Commit:
     with begin(store, clock, operation=operation, target=target, if_tid=now.tid) as transaction:
         if has_its_columns:
             transaction.remove(live - {file.path for file in then.files})
-        _copy(store, transaction, [file for file in then.files if file.path not in live], _known(then))
+        _copy(store, transaction, [file for file in then.files if file.path not in live], recorded_files(then.decided))
         return transaction.commit(None if has_its_columns else then.schema)
-
-
-def _known(snapshot: Snapshot) -> Mapping[str, FileInfo]:
-    """What the writers of files said of them."""
-    return {info.path: info for commit in snapshot.decided for info in unpack_files(commit.marker)}
 
 
 def _copy(store: Store, transaction: Transaction, files: Iterable[DataFile], known: Mapping[str, FileInfo]) -> None:

@@ -1,7 +1,7 @@
 """What streams read of a table: how far one is behind, by its checkpoint; and what came and went with each commit."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,9 +10,9 @@ from typing import Any
 from dbio_commit.clock import Clock
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.follow import Follower
-from dbio_commit.protocol.commits import Decided, parse_time
+from dbio_commit.protocol.commits import Decided, count_rows, parse_time, recorded_files
 from dbio_commit.protocol.feed import Change, Feed, History, Wanted
-from dbio_commit.protocol.markers import unpack_files
+from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.names import is_tid
 from dbio_commit.protocol.position import Position, Start, decode_position
 from dbio_commit.store import Store
@@ -44,9 +44,9 @@ def list_changes(
     Raises HistoryLostError where vacuum has deleted what it takes, InvalidInputError.
     """
     history = Follower(store, clock).history()
-    rows = {info.path: info.rows for commit in history.commits for info in unpack_files(commit.marker)}
+    known = recorded_files(history.commits)
     span = Feed(history, Wanted(changes=True)).span(start_at(start), end_at(end))
-    return [_changes(commit, changes, rows) for commit, changes in span]
+    return [_changes(commit, changes, known) for commit, changes in span]
 
 
 def start_at(start: datetime | str) -> Start:
@@ -61,7 +61,7 @@ def end_at(end: datetime | str | None) -> datetime | str | None:
     return end if end is None or (isinstance(end, str) and is_tid(end)) else parse_time(end, what="end")
 
 
-def _changes(commit: Decided, changes: Sequence[Change], rows: dict[str, int | None]) -> CommitChanges:
+def _changes(commit: Decided, changes: Sequence[Change], known: Mapping[str, FileInfo]) -> CommitChanges:
     came = [change.file.path for change in changes if change.kind == "insert"]
     went = [change.file.path for change in changes if change.kind == "delete"]
     info = commit.marker.dbio_commit
@@ -71,14 +71,9 @@ def _changes(commit: Decided, changes: Sequence[Change], rows: dict[str, int | N
         operation=info.operation if info else "unknown",
         inserted=came,
         deleted=went,
-        inserted_rows=_sum(rows.get(path) for path in came),
-        deleted_rows=_sum(rows.get(path) for path in went),
+        inserted_rows=count_rows(came, known),
+        deleted_rows=count_rows(went, known),
     )
-
-
-def _sum(counts: Iterator[int | None]) -> int | None:
-    known = [*counts]
-    return None if None in known else sum(count or 0 for count in known)
 
 
 # --- how far a stream is behind -----------------------------------------------------------------------------------

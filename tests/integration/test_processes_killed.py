@@ -300,20 +300,25 @@ def batches(table: Table) -> list[int]:
     return numbers
 
 
-def drive(targets: str, flags: str, step: Step | Literal["any"]) -> None:
-    """A driver: writes two batches to all targets at once, and stops at that step of the second; or writes for ever.
-
-    The file `name number` among the flags says that a batch is committed, `name stopped` that the step is reached.
-    """
+def mortal_session(*, threads: int) -> "SparkSession":
+    """Of a driver that is to be killed."""
     from pyspark.sql import SparkSession
 
-    spark = (
-        SparkSession.builder.master("local[4,100]")  # it does a task again whose worker is killed
+    return (
+        SparkSession.builder.master(f"local[{threads},100]")  # it does a task again whose worker is killed
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # it lives for seconds only
         .getOrCreate()
     )
+
+
+def drive(targets: str, flags: str, step: Step | Literal["any"]) -> None:
+    """A driver: writes two batches to all targets at once, and stops at that step of the second; or writes for ever.
+
+    The file `name number` among the flags says that a batch is committed, `name stopped` that the step is reached.
+    """
+    spark = mortal_session(threads=4)
 
     def write(target: Target) -> None:
         session = spark.newSession()

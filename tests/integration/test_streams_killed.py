@@ -25,7 +25,7 @@ import pytest
 import dbio_commit as dbio
 from dbio_commit import Table
 from tests.conftest import Root
-from tests.integration.test_processes_killed import check_vacuum, is_alive, kill
+from tests.integration.test_processes_killed import check_vacuum, is_alive, kill, mortal_session
 from tests.stops import STEPS, Step
 from tests.streams import ALL, Files, finish, needs_source
 from tests.writers import contents
@@ -151,15 +151,8 @@ def make_place(tmp_path: Path, bucket: Root, batches: int) -> Place:
 def drive(ways: str, flags: str, step: str) -> None:
     """Runs the queries to their end, again and again where they fail "any" time; leaves `started` and `NAME ended`."""
     from pyspark.errors import StreamingQueryException
-    from pyspark.sql import SparkSession
 
-    spark = (
-        SparkSession.builder.master("local[8,100]")  # it does a task again whose worker is killed
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # it lives for seconds only
-        .getOrCreate()
-    )
+    spark = mortal_session(threads=8)
 
     def run(way: Way) -> None:
         while True:

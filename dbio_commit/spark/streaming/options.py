@@ -7,7 +7,7 @@ from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.feed import Most, Wanted
 from dbio_commit.protocol.position import Start
 from dbio_commit.spark import feeds
-from dbio_commit.spark.job import number_option
+from dbio_commit.spark.job import flag_option, number_option
 
 OPTIONS = {
     "path",
@@ -38,10 +38,10 @@ class StreamOptions:
     def parse(cls, options: Mapping[str, str]) -> "StreamOptions":
         """From options whose names do not care for case. Raises InvalidInputError."""
         wanted = Wanted(
-            changes=feeds.flag(options, "readChangeFeed"),
-            skip_change_commits=feeds.flag(options, "skipChangeCommits"),
-            ignore_changes=feeds.flag(options, "ignoreChanges"),
-            fail_on_data_loss=feeds.flag(options, "failOnDataLoss", default=True),
+            changes=flag_option(options, "readChangeFeed"),
+            skip_change_commits=flag_option(options, "skipChangeCommits"),
+            ignore_changes=flag_option(options, "ignoreChanges"),
+            fail_on_data_loss=flag_option(options, "failOnDataLoss", default=True),
         )
         if wanted.changes + wanted.skip_change_commits + wanted.ignore_changes > 1:
             raise InvalidInputError(
