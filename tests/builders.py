@@ -3,9 +3,13 @@
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+from dbio_commit.follow import Follower
+from dbio_commit.protocol.feed import Feed, Wanted
 from dbio_commit.protocol.markers import CommitInfo, CommitMarker
+from dbio_commit.protocol.position import encode_position
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -89,3 +93,17 @@ class World(MemoryStore):
 
     def seen(self, **how: Any) -> set[str]:
         return {file.path for file in self.snapshot(**how).files}
+
+
+QUERY = "9322bbc0-12c8-4cd1-90e7-39562172de73"
+
+
+def stream_checkpoint(path: Path, table: Table) -> Path:
+    """As Spark writes it for a query, of that id, that has read all of the table."""
+    position = Feed(Follower(table.store, table.clock).history(), Wanted()).newest()
+    offsets = ["v1", json.dumps({"batchWatermarkMs": 0}), json.dumps(encode_position(position))]
+    for directory, body in (("offsets", "\n".join(offsets)), ("commits", "v1\n{}")):
+        (path / directory).mkdir(parents=True)
+        (path / directory / "7").write_text(body)
+    (path / "metadata").write_text(json.dumps({"id": QUERY}))
+    return path

@@ -23,6 +23,7 @@ from pydantic import TypeAdapter, ValidationError
 from dbio_commit.errors import DbioError
 from dbio_commit.report.health import TableHealth, look
 from dbio_commit.table import Table
+from dbio_commit.upkeep.streams import StreamLag
 from vacuum.report import Control, RunSummary, VacuumOptions, VacuumReport, in_short
 from vacuum.run import vacuum_table
 
@@ -194,9 +195,22 @@ def _look(table: Table, report: VacuumReport, checkpoints: Sequence[str]) -> Tab
     """For the service's page: what one more look at the log tells. What comes of it is no matter of the run, which is
     done."""
     try:
-        streams = [table.lag(checkpoint) for checkpoint in checkpoints]
-        return look(table.snapshot(), at=table.clock.now(), vacuumed=in_short(report), streams=streams)
+        return look(
+            table.snapshot(),
+            at=table.clock.now(),
+            vacuumed=in_short(report),
+            streams=[lag for checkpoint in checkpoints if (lag := _lag(table, checkpoint))],
+        )
     except Exception as error:
         ours = isinstance(error, DbioError)
         _log.warning("%s: its health is not known: %s", table.url, error, exc_info=not ours)
+        return None
+
+
+def _lag(table: Table, checkpoint: str) -> StreamLag | None:
+    """None where that cannot be told, such as of a stream that has not begun: the rest of the page can."""
+    try:
+        return table.lag(checkpoint)
+    except DbioError as error:
+        _log.warning("%s: how far the stream of %s is behind is not known: %s", table.url, checkpoint, error)
         return None

@@ -15,6 +15,8 @@ from structlog.testing import capture_logs
 
 from dbio_commit import Table
 from dbio_commit.report.health import Amount, Vacuumed
+from tests.builders import QUERY, stream_checkpoint
+from tests.command_line import append
 from tests.writers import contents, write
 from vacuum import Reason, VacuumOptions
 from vacuum import process as process_module
@@ -86,6 +88,20 @@ def job(url: object, *, dry_run: bool = False, memory_mb: int = 2048, deadline_s
         deadline_s=deadline_s,
         secrets=(),
     )
+
+
+def test_a_run_tells_how_far_the_streams_of_a_table_are_behind_and_warns_of_those_that_it_cannot(
+    tmp_path: Path,
+) -> None:
+    table = Table(tmp_path / "table")
+    append(table, {"1": 10})
+    checkpoint = stream_checkpoint(tmp_path / "checkpoint", table)
+    append(table, {"2": 20})
+    streams = (str(checkpoint), str(tmp_path / "nothing"))
+    summary = vacuum_in_process(replace(job(table.url), streams=streams), stop=Event())
+    assert not summary.failed
+    assert summary.health is not None
+    assert [(it.query, it.commits, it.files) for it in summary.health.streams] == [(QUERY, 1, 1)]
 
 
 def failure(of: Job) -> RunFailed:

@@ -146,6 +146,11 @@ def test_all_mistakes_are_said_at_once_with_their_places(mistakes: Mistakes) -> 
         (table("storage_options = { anon = true }"), "[[tables]] number 1: a local path takes no storage_options"),
         ('jitter_s = 3600\ncron = "0 * * * *"\n' + table(), "jitter_s = 3600 would skip runs of '0 * * * *'"),
         ("cron = 'x'x", "Expected newline"),
+        (table("streams = ['ftp://host/checkpoint']"), "[[tables]] number 1: no store is known for ftp"),
+        (
+            '[[tables]]\npath = "/data/*/orders"\nstreams = ["/data/checkpoint"]',
+            "[[tables]] number 1: streams belong to one table, and path is a pattern",
+        ),
     ],
 )
 def test_a_mistake_is_said(mistakes: Mistakes, text: str, said: str) -> None:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from queue import SimpleQueue
@@ -27,6 +28,7 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.report.health import look
 from dbio_commit.store.local import LocalStore
 from dbio_commit.testing import ManualClock
+from dbio_commit.upkeep.streams import StreamLag
 from tests.builders import World, data, marker
 from tests.reports import Page
 from vacuum import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport
@@ -568,6 +570,26 @@ def test_metrics_say_what_was_done() -> None:
     assert value(service, "last_success_timestamp_seconds", "/data/a") == clock.now().timestamp()
     assert value(service, "run_seconds_count", "/data/a") == 1
     assert value(service, "runs_total", "/data/a") == 1
+
+
+def test_metrics_say_how_far_streams_are_behind_and_forget_it_with_the_table() -> None:
+    world = World()
+    lag = StreamLag(query="q1", batch=3, commits=2, files=5, size_bytes=700, oldest=world.clock.now())
+    snapshot = Table.over(world, world.clock).snapshot()
+    health = look(snapshot, at=world.clock.now(), vacuumed="nobody asked", streams=[lag])
+    fake = FakeVacuum()
+    fake.does["/data/a"] = lambda control: replace(RunSummary.of(report()), health=health)
+    service = Service(config("/data/a"), vacuum=fake, clock=ManualClock())
+    assert service.once()
+
+    def behind() -> list[float | None]:
+        return [
+            value(service, f"stream_behind_{what}", "/data/a", query="q1") for what in ("commits", "files", "bytes")
+        ]
+
+    assert behind() == [2, 5, 700]
+    service.metrics.forget("/data/a")
+    assert behind() == [None] * 3
 
 
 def test_a_dry_run_counts_nothing_as_deleted() -> None:

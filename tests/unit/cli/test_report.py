@@ -7,6 +7,7 @@ import pytest
 
 from dbio_commit import Table
 from dbio_commit.protocol import names
+from tests.builders import QUERY, stream_checkpoint
 from tests.command_line import ESCAPE, HOSTILE, append, dbio, dbio_json, process
 from tests.reports import Page
 
@@ -32,6 +33,21 @@ def test_report_has_a_section_for_each_path_in_the_order_given(table: Table, pla
     page = Page(file.read_text())
     assert [href["href"] for href in page.all("a")] == ["#table-1", "#table-2"]
     assert page.text.index(str(plain)) < page.text.index(table.url)
+
+
+def test_report_shows_how_far_streams_are_behind_the_table_that_they_read(
+    table: Table, tmp_path: Path, file: Path
+) -> None:
+    append(table, {"1": 10})
+    checkpoint = stream_checkpoint(tmp_path / "checkpoint", table)
+    other = Table(tmp_path / "other")
+    append(other, {"1": 10})
+    result = dbio("report", table.url, other.url, "-o", file, "--stream", checkpoint)
+    assert result.exit_code == 0
+    assert file.read_text().count(QUERY) == 1
+    result = dbio("report", other.url, "-o", tmp_path / "none.html", "--stream", checkpoint)
+    assert result.exit_code == 2
+    assert "tells of no stream" in result.stderr
 
 
 def test_a_path_that_is_no_table_is_a_section_and_an_exit_code(table: Table, tmp_path: Path, file: Path) -> None:

@@ -10,11 +10,9 @@ import pytest
 from dbio_commit import HistoryLostError, InvalidInputError, Table
 from dbio_commit.follow import Follower
 from dbio_commit.protocol.feed import Feed, Wanted
-from dbio_commit.protocol.position import Start, encode_position
-from tests.builders import columns
+from dbio_commit.protocol.position import Start
+from tests.builders import QUERY, columns, stream_checkpoint
 from tests.command_line import dbio, dbio_json
-
-QUERY = "9322bbc0-12c8-4cd1-90e7-39562172de73"
 
 
 @pytest.fixture
@@ -54,7 +52,7 @@ def test_changes_wants_a_time_or_the_tid_of_a_commit(start: str, why: str, table
 
 
 def test_lag_counts_what_a_stream_has_not_read(table: Table, tmp_path: Path) -> None:
-    checkpoint = _checkpoint(tmp_path / "checkpoint", table)
+    checkpoint = stream_checkpoint(tmp_path / "checkpoint", table)
     assert table.lag(checkpoint).commits == 0
     _commit(table, "append", 5)
     newest = table.history()[0]
@@ -81,7 +79,7 @@ def test_lag_refuses_what_is_no_checkpoint_of_a_stream_of_the_table(table: Table
     other = Table(tmp_path / "other")
     _commit(other, "append", 1)
     with pytest.raises(InvalidInputError, match="another stream"):
-        other.lag(_checkpoint(tmp_path / "checkpoint", table))
+        other.lag(stream_checkpoint(tmp_path / "checkpoint", table))
 
 
 def test_changes_fail_where_vacuum_has_deleted_what_they_take(table: Table) -> None:
@@ -102,14 +100,3 @@ def _commit(table: Table, operation: str, rows: int) -> str:
     transaction = table.begin(operation)  # type: ignore[arg-type]
     pq.write_table(pa.table({"id": pa.array(range(rows), pa.int64())}), transaction.new_file())
     return transaction.commit(columns("id")).tid
-
-
-def _checkpoint(path: Path, table: Table) -> Path:
-    """As Spark writes it for a stream that has read all there is."""
-    position = Feed(Follower(table.store, table.clock).history(), Wanted()).newest()
-    offsets = ["v1", json.dumps({"batchWatermarkMs": 0}), json.dumps(encode_position(position))]
-    for directory, body in (("offsets", "\n".join(offsets)), ("commits", "v1\n{}")):
-        (path / directory).mkdir(parents=True)
-        (path / directory / "7").write_text(body)
-    (path / "metadata").write_text(json.dumps({"id": QUERY}))
-    return path
