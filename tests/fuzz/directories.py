@@ -153,13 +153,18 @@ def _told_in_table(objects: Objects) -> tuple[dict[str, Any], dict[str, Any]]:
     checkpoints = [path for path in objects if re.fullmatch(r"_checkpoint_(?!0{20})[0-9]{20}", path)]
     header, lines = {}, list[Any]()
     if checkpoints:
-        header, *lines = [json.loads(line) for line in gzip.decompress(objects[max(checkpoints)][0]).splitlines()]
+        header, *lines = [json.loads(line) for line in _lines(gzip.decompress(objects[max(checkpoints)][0]))]
     markers: dict[str, Any] = {line["tid"]: line["marker"] for line in lines}
     for path, (body, _) in objects.items():
         tid = _COMMIT.fullmatch(path)
         if tid and body and tid[1] not in markers:
             markers[tid[1]] = json.loads(body)
     return header, markers
+
+
+def _lines(text: bytes) -> list[bytes]:
+    """Ended by line feeds; a carriage return is white space, like any other."""
+    return text.removesuffix(b"\n").split(b"\n")
 
 
 def _live_in_table(objects: Objects) -> set[str]:

@@ -44,6 +44,8 @@ class Outcome:
 def fuzz(name: str, place: Path, *, seconds: int = 0, runs: int = -1, root: Path = ROOT) -> Outcome:
     """Runs until the time is over, or so many inputs were tried, or one fails; goes on from what is in the place.
 
+    So many inputs are the same ones each time, as far as clock and hashes decide on them.
+
     The package is that in `root`.
     """
     from tests.fuzz.harnesses import HARNESSES, tokens
@@ -58,14 +60,14 @@ def fuzz(name: str, place: Path, *, seconds: int = 0, runs: int = -1, root: Path
     lines = ('"' + "".join(f"\\x{byte:02x}" for byte in token) + '"' for token in sorted(tokens(seeds)))
     dictionary.write_text("\n".join(lines))
     options = {
-        "max_total_time": seconds, "runs": runs, "seed": int(runs > 0), "max_len": HARNESSES[name].max_bytes,
+        "max_total_time": seconds, "runs": runs, "seed": int(runs > 0), "reload": int(runs < 0), "max_len": HARNESSES[name].max_bytes,
         "timeout": INPUT_S, "report_slow_units": INPUT_S, "rss_limit_mb": 0, "dict": dictionary,
         "artifact_prefix": f"{failing}/", "print_final_stats": 1,
     }  # fmt: skip
     ran = subprocess.run(
         [sys.executable, "-u", "-m", __name__, name, *(f"-{key}={value}" for key, value in options.items()), corpus],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
