@@ -28,6 +28,7 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
     UnsupportedTableError,
 )
+from dbio_commit.isolation import Isolation
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.applications import Application
 from dbio_commit.protocol.commits import AsOf, Commit
@@ -54,8 +55,13 @@ if TYPE_CHECKING:
         delete,
         enable,
         for_each_batch,
+        merge,
         read,
         register,
+        update,
+        when_matched,
+        when_not_matched,
+        when_not_matched_by_source,
         write,
         write_stream,
     )
@@ -86,6 +92,7 @@ __all__ = [
     "Format",
     "HistoryLostError",
     "InvalidInputError",
+    "Isolation",
     "LeftFiles",
     "Mode",
     "ObjectNotFoundError",
@@ -117,9 +124,14 @@ __all__ = [
     "delete",
     "enable",
     "for_each_batch",
+    "merge",
     "read",
     "register",
+    "update",
     "vacuum",
+    "when_matched",
+    "when_not_matched",
+    "when_not_matched_by_source",
     "write",
     "write_stream",
 ]

@@ -25,6 +25,7 @@ from dbio_commit.errors import (
     StoreError,
     TransactionStateError,
 )
+from dbio_commit.isolation import Read
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.draft import Draft, Terms
@@ -62,6 +63,7 @@ class Transaction:
         self._state = _State.OPEN
         self._staged: dict[str, FileInfo | None] = {}  # None: a new file whose size is not known yet
         self._removed: set[str] = set()
+        self._read: Read | None = None
         self._replaced: list[names.Partition] = []
         self._refused: AccessDeniedError | None = None  # the answer to its commit
         self._attempt = clock.random_bits(31)  # so that copies which are resumed elsewhere take other names
@@ -113,6 +115,11 @@ class Transaction:
             raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} names no files to remove")
         self._removed.update([paths] if isinstance(paths, str) else paths)
 
+    def goes_by(self, read: Read) -> None:
+        """Of a rewrite: it commits only where what it read has not changed, as far as its isolation asks for that."""
+        self._require_open("say what was read")
+        self._read = read
+
     def replace_partition(self, partition: Mapping[str, str | None]) -> None:
         """Of a partition replacement: what is live in this partition goes, even if nothing is written there.
 
@@ -156,6 +163,7 @@ class Transaction:
                 files=files,
                 schema=self._fitted(schema),
                 rewritten=self._removed,
+                read=self._read,
                 replaced=self._replaced,
                 counted=metrics or {},
                 began_s=began_s,

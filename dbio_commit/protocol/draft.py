@@ -13,6 +13,7 @@ from dbio_commit.protocol.state import Metadata
 
 if TYPE_CHECKING:
     from dbio_commit.clock import Moment
+    from dbio_commit.isolation import Read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,8 @@ class Draft:
     """The table's columns after it, as Spark's JSON; None leaves them as they are."""
     rewritten: Collection[str] = ()
     """Of a rewrite: the live files that go."""
+    read: "Read | None" = None
+    """Of a rewrite: what it went by; None where it goes by the files alone that it removes."""
     replaced: Sequence[names.Partition] = ()
     """Of a partition replacement: the partitions that it replaces; none stands for those of `files`."""
     counted: Mapping[str, int] = field(default_factory=dict)

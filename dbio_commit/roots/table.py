@@ -20,6 +20,7 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
+from dbio_commit.isolation import refuse_news
 from dbio_commit.listing import read_checkpoint, read_descriptor, refuse_dropped, until_quiet
 from dbio_commit.probe import probe
 from dbio_commit.protocol import names
@@ -229,6 +230,8 @@ class TableRoot(Root):
                 since, settle_s = table.checkpoint.known_since, self.store.settle_s
                 refuse_changed(table.decided, terms.if_tid, moment_s=settle_s, known_since=since, where=self.store.url)
             removed = rules.removes(draft, table)
+            if draft.read:
+                refuse_news(table, draft.read, tid=terms.tid)
             shorten = partial(refer, live=table.files, commits=table.decided)
             metadata = self._metadata_after(draft, table.metadata, turn, sets_schema=rules.sets_schema)
         marker = self._marker(draft, removed, turn, metadata)

@@ -19,6 +19,7 @@ from dbio_commit.compaction.report import CompactReport
 from dbio_commit.compaction.run import compact as run_compaction
 from dbio_commit.errors import AccessDeniedError, InvalidInputError, TableExistsError
 from dbio_commit.follow import Follower
+from dbio_commit.isolation import Isolation
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.spark import streaming
@@ -28,9 +29,17 @@ from dbio_commit.spark.changed_rows import changes_between, shape_of
 from dbio_commit.spark.committer import enable_parquet
 from dbio_commit.spark.compaction import in_tasks
 from dbio_commit.spark.datasource import DbioDataSource, register_source, register_sources
-from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import WriteOptions, errors_of_workers, no_commit, plan_write
-from dbio_commit.spark.rewrite import replace_rows
+from dbio_commit.spark.rewrite.base import CommitOptions, Rewrite
+from dbio_commit.spark.rewrite.by_condition import replace_rows, update_rows
+from dbio_commit.spark.rewrite.merge import (
+    UPSERT,
+    Clause,
+    merge_rows,
+    when_matched,
+    when_not_matched,
+    when_not_matched_by_source,
+)
 from dbio_commit.spark.scan import scan
 from dbio_commit.spark.session import is_connect, open_table, raise_explained, store_settings
 from dbio_commit.spark.task import RESULT_SCHEMA, map_in_arrow
@@ -44,8 +53,13 @@ __all__ = [
     "delete",
     "enable",
     "for_each_batch",
+    "merge",
     "read",
     "register",
+    "update",
+    "when_matched",
+    "when_not_matched",
+    "when_not_matched_by_source",
     "write",
     "write_stream",
 ]
@@ -62,6 +76,8 @@ def write(
     *,
     if_tid: str | None = None,
     replace_where: str | None = None,
+    isolation: Isolation = "write_serializable",
+    retries: int = 0,
     compression: Compression = "snappy",
     max_records_per_file: int = 0,
     merge_schema: bool = False,
@@ -74,7 +90,8 @@ def write(
     when the table is created. `app`, an (application id, version), is committed at most once: the result of a second
     write says `skipped`. `if_tid`, the `Snapshot.tid` that the write goes by, is what nothing must have been committed
     since: else it fails with CommitConflictError. `replace_where`, a condition in Spark's SQL, makes an overwrite
-    replace the rows for which it holds, and no others; it must hold for all of the data.
+    replace the rows for which it holds, and no others; it must hold for all of the data, and `isolation` is as in
+    `delete`. `retries`: how often to write again, after a pause, where a commit of others was in the way.
 
     Without `merge_schema`, the data must have the table's columns, or narrower ones, which are cast; with it, it may
     also bring new columns and fields and wider types, and lack old ones, which are null in it.
@@ -89,9 +106,11 @@ def write(
     options = WriteOptions(
         compression=compression, max_records_per_file=max_records_per_file, merge_schema=merge_schema
     )
+    beside = CommitOptions(app=app, if_tid=if_tid, isolation=isolation, retries=retries)
     spark = df.sparkSession
     table = open_table(spark, path, storage_options)
-    try:
+
+    def attempt() -> Commit:
         if has_committed(table.store, table.clock, app):
             return no_commit(table, app)
         plan = plan_write(
@@ -104,13 +123,16 @@ def write(
             if_tid=if_tid,
         )
         if replace_where is not None:
-            return replace_rows(spark, table, plan, replace_where, df)
+            return replace_rows(Rewrite.of(spark, table, plan, isolation), replace_where, df)
         job = plan.begin()
         with job.transaction() as transaction:
             with arrow_batches(spark, df.schema), errors_of_workers():
                 frame, packing = pack(df)
                 rows = frame.mapInArrow(map_in_arrow(job.spec, packing.unpack), RESULT_SCHEMA).collect()
             return job.commit(transaction, (row.file for row in rows))
+
+    try:
+        return beside.attempt(attempt)
     except TableExistsError:
         if mode != "ignore":
             raise
@@ -124,28 +146,104 @@ def delete(
     path: Path,
     where: str,
     *,
+    app: tuple[str, int] | None = None,
     if_tid: str | None = None,
+    isolation: Isolation = "write_serializable",
+    retries: int = 0,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Commit:
     """Deletes the rows for which a condition in Spark's SQL holds; rows for which it is null stay.
 
     One commit: files without such rows stay as they are, files with nothing else go, the others are written again
     without those rows. Where the condition goes by partition columns alone, no data is read. Its metric
-    `numDeletedRows` says how many rows went. Rows that others append meanwhile stay.
+    `numDeletedRows` says how many rows went.
 
-    Raises InvalidInputError, TableNotFoundError, CommitConflictError where a file with such rows was rewritten or
-    removed meanwhile, or anything was committed since `if_tid` (nothing was committed: delete again), and as `write`.
+    Rows that others append meanwhile stay, unless `isolation` is "serializable": then they are a conflict where they
+    may fulfil the condition, as what other rewrites and overwrites bring is always. `app` and `if_tid` are as in
+    `write`. `retries`: how often to do it again, after a pause, where others were faster.
+
+    Raises InvalidInputError, TableNotFoundError, CommitConflictError also where a file with such rows was rewritten or
+    removed meanwhile (nothing was committed: delete again), and as `write`.
     """
-    table = open_table(spark, path, storage_options)
-    try:
-        snapshot = table.snapshot()
-        schema = table_schema(table.store, snapshot)
-        if schema is None:
-            raise InvalidInputError(f"{table.url} holds no files and no recorded columns: there is nothing to delete")
-        plan = plan_write(
-            table, schema, mode="append", partition_by=(), app=None, options=WriteOptions(), if_tid=if_tid
+    options = CommitOptions(app=app, if_tid=if_tid, isolation=isolation, retries=retries)
+    return _rewrite(spark, path, storage_options, options, lambda rewrite: replace_rows(rewrite, where, None))
+
+
+def update(
+    spark: SparkSession,
+    path: Path,
+    values: Mapping[str, str],
+    where: str = "true",
+    *,
+    app: tuple[str, int] | None = None,
+    if_tid: str | None = None,
+    isolation: Isolation = "write_serializable",
+    retries: int = 0,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Commit:
+    """Gives columns new values, expressions in Spark's SQL, in the rows for which a condition holds.
+
+    One commit: files without such rows stay as they are, the others are written again. A value is fitted to its column
+    as Spark's INSERT does; where one cannot be, such as a number that is too large, nothing is written. The metrics
+    `numUpdatedRows` and `numCopiedRows` say how many rows changed, and how many were written again as they were.
+
+    The options are those of `delete`, and so is what it raises; and SchemaMismatchError for a value of another type.
+    """
+    options = CommitOptions(app=app, if_tid=if_tid, isolation=isolation, retries=retries)
+    return _rewrite(spark, path, storage_options, options, lambda rewrite: update_rows(rewrite, values, where))
+
+
+def merge(
+    spark: SparkSession,
+    path: Path,
+    source: DataFrame,
+    on: str | Sequence[str],
+    when: Sequence[Clause] = UPSERT,
+    *,
+    app: tuple[str, int] | None = None,
+    if_tid: str | None = None,
+    isolation: Isolation = "write_serializable",
+    retries: int = 0,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Commit:
+    """Merges the rows of `source` into the table: what matches is updated or deleted, what is new inserted.
+
+    `on` is a condition in Spark's SQL on `target.` and `source.`, or a list of columns that must be equal. `when` says
+    what becomes of rows, by `when_matched`, `when_not_matched` and `when_not_matched_by_source`; the first clause that
+    holds for a row counts, and a row for which none does stays, or is left out. Without `when`, what matches is updated
+    and the rest inserted. A row of the table that matches more than one of the source is refused, unless all that is
+    asked for is to insert. The source is read once.
+
+    One commit: files none of whose rows are changed stay as they are. Its metrics are `numTargetRowsInserted`,
+    `numTargetRowsUpdated`, `numTargetRowsDeleted` and `numTargetRowsCopied`. Values are fitted as in `update`.
+
+    The options are those of `delete`, and so is what it raises; and SchemaMismatchError for values of other types. With
+    `app`, a merge of a stream's batch (`foreachBatch`) happens exactly once.
+    """
+    if not isinstance(source, DataFrame) or source.isStreaming:
+        raise InvalidInputError(
+            "dbio.merge takes a Spark DataFrame of a batch as its source; of a stream, merge each batch in foreachBatch"
         )
-        return replace_rows(spark, table, plan, where, None)
+    options = CommitOptions(app=app, if_tid=if_tid, isolation=isolation, retries=retries)
+    return _rewrite(spark, path, storage_options, options, lambda rewrite: merge_rows(rewrite, source, on, when))
+
+
+def _rewrite(
+    spark: SparkSession,
+    path: Path,
+    storage_options: Mapping[str, Any] | None,
+    options: CommitOptions,
+    rewrite: Callable[[Rewrite], Commit],
+) -> Commit:
+    table = open_table(spark, path, storage_options)
+
+    def attempt() -> Commit:
+        if has_committed(table.store, table.clock, options.app):
+            return no_commit(table, options.app)
+        return rewrite(Rewrite.of_rows(spark, table, options))
+
+    try:
+        return options.attempt(attempt)
     except AccessDeniedError as error:
         raise_explained(error, table, withheld=is_connect(spark))
 

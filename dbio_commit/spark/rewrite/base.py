@@ -1,0 +1,153 @@
+"""What all rewrites do: look at the table, begin, and commit what was written."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as t
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from dbio_commit.errors import CommitConflictError, InvalidInputError
+from dbio_commit.isolation import Isolation, Read, check_isolation
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.snapshot import Snapshot
+from dbio_commit.spark.infer import table_schema
+from dbio_commit.spark.job import WriteOptions, WritePlan, plan_write
+from dbio_commit.spark.rewrite.conditions import NOTHING
+from dbio_commit.spark.rewrite.find import Located
+from dbio_commit.spark.rewrite.written import FATE, Rewriting
+from dbio_commit.spark.scan import PATH, prune, scan_files
+from dbio_commit.table import Table
+
+RESERVED = (PATH, FATE, "_dbio_row", "_dbio_target", "_dbio_source", "_dbio_clause")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOptions:
+    """How a write stands to other commits, as its callers ask for it."""
+
+    app: tuple[str, int] | None = None
+    if_tid: str | None = None
+    isolation: Isolation = "write_serializable"
+    retries: int = 0
+
+    def __post_init__(self) -> None:
+        check_isolation(self.isolation)
+        if type(self.retries) is not int or self.retries < 0:
+            raise InvalidInputError(f"retries={self.retries!r:.100} is no number from 0 on")
+        if self.retries and self.if_tid is not None:
+            raise InvalidInputError("if_tid and retries do not go together: what was committed since stays committed")
+
+    def attempt(self, rewrite: Callable[[], Commit]) -> Commit:
+        """Does it again where others were faster, after ever longer pauses; Raises CommitConflictError at last."""
+        tries = Retrying(
+            stop=stop_after_attempt(self.retries + 1),
+            wait=wait_random_exponential(multiplier=0.2, max=30),
+            retry=retry_if_exception_type(CommitConflictError),
+            reraise=True,
+        )
+        return tries(rewrite) if self.retries else rewrite()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrite:
+    """A rewrite that is planned: what it reads, and as what it would write."""
+
+    spark: SparkSession
+    table: Table
+    plan: WritePlan
+    snapshot: Snapshot | None
+    """What it reads; None where there is no table yet."""
+    isolation: Isolation
+
+    @classmethod
+    def of(cls, spark: SparkSession, table: Table, plan: WritePlan, isolation: Isolation) -> "Rewrite":
+        """`plan` is that of an append of rows like those that come. Raises InvalidInputError, CommitConflictError."""
+        if plan.target.scope and not plan.target.is_table:
+            raise InvalidInputError(
+                f"{table.url} has no {names.DESCRIPTOR}: of such a directory no single rows can be replaced; make it a "
+                "table with `dbio adopt` first"
+            )
+        if clash := set(RESERVED).intersection(name.lower() for name in plan.layout.schema.fieldNames()):
+            raise InvalidInputError(f"single rows of a table with a column {min(clash)} cannot be replaced; rename it")
+        snapshot = _snapshot(table, plan) if plan.target.scope else None
+        return cls(spark=spark, table=table, plan=plan, snapshot=snapshot, isolation=isolation)
+
+    @classmethod
+    def of_rows(cls, spark: SparkSession, table: Table, options: CommitOptions) -> "Rewrite":
+        """Of rows that have the table's columns. Raises TableNotFoundError, InvalidInputError."""
+        snapshot = table.snapshot()
+        schema = table_schema(table.store, snapshot)
+        if schema is None:
+            raise InvalidInputError(f"{table.url} holds no files and no recorded columns: there are no rows to change")
+        plan = plan_write(
+            table,
+            schema,
+            mode="append",
+            partition_by=(),
+            app=options.app,
+            options=WriteOptions(),
+            if_tid=options.if_tid,
+        )
+        return cls.of(spark, table, plan, options.isolation)
+
+    @property
+    def schema(self) -> t.StructType:
+        return self.plan.layout.schema
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The partition columns."""
+        return self.plan.layout.partition_columns
+
+    def no_rows(self) -> DataFrame:
+        return self.spark.createDataFrame([], self.schema)
+
+    def files(self, where: str | None) -> Sequence[DataFile]:
+        """Those that may hold such rows; all without a condition."""
+        return self._files_of(self.snapshot, where) if self.snapshot else ()
+
+    def _files_of(self, snapshot: Snapshot, where: str | None) -> Sequence[DataFile]:
+        if where == NOTHING:
+            return ()
+        return list((snapshot if where is None else prune(self.spark, snapshot, where)).files)
+
+    def scan(self, files: Sequence[DataFile]) -> DataFrame:
+        return scan_files(self.spark, self.table, files, self.schema, self.columns)
+
+    def locate(self, files: Sequence[DataFile]) -> Located:
+        """As `scan`, with the path of each row's file."""
+        return Located.read(self.spark, self.table, files, self.schema, self.columns)
+
+    @contextmanager
+    def begin(self, removed: Sequence[DataFile], where: str | None) -> Iterator[Rewriting]:
+        """Begins to write what comes in place of these files; `where` holds for all rows that it may have gone by."""
+        job = replace(self.plan, operation="rewrite").begin()
+        with job.transaction() as transaction:
+            transaction.remove(file.path for file in removed)
+            transaction.goes_by(
+                Read(
+                    tids=frozenset(self.snapshot.tids if self.snapshot else ()),
+                    may_match=lambda now: self._files_of(now, where),
+                    isolation=self.isolation,
+                )
+            )
+            yield Rewriting(job, transaction)
+
+
+def _snapshot(table: Table, plan: WritePlan) -> Snapshot:
+    """What is read, with the columns that the plan knows: what it did not know would get lost."""
+    snapshot = table.snapshot()
+    if snapshot.schema is None and snapshot.files:
+        raise InvalidInputError(
+            f"no writer recorded the columns of {table.url}, so that no single rows can be replaced; write to it with "
+            "this software first"
+        )
+    if snapshot.schema != plan.target.metadata.schema:
+        raise CommitConflictError(
+            f"the schema of {table.url} was changed by another commit just now; nothing was written: try again"
+        )
+    return snapshot

@@ -1,0 +1,123 @@
+"""Rows for which a condition holds: `delete`, `update`, and what `replace_where` replaces."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from dbio_commit.errors import InvalidInputError
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.spark import schema as schemas
+from dbio_commit.spark.job import WritePlan
+from dbio_commit.spark.rewrite.base import Rewrite
+from dbio_commit.spark.rewrite.conditions import check, holds
+from dbio_commit.spark.rewrite.find import Found, find
+from dbio_commit.spark.rewrite.written import FATE, Fate, Rewriting, assign, fate
+
+
+def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit:
+    """Replaces the rows that fulfil the condition by those of `data`, which must fulfil it, too; None is no rows.
+
+    Raises InvalidInputError for a condition that cannot be, and with their number for rows that do not fulfil it;
+    CommitConflictError, and as a write does.
+    """
+    check(rewrite.no_rows(), where)
+    found = _find(rewrite, where)
+    with rewrite.begin([*found.whole, *found.partial], where) as rewriting:
+        if found.partial:
+            rows = rewrite.scan(found.partial).where(~holds(where)).withColumn(FATE, fate(Fate.KEPT))
+            counts = rewriting.write(rows, rewrite.schema)
+            if counts[Fate.KEPT] != found.kept_rows:
+                _refuse_other_rows(rewriting, where, rewrite)
+        if data is not None:
+            fates = fate(f.when(holds(where), int(Fate.INSERTED)).otherwise(int(Fate.WRONG)))
+            counts = rewriting.write(_fitted(data, rewrite.plan).withColumn(FATE, fates))
+            if wrong := counts[Fate.WRONG]:
+                rewriting.refuse(
+                    f"{wrong} rows do not fulfil replace_where={where!r:.200}: leave them out, or widen the condition"
+                )
+        return rewriting.commit({} if found.rows is None else {"numDeletedRows": found.rows})
+
+
+def update_rows(rewrite: Rewrite, values: Mapping[str, str], where: str) -> Commit:
+    """Gives columns other values, in the rows that fulfil the condition.
+
+    Raises InvalidInputError, with their number for rows whose values do not fit; SchemaMismatchError,
+    CommitConflictError, and as a write does.
+    """
+    nothing = rewrite.no_rows()
+    check(nothing, where)
+    fields = columns_named(rewrite.schema, values)
+    new = {field.name: assign(nothing, values[given], field) for given, field in fields.items()}
+    found = _find(rewrite, where)
+    touched = [*found.whole, *found.partial]
+    with rewrite.begin(touched, where) as rewriting:
+        counts = Counter[Fate]()
+        if touched:
+            wrong = f.lit(False)
+            for _, misfit in new.values():
+                wrong = wrong if misfit is None else wrong | misfit
+            changed = f.when(wrong, int(Fate.WRONG)).otherwise(int(Fate.UPDATED))
+            rows = rewrite.scan(touched).withColumn(FATE, fate(f.when(holds(where), changed).otherwise(int(Fate.KEPT))))
+            columns = [
+                f.when(f.col(FATE) == int(Fate.KEPT), own).otherwise(new[name][0]).alias(name) if name in new else own
+                for name, own in ((name, f.col(schemas.quoted(name))) for name in rewrite.schema.fieldNames())
+            ]
+            counts = rewriting.write(rows.select(*columns, FATE), rewrite.schema)
+        if bad := counts[Fate.WRONG]:
+            rewriting.refuse(misfits(bad, {name for name, (_, misfit) in new.items() if misfit is not None}))
+        if counts[Fate.KEPT] != found.kept_rows or found.rows not in (None, counts[Fate.UPDATED]):
+            _refuse_other_rows(rewriting, where, rewrite)
+        return rewriting.commit({"numUpdatedRows": counts[Fate.UPDATED], "numCopiedRows": counts[Fate.KEPT]})
+
+
+def columns_named(schema: t.StructType, given: Mapping[str, str]) -> dict[str, t.StructField]:
+    """The columns that are meant by these names, by them. Raises InvalidInputError for other names."""
+    fields = {field.name.lower(): field for field in schema.fields}
+    if not isinstance(given, Mapping) or not given or not all(isinstance(name, str) for name in given):
+        raise InvalidInputError(
+            f"{given!r:.200} names no values for columns; give a dict of columns and of expressions in Spark's SQL, "
+            'such as {"n": "n + 1"}'
+        )
+    if unknown := [name for name in given if name.lower() not in fields]:
+        raise InvalidInputError(f"the table has no column {unknown[0]!r:.100}; it has {', '.join(schema.fieldNames())}")
+    if len({name.lower() for name in given}) < len(given):
+        raise InvalidInputError(f"{list(given)!r:.300} names a column twice")
+    return {name: fields[name.lower()] for name in given}
+
+
+def misfits(rows: int, columns: set[str]) -> str:
+    """What is wrong with rows of the fate WRONG."""
+    return (
+        f"{rows} rows get values that their columns ({', '.join(sorted(columns))}) cannot hold, such as numbers that "
+        "are too large: change the expression, or the rows"
+    )
+
+
+def _find(rewrite: Rewrite, where: str) -> Found:
+    if rewrite.snapshot is None:
+        return Found()
+    return find(rewrite.spark, rewrite.table, rewrite.snapshot, rewrite.schema, where)
+
+
+def _refuse_other_rows(rewriting: Rewriting, where: str, rewrite: Rewrite) -> None:
+    rewriting.refuse(
+        f"where={where!r:.200} held for other rows of {rewrite.table.url} when they were read again: give a condition "
+        "that goes by the rows alone"
+    )
+
+
+def _fitted(data: DataFrame, plan: WritePlan) -> DataFrame:
+    """The rows with those columns as the table has them that a condition may compare; columns stay in their places."""
+    given = {field.name.lower(): field for field in data.schema.fields}
+    columns = {name.lower(): f.col(schemas.quoted(name)) for name in data.columns}
+    for field in plan.layout.schema.fields:
+        own = given.get(field.name.lower())
+        if own is None:
+            columns[field.name.lower()] = f.lit(None).cast(field.dataType)
+        elif isinstance(field.dataType, t.AtomicType) and own.dataType != field.dataType:
+            columns[own.name.lower()] = columns[own.name.lower()].cast(field.dataType)
+    spelling = {field.name.lower(): field.name for field in plan.layout.schema.fields}
+    return data.select(*(column.alias(spelling.get(name, name)) for name, column in columns.items()))

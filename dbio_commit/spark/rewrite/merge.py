@@ -1,0 +1,336 @@
+"""`merge`: what becomes of a table's rows, and of those of a source, by whether they match."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from functools import cached_property
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from dbio_commit.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.spark import schema as schemas
+from dbio_commit.spark.rewrite.base import RESERVED, Rewrite
+from dbio_commit.spark.rewrite.by_condition import columns_named, misfits
+from dbio_commit.spark.rewrite.conditions import (
+    NOTHING,
+    SOURCE,
+    TARGET,
+    all_of,
+    any_of,
+    check,
+    holds,
+    key_pairs,
+    target_part,
+)
+from dbio_commit.spark.rewrite.find import find_matches, find_unmatched, rows_of
+from dbio_commit.spark.rewrite.written import FATE, Fate, Rewriting, assign, fate
+
+# --- what is asked for --------------------------------------------------------------------------------------------
+
+Rows = Literal["matched", "not_matched", "not_matched_by_source"]
+"""Pairs of a row of the table and one of the source; rows of the source alone; rows of the table alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clause:
+    """What becomes of some rows: one clause of a merge. The first that holds for a row counts."""
+
+    rows: Rows
+    where: str | None
+    """None: it holds for all of them."""
+    fate: Fate
+    values: Mapping[str, str] | None = None
+    """By column; None: each has that of the source's column of the same name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """Of the rows of the table that match one of the source."""
+
+    where: str | None
+
+    def update(self, values: Mapping[str, str] | None = None) -> Clause:
+        """Gives columns the values of expressions in Spark's SQL; without any, all columns those of the source."""
+        return Clause(rows="matched", where=self.where, fate=Fate.UPDATED, values=values)
+
+    def delete(self) -> Clause:
+        return Clause(rows="matched", where=self.where, fate=Fate.DELETED)
+
+
+@dataclass(frozen=True, slots=True)
+class NotMatched:
+    """Of the rows of the source that match none of the table."""
+
+    where: str | None
+
+    def insert(self, values: Mapping[str, str] | None = None) -> Clause:
+        """As rows of these values, and of nulls; without any, with those of the source in all columns."""
+        return Clause(rows="not_matched", where=self.where, fate=Fate.INSERTED, values=values)
+
+
+@dataclass(frozen=True, slots=True)
+class NotMatchedBySource:
+    """Of the rows of the table that match none of the source."""
+
+    where: str | None
+
+    def update(self, values: Mapping[str, str]) -> Clause:
+        """Gives columns the values of expressions in Spark's SQL."""
+        return Clause(rows="not_matched_by_source", where=self.where, fate=Fate.UPDATED, values=values)
+
+    def delete(self) -> Clause:
+        return Clause(rows="not_matched_by_source", where=self.where, fate=Fate.DELETED)
+
+
+def when_matched(where: str | None = None) -> Matched:
+    """Rows of the table that match one of the source; `where`, in Spark's SQL, may ask `target.` and `source.`."""
+    return Matched(where)
+
+
+def when_not_matched(where: str | None = None) -> NotMatched:
+    """Rows of the source that match none of the table; `where`, in Spark's SQL, may ask `source.`."""
+    return NotMatched(where)
+
+
+def when_not_matched_by_source(where: str | None = None) -> NotMatchedBySource:
+    """Rows of the table that match none of the source; `where`, in Spark's SQL, may ask `target.`."""
+    return NotMatchedBySource(where)
+
+
+UPSERT = (Matched(None).update(), NotMatched(None).insert())
+
+# --- what is done -------------------------------------------------------------------------------------------------
+
+
+def merge_rows(rewrite: Rewrite, source: DataFrame, on: str | Sequence[str], clauses: Sequence[Clause]) -> Commit:
+    """Merges the source into the table, as one commit.
+
+    Raises InvalidInputError for what cannot be asked for, for rows of the table that match more than one of the source,
+    and for values that do not fit; SchemaMismatchError, CommitConflictError, and as a write does.
+    """
+    merge = _Merge(rewrite, source, on, _checked(clauses))
+    files, where = merge.find()
+    with rewrite.begin(files, where) as rewriting:
+        counts = rewriting.write(merge.rows(files), rewrite.schema)
+        merge.check_counts(rewriting, counts, files)
+        return rewriting.commit(
+            {
+                "numTargetRowsInserted": counts[Fate.INSERTED],
+                "numTargetRowsUpdated": counts[Fate.UPDATED],
+                "numTargetRowsDeleted": counts[Fate.DELETED],
+                "numTargetRowsCopied": counts[Fate.KEPT],
+            }
+        )
+
+
+def _checked(clauses: Sequence[Clause]) -> Sequence[Clause]:
+    if not isinstance(clauses, Sequence) or not clauses or not all(isinstance(it, Clause) for it in clauses):
+        raise InvalidInputError(
+            f"when={clauses!r:.200} are no clauses: give a list such as [dbio.when_matched().update(), "
+            "dbio.when_not_matched().insert()]"
+        )
+    ended = set[Rows]()
+    for clause in clauses:
+        if clause.rows in ended:
+            raise InvalidInputError(
+                f"a clause of when= for rows that are {clause.rows} comes after one that holds for all of them: it "
+                "would never count; put the one without a condition last"
+            )
+        if clause.where is None:
+            ended.add(clause.rows)
+    return clauses
+
+
+_IS_TARGET, _IS_SOURCE, _CLAUSE = "_dbio_target", "_dbio_source", "_dbio_clause"
+_NO_CLAUSE = -1
+
+
+class _Merge:
+    """A merge whose clauses were checked against the columns of both sides."""
+
+    def __init__(self, rewrite: Rewrite, source: DataFrame, on: str | Sequence[str], clauses: Sequence[Clause]) -> None:
+        if clash := set(RESERVED).intersection(map(str.lower, source.columns)):
+            raise InvalidInputError(f"a source with a column {min(clash)} cannot be merged; rename it")
+        self._rewrite, self._clauses = rewrite, clauses
+        no_target = rewrite.no_rows().alias(TARGET)
+        no_source = rewrite.spark.createDataFrame([], source.schema).alias(SOURCE)
+        both = no_target.crossJoin(no_source)
+        self._scopes: Mapping[Rows, DataFrame] = {
+            "matched": both,
+            "not_matched": no_source,
+            "not_matched_by_source": no_target,
+        }
+        self._on = _condition(on, rewrite.schema, source)
+        check(both, self._on, name="on")
+        for clause in clauses:
+            if clause.where is not None:
+                for rows in (self._scopes[clause.rows], both):  # it may ask one side, and is asked of both together
+                    check(rows, clause.where, name=f"when_{clause.rows}")
+        self._values = [self._assign(clause, source) for clause in clauses]
+        # Read once: what it holds must not change between looking for matches and writing them.
+        self._source = source.localCheckpoint(eager=False)
+
+    def _assign(self, clause: Clause, source: DataFrame) -> dict[str, tuple[Column, Column | None]]:
+        """By column: its value by this clause, and whether that does not fit."""
+        if clause.fate is Fate.DELETED:
+            return {}
+        schema = self._rewrite.schema
+        given = clause.values
+        if given is None:
+            known = {name.lower(): name for name in source.columns}
+            if missing := [name for name in schema.fieldNames() if name.lower() not in known]:
+                raise SchemaMismatchError(
+                    f"the source has no column {missing[0]!r}, so that {_CALLS[clause.fate]}() cannot set all columns; "
+                    "name those that it shall set, and their values"
+                )
+            given = {name: f"{SOURCE}.{schemas.quoted(known[name.lower()])}" for name in schema.fieldNames()}
+        fields = columns_named(schema, given)
+        values = {field.name: assign(self._scopes[clause.rows], given[name], field) for name, field in fields.items()}
+        self._scopes["matched"].select(*(value for value, _ in values.values())).schema  # noqa: B018  (as in `check`)
+        return values
+
+    def _has(self, *rows: Rows) -> bool:
+        return any(clause.rows in rows for clause in self._clauses)
+
+    # --- which files ----------------------------------------------------------------------------------------------
+
+    def find(self) -> tuple[Sequence[DataFile], str | None]:
+        """The files that are rewritten; and a condition for the table's rows by which it went, None is all of them."""
+        rewrite, source = self._rewrite, self._source.alias(SOURCE)
+        where, found = self._matching, set[str]()
+        if self._has("matched") or (self._has("not_matched") and self._has("not_matched_by_source")):
+            changes = _any([clause.where for clause in self._clauses if clause.rows == "matched"])
+            matches = find_matches(rewrite.locate(rewrite.files(where)).alias(TARGET), source, self._on, changes)
+            # What is not read again would look as if it matched nothing, and what it matches be inserted.
+            found |= {path for path, changed in matches.items() if changed or self._has("not_matched")}
+        if self._has("not_matched_by_source"):
+            conditions = [clause.where for clause in self._clauses if clause.rows == "not_matched_by_source"]
+            own = any_of([it and target_part(it, self._names, ()) for it in conditions])
+            rows = rewrite.locate(rewrite.files(own)).alias(TARGET)
+            found |= find_unmatched(rows, source, self._on, _any(conditions))
+            where = any_of([own, where])
+        return [file for file in rewrite.files(None) if file.path in found] if found else [], where
+
+    @property
+    def _names(self) -> list[str]:
+        return self._rewrite.schema.fieldNames()
+
+    @cached_property
+    def _matching(self) -> str | None:
+        """A condition for the table's rows that holds for all that match one of the source; None is all of them."""
+        asked, between = target_part(self._on, self._names, self._source.columns), self._between()
+        return NOTHING if between == NOTHING else all_of(it for it in (asked, between) if it)
+
+    def _between(self) -> str | None:
+        """Where the keys of the source are, as a condition on the table's columns."""
+        schema, source = self._rewrite.schema, self._source.alias(SOURCE)
+        pairs = []
+        for name, value in key_pairs(self._on, self._names, source.columns):
+            own, other = schema[name].dataType, source.select(f.expr(value)).schema[0].dataType
+            if any(isinstance(own, kinds) and isinstance(other, kinds) for kinds in _ALIKE):
+                pairs.append((schemas.quoted(name), f.expr(value).try_cast(own)))
+        if not pairs or self._rewrite.snapshot is None:
+            return None
+        row = source.agg(*(bound(value) for _, value in pairs for bound in (f.min, f.max))).collect()[0]
+        bounds = [(column, row[2 * i], row[2 * i + 1]) for i, (column, _) in enumerate(pairs)]
+        if any(low is None for _, low, _ in bounds):
+            return NOTHING  # is equal to null
+        told = [(column, _literal(low), _literal(high)) for column, low, high in bounds]
+        return all_of(f"{column} >= {low} AND {column} <= {high}" for column, low, high in told if low and high)
+
+    # --- which rows -----------------------------------------------------------------------------------------------
+
+    def rows(self, files: Sequence[DataFile]) -> DataFrame:
+        """What becomes of the rows of these files, and of the source's."""
+        rewrite, source = self._rewrite, self._source.withColumn(_IS_SOURCE, f.lit(True)).alias(SOURCE)
+        if not self._has("matched", "not_matched_by_source"):
+            known = rewrite.scan(rewrite.files(self._matching)).alias(TARGET)
+            source = source.join(known, f.expr(self._on), "left_anti").alias(SOURCE)
+        target = rewrite.scan(files).withColumn(_IS_TARGET, f.lit(True)).alias(TARGET)
+        both = target.join(source, f.expr(self._on), "full_outer" if self._has("not_matched") else "left_outer")
+        in_target, in_source = f.col(_IS_TARGET).isNotNull(), f.col(_IS_SOURCE).isNotNull()
+        kinds: Mapping[Rows, Column] = {
+            "matched": in_target & in_source,
+            "not_matched": ~in_target,
+            "not_matched_by_source": ~in_source,
+        }
+        numbers = f.lit(_NO_CLAUSE)
+        for i, clause in reversed([*enumerate(self._clauses)]):
+            is_it = kinds[clause.rows] if clause.where is None else kinds[clause.rows] & holds(clause.where)
+            numbers = f.when(is_it, i).otherwise(numbers)
+        both = both.withColumn(_CLAUSE, numbers)
+        by_clause = {i: f.col(_CLAUSE) == i for i in range(len(self._clauses))}
+        fates = f.when(in_target, int(Fate.KEPT)).otherwise(int(Fate.LEFT_OUT))
+        for i, clause in enumerate(self._clauses):
+            fates = f.when(by_clause[i], int(clause.fate)).otherwise(fates)
+        columns = []
+        for field in rewrite.schema.fields:
+            value = f.col(f"{TARGET}.{schemas.quoted(field.name)}")
+            for i, values in enumerate(self._values):
+                if field.name in values:
+                    given, misfit = values[field.name]
+                    value = f.when(by_clause[i], given).otherwise(value)
+                    if misfit is not None:
+                        fates = f.when(by_clause[i] & misfit, int(Fate.WRONG)).otherwise(fates)
+            columns.append(value.alias(field.name))
+        return both.select(*columns, fate(fates).alias(FATE))
+
+    def check_counts(self, rewriting: Rewriting, counts: Counter[Fate], files: Sequence[DataFile]) -> None:
+        """Raises InvalidInputError for values that do not fit, and where rows would get lost or come twice."""
+        if wrong := counts[Fate.WRONG]:
+            names = {name for values in self._values for name, (_, misfit) in values.items() if misfit is not None}
+            rewriting.refuse(misfits(wrong, names))
+        snapshot = self._rewrite.snapshot
+        expected = rows_of(snapshot, files) if snapshot else 0
+        seen = counts[Fate.KEPT] + counts[Fate.UPDATED] + counts[Fate.DELETED]
+        if expected is not None and seen != expected:
+            rewriting.refuse(
+                f"the files to be rewritten hold {expected} rows, but {seen} were found when they were merged: "
+                f"on={self._on!r:.200} must go by the rows alone"
+            )
+
+
+_CALLS = {Fate.UPDATED: "update", Fate.INSERTED: "insert"}
+_ALIKE = ((t.IntegralType, t.DecimalType), (t.DateType,), (t.StringType,))
+"""Types by whose order equal values are found between the least and the greatest, and that can be written down."""
+
+
+def _condition(on: str | Sequence[str], schema: t.StructType, source: DataFrame) -> str:
+    """`on` as a condition: columns that both sides have must be equal."""
+    if isinstance(on, str):
+        return on
+    if not isinstance(on, Sequence) or not on or not all(isinstance(name, str) for name in on):
+        raise InvalidInputError(
+            f'on={on!r:.200} is neither a condition, such as "target.id = source.id", nor a list of columns'
+        )
+    for columns, whose in ((schema.fieldNames(), "table"), (source.columns, "source")):
+        if missing := {name.lower() for name in on} - {name.lower() for name in columns}:
+            raise InvalidInputError(f"on={list(on)!r:.200}: the {whose} has no column {min(missing)!r}")
+    return " AND ".join(f"{TARGET}.{schemas.quoted(it)} = {SOURCE}.{schemas.quoted(it)}" for it in on)
+
+
+def _any(conditions: Sequence[str | None]) -> Column:
+    """Whether one of them holds; one that is None always does."""
+    found = f.lit(False)
+    for condition in conditions:
+        found = found | (f.lit(True) if condition is None else holds(condition))
+    return found
+
+
+def _literal(value: object) -> str | None:
+    """The value in Spark's SQL; None for a text that would take escapes."""
+    match value:
+        case date():
+            return f"DATE '{value.isoformat()}'"
+        case str():
+            return f"'{value}'" if value.isprintable() and not {"'", "\\"} & {*value} else None
+        case Decimal():
+            return format(value, "f")
+    return str(value)

@@ -1,0 +1,478 @@
+"""`dbio.merge` and `dbio.update`: what DuckDB makes of the same rows is the truth; and what they do beside others."""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import pytest
+
+import dbio_commit as dbio
+from dbio_commit.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
+from dbio_commit.spark.job import commit_files
+from tests.spark_tables import data_files, ids, numbers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Row = tuple[int | None, ...]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return f"{tmp_path}/table"
+
+
+def live(root: str) -> set[str]:
+    return {file.path for file in dbio.Table(root).snapshot().files}
+
+
+def rows(spark: "SparkSession", root: str) -> list[Any]:
+    return sorted(map(tuple, dbio.read(spark, root).select("k", "n", "m").collect()), key=str)
+
+
+# --- as DuckDB does it ------------------------------------------------------------------------------------------------
+
+
+class Chance:
+    """Random tables and merges of three columns of whole numbers: k, which is the key, n and m."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def rows(self, count: int, keys: list[int | None]) -> list[Row]:
+        numbers = [None, 0, 1, 2, 3]
+        return [(key, self.random.choice(numbers), self.random.choice(numbers)) for key in keys[:count]]
+
+    def condition(self, sides: list[str]) -> str:
+        side, other = self.random.choice(sides), self.random.choice(sides)
+        return self.random.choice(
+            [f"{side}.n > 1", f"{side}.m IS NULL", f"{side}.n = {other}.m", f"{side}.k % 3 = 1 OR {other}.n < 2"]
+        )
+
+    def value(self, sides: list[str]) -> str:
+        side, other = self.random.choice(sides), self.random.choice(sides)
+        return self.random.choice([f"{side}.n + 10", f"{side}.m", "7", "NULL", f"coalesce({side}.n, {other}.m)"])
+
+    def clauses(self) -> list[tuple[str, str | None, str, dict[str, str] | None]]:
+        """Of the rows they are for, the condition, the action and its values."""
+        found = []
+        sides = {
+            "matched": ["target", "source"],
+            "not_matched": ["source"],
+            "not_matched_by_source": ["target"],
+        }
+        for rows, names in self.random.sample([*sides.items()], self.random.choice([1, 2, 2, 3])):
+            for is_last in [False] * self.random.choice([0, 0, 1]) + [True]:
+                where = None if is_last and self.random.random() < 0.6 else self.condition(names)
+                action = self.random.choice(["update", "delete"]) if rows != "not_matched" else "insert"
+                columns = self.random.choice([["n"], ["m", "n"], ["k", "m"]])
+                values = None if action == "delete" else {column: self.value(names) for column in columns}
+                if action != "delete" and rows != "not_matched_by_source" and self.random.random() < 0.4:
+                    values = None
+                found.append((rows, where, action, values))
+        return found
+
+
+def ours(clause: tuple[str, str | None, str, dict[str, str] | None]) -> Any:
+    kind, where, action, values = clause
+    rows = getattr(dbio, f"when_{kind}")(where)
+    return getattr(rows, action)() if values is None else getattr(rows, action)(values)
+
+
+def sql(clause: tuple[str, str | None, str, dict[str, str] | None]) -> str:
+    rows, where, action, values = clause
+    kind = {
+        "matched": "MATCHED",
+        "not_matched": "NOT MATCHED BY TARGET",
+        "not_matched_by_source": "NOT MATCHED BY SOURCE",
+    }
+    if action != "delete" and values is None:
+        values = {column: f"source.{column}" for column in ("k", "n", "m")}
+    does = "DELETE"
+    if values and action == "update":
+        does = "UPDATE SET " + ", ".join(f"{column} = {value}" for column, value in values.items())
+    if values and action == "insert":
+        does = f"INSERT ({', '.join(values)}) VALUES ({', '.join(values.values())})"
+    return f"WHEN {kind[rows]} {f'AND ({where})' if where else ''} THEN {does}"
+
+
+def merge_random(spark: "SparkSession", root: str, seed: int) -> None:
+    chance = Chance(seed)
+    keys = [*range(30), *range(12), None, None]
+    chance.random.shuffle(keys)
+    before = chance.rows(36, keys)
+    came = chance.rows(14, chance.random.sample([*range(5, 45), None], 14))
+    partition_by = chance.random.choice([[], [], ["n"]])
+    for part in (before[:12], before[12:]):
+        frame = spark.createDataFrame(part, "k int, n int, m int").repartitionByRange(2, "k")
+        dbio.write(frame, root, partition_by=partition_by)
+    source = spark.createDataFrame(came, "k int, n int, m int")
+    clauses = chance.clauses()
+    on = chance.random.choice(
+        ["target.k = source.k", "source.k = target.k AND target.k < 20", "target.k - source.k = 0"]
+    )
+    told = f"seed {seed}: on {on}, {clauses}"
+    with duckdb.connect() as peer:
+        for name, values in (("target", before), ("source", came)):
+            peer.execute(f"CREATE TABLE {name} (k INT, n INT, m INT)")
+            peer.executemany(f"INSERT INTO {name} VALUES (?, ?, ?)", values)
+        peer.execute(f"MERGE INTO target USING source ON {on} {' '.join(map(sql, clauses))}")
+        expected = sorted(peer.execute("SELECT k, n, m FROM target").fetchall(), key=str)
+        files = live(root)
+        commit = dbio.merge(spark, root, source, on, [ours(clause) for clause in clauses])
+    assert rows(spark, root) == expected, told
+    assert commit.metrics["numTargetRowsInserted"] - commit.metrics["numTargetRowsDeleted"] == len(expected) - 36, told
+    assert {*commit.removed} <= files, told
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_random_merge_is_what_duckdb_makes_of_it(spark: "SparkSession", root: str, seed: int) -> None:
+    merge_random(spark, root, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100, 160))
+def test_many_random_merges_are_what_duckdb_makes_of_them(spark: "SparkSession", root: str, seed: int) -> None:
+    merge_random(spark, root, seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_random_update_is_what_duckdb_makes_of_it(spark: "SparkSession", root: str, seed: int) -> None:
+    chance = Chance(seed)
+    before = chance.rows(30, [*range(30)])
+    dbio.write(spark.createDataFrame(before, "k int, n int, m int"), root, partition_by=[[], ["m"]][seed % 2])
+    with duckdb.connect() as peer:
+        peer.execute("CREATE TABLE target (k INT, n INT, m INT)")
+        peer.executemany("INSERT INTO target VALUES (?, ?, ?)", before)
+        for _ in range(3):
+            where = chance.condition(["target"]).replace("target.", "")
+            values = {column: chance.value(["target"]).replace("target.", "") for column in ("n", "m")}
+            sets = ", ".join(f"{column} = {value}" for column, value in values.items())
+            count = peer.execute(f"SELECT count(*) FROM target WHERE {where}").fetchall()[0][0]
+            peer.execute(f"UPDATE target SET {sets} WHERE {where}")
+            commit = dbio.update(spark, root, values, where)
+            expected = sorted(peer.execute("SELECT k, n, m FROM target").fetchall(), key=str)
+            assert rows(spark, root) == expected, (seed, where, values)
+            assert commit.metrics["numUpdatedRows"] == count
+
+
+# --- what is read and written -----------------------------------------------------------------------------------------
+
+
+def test_only_files_with_rows_that_change_are_written_again(spark: "SparkSession", root: str) -> None:
+    for start in (0, 10, 20):
+        dbio.write(numbers(spark, start, start + 10, tasks=1), root)
+    before = live(root)
+    source = spark.createDataFrame([(12, "new"), (40, "new")], "id int, day string")  # a narrower id
+    commit = dbio.merge(spark, root, source, ["id"])
+    assert len(before & live(root)) == 2
+    assert commit.operation == "rewrite"
+    assert {name: count for name, count in commit.metrics.items() if name.startswith("numTarget")} == {
+        "numTargetRowsInserted": 1, "numTargetRowsUpdated": 1, "numTargetRowsDeleted": 0, "numTargetRowsCopied": 9,
+    }  # fmt: skip
+    assert ids(dbio.read(spark, root).where("day = 'new'")) == [12, 40]
+
+
+def test_files_in_which_no_key_of_the_source_can_be_are_not_read(spark: "SparkSession", root: str) -> None:
+    dbio.write(numbers(spark, 0, 10, tasks=1), root)
+    for path in live(root):
+        (Path(root) / path).write_bytes(b"broken")
+    dbio.write(numbers(spark, 10, 20, tasks=1), root)
+    dbio.merge(spark, root, numbers(spark, 15, 25), ["id"])
+    dbio.merge(spark, root, numbers(spark, 18, 30), "target.id = source.id", [dbio.when_not_matched().insert()])
+    dbio.update(spark, root, {"day": "'x'"}, "id > 12")
+    nobody = spark.createDataFrame([(None, "d1")], "id long, day string")
+    assert not dbio.merge(spark, root, nobody, ["id"], [dbio.when_matched().delete()]).removed
+
+
+def test_a_merge_that_only_inserts_rewrites_nothing(spark: "SparkSession", root: str) -> None:
+    dbio.write(numbers(spark, 0, 10), root)
+    twice = numbers(spark, 5, 15).union(numbers(spark, 5, 15))
+    commit = dbio.merge(spark, root, twice, ["id"], [dbio.when_not_matched().insert({"id": "source.id"})])
+    assert not commit.removed
+    assert ids(dbio.read(spark, root)) == sorted([*range(10), *range(10, 15), *range(10, 15)])
+    assert dbio.read(spark, root).where("day IS NULL").count() == 10
+
+
+def test_an_update_moves_rows_to_other_partitions(spark: "SparkSession", root: str) -> None:
+    dbio.write(numbers(spark, 0, 10), root, partition_by=["day"])
+    commit = dbio.update(spark, root, {"DAY": "concat(day, '!')"}, "day = 'd1'")
+    assert {path.split("/")[0] for path in live(root)} == {"day=d0", "day=d1!"}
+    assert (commit.metrics["numUpdatedRows"], commit.metrics["numCopiedRows"]) == (5, 0)
+    assert dbio.update(spark, root, {"id": "id * 2"}).metrics["numUpdatedRows"] == 10
+    assert ids(dbio.read(spark, root)) == [*range(0, 20, 2)]
+
+
+def test_the_source_is_read_once(spark: "SparkSession", root: str) -> None:
+    dbio.write(numbers(spark, 0, 10), root)
+    seen = spark.sparkContext.accumulator(0)
+
+    def count(parts: Iterator[Any]) -> Iterator[Any]:
+        for part in parts:
+            seen.add(part.num_rows)
+            yield part
+
+    source = numbers(spark, 5, 15).mapInArrow(count, "id long, day string")
+    dbio.merge(spark, root, source, ["id"])
+    assert seen.value == 10
+
+
+def test_values_are_fitted_to_their_columns(spark: "SparkSession", root: str) -> None:
+    columns = "id long, small byte, price decimal(5,2), name string, at timestamp, tags array<int>"
+    frame = spark.sql(
+        "SELECT 1L id, 1Y small, 1.5BD price, 'a' name, TIMESTAMP '2026-01-01 00:00:00' at, array(1) tags"
+    )
+    dbio.write(frame.to(spark.createDataFrame([], columns).schema), root)
+    values = {"small": "id + 4", "price": "price * 1.111", "name": "id", "at": "DATE '2026-11-22'", "tags": "NULL"}
+    dbio.update(spark, root, values)
+    found = dbio.read(spark, root).selectExpr("small", "cast(price AS string)", "name", "cast(at AS string)", "tags")
+    assert tuple(found.collect()[0]) == (5, "1.67", "1", "2026-11-22 00:00:00", None)
+    before = data_files(root)
+    with pytest.raises(InvalidInputError, match=r"1 rows get values that their columns \(small\) cannot hold"):
+        dbio.update(spark, root, {"small": "id + 400"})
+    with pytest.raises(InvalidInputError, match="cannot hold"):
+        dbio.merge(spark, root, spark.sql("SELECT 1 id, 1000 n"), ["id"], [dbio.when_matched().update({"small": "n"})])
+    assert data_files(root) == before
+
+
+def test_a_merge_in_the_name_of_an_application_happens_once(spark: "SparkSession", root: str) -> None:
+    dbio.write(numbers(spark, 0, 3), root)
+    add = [dbio.when_matched().update({"id": "target.id + 10"})]
+    for _ in range(2):
+        last = dbio.merge(spark, root, numbers(spark, 0, 1), ["id"], add, app=("upserts", 4))
+    assert last.skipped
+    assert dbio.update(spark, root, {"id": "0"}, app=("upserts", 3)).skipped
+    assert dbio.delete(spark, root, "true", app=("upserts", 4)).skipped
+    assert ids(dbio.read(spark, root)) == [1, 2, 10]
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], type[Exception], str]] = {
+    "a source that matches a row twice": (
+        lambda spark, root, source: dbio.merge(spark, root, source.union(source), ["id"]),
+        InvalidInputError,
+        "5 rows of the table match more than one row of the source",
+    ),
+    "a condition that holds for others each time": (
+        lambda spark, root, source: dbio.merge(spark, root, source, "rand() < source.id"),
+        InvalidInputError,
+        "does not go by the rows alone",
+    ),
+    "another table in a condition": (
+        lambda spark, root, source: dbio.merge(
+            spark, root, source, ["id"], [dbio.when_matched("source.id IN (SELECT 1)").delete()]
+        ),
+        InvalidInputError,
+        "asks other tables",
+    ),
+    "a column that is not there": (
+        lambda spark, root, source: dbio.merge(spark, root, source, ["nope"]),
+        InvalidInputError,
+        "the table has no column 'nope'",
+    ),
+    "a source without all columns": (
+        lambda spark, root, source: dbio.merge(spark, root, source.drop("day"), ["id"]),
+        SchemaMismatchError,
+        "the source has no column 'day'",
+    ),
+    "a clause that never counts": (
+        lambda spark, root, source: dbio.merge(
+            spark, root, source, ["id"], [dbio.when_matched().delete(), dbio.when_matched("true").update()]
+        ),
+        InvalidInputError,
+        "would never count",
+    ),
+    "no clauses": (
+        lambda spark, root, source: dbio.merge(spark, root, source, ["id"], []),
+        InvalidInputError,
+        "clauses",
+    ),
+    "half a clause": (
+        lambda spark, root, source: dbio.merge(spark, root, source, ["id"], [dbio.when_matched()]),  # type: ignore[list-item]
+        InvalidInputError,
+        "clauses",
+    ),
+    "a condition on the other side": (
+        lambda spark, root, source: dbio.merge(
+            spark, root, source, ["id"], [dbio.when_not_matched("target.id > 1").insert()]
+        ),
+        Exception,
+        "target",
+    ),
+    "a name that both sides have": (
+        lambda spark, root, source: dbio.merge(spark, root, source, ["id"], [dbio.when_matched("id > 1").delete()]),
+        Exception,
+        "AMBIGUOUS",
+    ),
+    "a value of another type": (
+        lambda spark, root, source: dbio.update(spark, root, {"id": "day"}),
+        SchemaMismatchError,
+        "has the type bigint, and 'day' the type string",
+    ),
+    "a value for no column": (
+        lambda spark, root, source: dbio.update(spark, root, {"nope": "1"}),
+        InvalidInputError,
+        "no column 'nope'; it has id, day",
+    ),
+    "a value that is no text": (
+        lambda spark, root, source: dbio.update(spark, root, {"id": 1}),  # type: ignore[dict-item]
+        InvalidInputError,
+        "expression in Spark's SQL",
+    ),
+    "no values": (lambda spark, root, source: dbio.update(spark, root, {}), InvalidInputError, "names no values"),
+    "a path for a source": (
+        lambda spark, root, source: dbio.merge(spark, root, root, ["id"]),  # type: ignore[arg-type]
+        InvalidInputError,
+        "takes a Spark DataFrame",
+    ),
+    "an isolation that nobody knows": (
+        lambda spark, root, source: dbio.delete(spark, root, "true", isolation="snapshot"),  # type: ignore[arg-type]
+        InvalidInputError,
+        "none of write_serializable, serializable",
+    ),
+    "retries of what cannot come true": (
+        lambda spark, root, source: dbio.delete(spark, root, "true", if_tid="", retries=1),
+        InvalidInputError,
+        "do not go together",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_what_cannot_be_is_refused_and_leaves_nothing(spark: "SparkSession", root: str, wrong: Any) -> None:
+    act, error, match = wrong
+    dbio.write(numbers(spark, 0, 10, tasks=1), root)
+    before = data_files(root)
+    with pytest.raises(error, match=match):
+        act(spark, root, numbers(spark, 5, 15))
+    assert len(dbio.Table(root).history()) == 1
+    assert data_files(root) == before
+    assert not dbio.Table(root).check().pending
+
+
+def test_where_there_is_no_table_there_is_nothing_to_change(spark: "SparkSession", root: str) -> None:
+    with pytest.raises(TableNotFoundError):
+        dbio.merge(spark, root, numbers(spark, 0, 1), ["id"])
+    with pytest.raises(TableNotFoundError):
+        dbio.update(spark, root, {"id": "1"})
+
+
+# --- beside others ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def beside(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], object]) -> Iterator[None]:
+    """Acts between what a rewrite has read and its commit, once for each rewrite."""
+    waiting, is_acting = [*acts], False
+
+    def late(*args: Any, **options: Any) -> Any:
+        nonlocal is_acting
+        if waiting and not is_acting:
+            is_acting = True
+            waiting.pop(0)()
+            is_acting = False
+        return commit_files(*args, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dbio_commit.spark.rewrite.written.commit_files", late)
+        yield
+    assert not waiting
+
+
+INSERT = [dbio.when_not_matched().insert()]
+
+
+def test_two_upserts_of_the_same_new_row_do_not_insert_it_twice(
+    spark: "SparkSession", root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dbio.write(numbers(spark, 0, 4), root)
+
+    def upsert(**options: Any) -> dbio.Commit:
+        return dbio.merge(spark, root, numbers(spark, 9, 10), ["id"], **options)
+
+    for act in (upsert, lambda: dbio.write(numbers(spark, 9, 10), root, "overwrite")):
+        with beside(monkeypatch, act), pytest.raises(CommitConflictError, match="whose rows it might have changed"):
+            upsert()
+        assert ids(dbio.read(spark, root)).count(9) == 1
+        dbio.delete(spark, root, "id = 9")
+        dbio.write(numbers(spark, 1, 3), root)
+    with beside(monkeypatch, upsert):
+        assert upsert(retries=2, when=INSERT).metrics["numTargetRowsInserted"] == 0
+    assert ids(dbio.read(spark, root)).count(9) == 1
+
+
+def test_other_rows_of_other_rewrites_are_no_conflict(
+    spark: "SparkSession", root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for start in (0, 10):
+        dbio.write(numbers(spark, start, start + 10, tasks=1), root)
+    with beside(monkeypatch, lambda: dbio.update(spark, root, {"day": "'x'"}, "id = 15")):
+        dbio.merge(spark, root, numbers(spark, 3, 5), ["id"])
+    with beside(monkeypatch, lambda: dbio.update(spark, root, {"day": "'y'"}, "id = 15")):
+        dbio.delete(spark, root, "id = 5")
+    with beside(monkeypatch, lambda: dbio.delete(spark, root, "id = 16")), pytest.raises(CommitConflictError):
+        dbio.update(spark, root, {"day": "'z'"}, "id >= 17")
+    assert ids(dbio.read(spark, root)) == [*range(5), *range(6, 16), *range(17, 20)]
+
+
+def test_rows_that_are_appended_meanwhile_are_a_conflict_where_all_must_come_one_after_the_other(
+    spark: "SparkSession", root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dbio.write(numbers(spark, 0, 10), root)
+
+    def append(start: int) -> Callable[[], object]:
+        return lambda: dbio.write(numbers(spark, start, start + 1), root)
+
+    with beside(monkeypatch, append(3)):
+        dbio.delete(spark, root, "id = 3")
+    assert ids(dbio.read(spark, root)) == [*range(10)]
+    with beside(monkeypatch, append(30)):  # where the statistics say that it fulfils no such condition
+        dbio.delete(spark, root, "id = 3", isolation="serializable")
+    with beside(monkeypatch, append(4)), pytest.raises(CommitConflictError, match="since transaction"):
+        dbio.delete(spark, root, "id = 4", isolation="serializable")
+    with beside(monkeypatch, append(5), append(5)):
+        commit = dbio.delete(spark, root, "id = 5", isolation="serializable", retries=2)
+    assert commit.metrics["numDeletedRows"] == 3
+    assert ids(dbio.read(spark, root)) == [0, 1, 2, 4, 4, 6, 7, 8, 9, 30]
+    data = numbers(spark, 4, 5)
+    with beside(monkeypatch, append(4)), pytest.raises(CommitConflictError):
+        dbio.write(data, root, "overwrite", replace_where="id = 4", isolation="serializable")
+
+
+def test_a_compaction_brings_no_rows_but_those_that_were_appended_before_it(
+    spark: "SparkSession", root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for start in (0, 2, 4, 6):
+        dbio.write(numbers(spark, start, start + 2, tasks=1), root, partition_by=["day"])
+
+    def compact() -> None:
+        dbio.Table(root).compact(where="day = 'd1'")
+
+    def append_and_compact() -> None:
+        for _ in range(2):
+            dbio.write(numbers(spark, 9, 10), root)
+        compact()
+
+    with beside(monkeypatch, compact):
+        dbio.delete(spark, root, "id = 4", isolation="serializable")
+    with beside(monkeypatch, append_and_compact):
+        dbio.merge(spark, root, numbers(spark, 8, 9), ["id"])
+    with beside(monkeypatch, append_and_compact), pytest.raises(CommitConflictError):
+        dbio.update(spark, root, {"id": "8"}, "id >= 8 AND id < 100", isolation="serializable")
+
+
+def test_the_last_conflict_is_told_when_the_retries_are_over(
+    spark: "SparkSession", root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dbio.write(numbers(spark, 0, 10, tasks=1), root)
+
+    def other() -> None:
+        dbio.update(spark, root, {"day": "'x'"}, "id = 1")
+
+    with beside(monkeypatch, other, other), pytest.raises(CommitConflictError, match="not live any more"):
+        dbio.delete(spark, root, "id = 2", retries=1)
+    assert ids(dbio.read(spark, root)) == [*range(10)]
