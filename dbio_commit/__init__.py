@@ -28,7 +28,7 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
     UnsupportedTableError,
 )
-from dbio_commit.isolation import Isolation
+from dbio_commit.isolation import Isolation, Read
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.applications import Application
 from dbio_commit.protocol.commits import AsOf, Commit
@@ -49,6 +49,10 @@ from dbio_commit.upkeep.streams import CommitChanges, StreamLag
 
 if TYPE_CHECKING:
     from dbio_commit.spark import (
+        Clause,
+        Matched,
+        NotMatched,
+        NotMatchedBySource,
         batch_writer,
         changes,
         compact,
@@ -76,6 +80,7 @@ __all__ = [
     "Bounds",
     "ChangedRowsError",
     "CheckReport",
+    "Clause",
     "Commit",
     "CommitChanges",
     "CommitConflictError",
@@ -94,11 +99,15 @@ __all__ = [
     "InvalidInputError",
     "Isolation",
     "LeftFiles",
+    "Matched",
     "Mode",
+    "NotMatched",
+    "NotMatchedBySource",
     "ObjectNotFoundError",
     "Operation",
     "PendingTransaction",
     "Published",
+    "Read",
     "Reason",
     "RetentionError",
     "SchemaMismatchError",

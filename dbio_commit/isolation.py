@@ -1,4 +1,4 @@
-"""Whether what others committed since a rewrite read the table could have changed what it does (PROTOCOL.md 9.7).
+"""Whether what others committed since a rewrite read the table could have changed what it does (PROTOCOL.md 9.9).
 
 A rewrite that finds a file gone which it would remove fails anyway. This is about files that came.
 """

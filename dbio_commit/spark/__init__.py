@@ -35,6 +35,9 @@ from dbio_commit.spark.rewrite.by_condition import replace_rows, update_rows
 from dbio_commit.spark.rewrite.merge import (
     UPSERT,
     Clause,
+    Matched,
+    NotMatched,
+    NotMatchedBySource,
     merge_rows,
     when_matched,
     when_not_matched,
@@ -47,6 +50,10 @@ from dbio_commit.store import parse_location
 from dbio_commit.upkeep.streams import end_at, start_at
 
 __all__ = [
+    "Clause",
+    "Matched",
+    "NotMatched",
+    "NotMatchedBySource",
     "batch_writer",
     "changes",
     "compact",

@@ -45,7 +45,7 @@ class Clause:
     rows: Rows
     where: str | None
     """None: it holds for all of them."""
-    fate: Fate
+    action: Literal["update", "delete", "insert"]
     values: Mapping[str, str] | None = None
     """By column; None: each has that of the source's column of the same name."""
 
@@ -58,10 +58,10 @@ class Matched:
 
     def update(self, values: Mapping[str, str] | None = None) -> Clause:
         """Gives columns the values of expressions in Spark's SQL; without any, all columns those of the source."""
-        return Clause(rows="matched", where=self.where, fate=Fate.UPDATED, values=values)
+        return Clause(rows="matched", where=self.where, action="update", values=values)
 
     def delete(self) -> Clause:
-        return Clause(rows="matched", where=self.where, fate=Fate.DELETED)
+        return Clause(rows="matched", where=self.where, action="delete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class NotMatched:
 
     def insert(self, values: Mapping[str, str] | None = None) -> Clause:
         """As rows of these values, and of nulls; without any, with those of the source in all columns."""
-        return Clause(rows="not_matched", where=self.where, fate=Fate.INSERTED, values=values)
+        return Clause(rows="not_matched", where=self.where, action="insert", values=values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ class NotMatchedBySource:
 
     def update(self, values: Mapping[str, str]) -> Clause:
         """Gives columns the values of expressions in Spark's SQL."""
-        return Clause(rows="not_matched_by_source", where=self.where, fate=Fate.UPDATED, values=values)
+        return Clause(rows="not_matched_by_source", where=self.where, action="update", values=values)
 
     def delete(self) -> Clause:
-        return Clause(rows="not_matched_by_source", where=self.where, fate=Fate.DELETED)
+        return Clause(rows="not_matched_by_source", where=self.where, action="delete")
 
 
 def when_matched(where: str | None = None) -> Matched:
@@ -179,7 +179,7 @@ class _Merge:
 
     def _assign(self, clause: Clause, source: DataFrame) -> dict[str, tuple[Column, Column | None]]:
         """By column: its value by this clause, and whether that does not fit."""
-        if clause.fate is Fate.DELETED:
+        if clause.action == "delete":
             return {}
         schema = self._rewrite.schema
         given = clause.values
@@ -187,7 +187,7 @@ class _Merge:
             known = {name.lower(): name for name in source.columns}
             if missing := [name for name in schema.fieldNames() if name.lower() not in known]:
                 raise SchemaMismatchError(
-                    f"the source has no column {missing[0]!r}, so that {_CALLS[clause.fate]}() cannot set all columns; "
+                    f"the source has no column {missing[0]!r}, so that {clause.action}() cannot set all columns; "
                     "name those that it shall set, and their values"
                 )
             given = {name: f"{SOURCE}.{schemas.quoted(known[name.lower()])}" for name in schema.fieldNames()}
@@ -269,7 +269,7 @@ class _Merge:
         by_clause = {i: f.col(_CLAUSE) == i for i in range(len(self._clauses))}
         fates = f.when(in_target, int(Fate.KEPT)).otherwise(int(Fate.LEFT_OUT))
         for i, clause in enumerate(self._clauses):
-            fates = f.when(by_clause[i], int(clause.fate)).otherwise(fates)
+            fates = f.when(by_clause[i], int(_FATES[clause.action])).otherwise(fates)
         columns = []
         for field in rewrite.schema.fields:
             value = f.col(f"{TARGET}.{schemas.quoted(field.name)}")
@@ -297,7 +297,7 @@ class _Merge:
             )
 
 
-_CALLS = {Fate.UPDATED: "update", Fate.INSERTED: "insert"}
+_FATES = {"update": Fate.UPDATED, "delete": Fate.DELETED, "insert": Fate.INSERTED}
 _ALIKE = ((t.IntegralType, t.DecimalType), (t.DateType,), (t.StringType,))
 """Types by whose order equal values are found between the least and the greatest, and that can be written down."""
 
