@@ -71,6 +71,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
         removed=sorted(gone),
         metadata=None if is_same_metadata(before.metadata, metadata) else metadata,
         protocol=None if is_same_protocol(before.protocol, protocol) else protocol,
+        data_change=_changes_data(live, live.files.keys() - before.paths, gone),
     )
     last, number = listing.last, listing.last + 1
     published = partial(live.published, Format.DELTA, added=len(change.added), removed=len(change.removed))
@@ -87,6 +88,15 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
     if checkpoint_is_due(listing, number, len(body)):
         _write_checkpoint(store, clock, number, live, columns, after)
     return published(number, is_new=True)
+
+
+def _changes_data(live: Live, added: Collection[str], gone: Collection[str]) -> bool:
+    """Whether the rows may be others: unless all that came rewrote what went, and all of that, with the same rows."""
+    writers = {live.files[path].tid for path in added}
+    markers = [commit.marker for commit in live.snapshot.decided if commit.tid in writers]
+    if not markers or any(marker.is_data_change for marker in markers) or len(markers) < len(writers):
+        return True
+    return {path for marker in markers for path in marker.removed} != set(gone)
 
 
 def _columns(store: Store, live: Live) -> Mapping[str, Any]:

@@ -65,7 +65,7 @@ def encode_checkpoint(
         {"add": {**action, "partitionValues": list(action["partitionValues"].items())}}
         for action in (addition(file, data_change=False) for file in files)
     ]
-    rows += [{"remove": {**removal(path, at_ms), "dataChange": False}} for path, at_ms in removed_ms.items()]
+    rows += [{"remove": removal(path, at_ms, data_change=False)} for path, at_ms in removed_ms.items()]
     body = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), body)
     return body.getvalue()

@@ -184,6 +184,8 @@ class Change:
     metadata: Mapping[str, Any] | None
     """None where it stays as it is; so does `protocol`."""
     protocol: Mapping[str, Any] | None
+    data_change: bool = True
+    """False where what is added has the rows of what is removed, and no others: Delta's streams pass over it."""
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.metadata or self.protocol)
@@ -234,8 +236,9 @@ def encode_version(change: Change, mark: Mark, *, tids: Sequence[str], engine: s
         actions.append({"protocol": change.protocol})
     if change.metadata:
         actions.append({"metaData": change.metadata})
-    actions += [{"remove": removal(path, now_ms)} for path in change.removed]
-    actions += [{"add": addition(file, data_change=True)} for file in change.added]
+    data_change = change.data_change
+    actions += [{"remove": removal(path, now_ms, data_change=data_change)} for path in change.removed]
+    actions += [{"add": addition(file, data_change=data_change)} for file in change.added]
     return "".join(f"{_ENCODER.encode(action)}\n" for action in actions).encode()
 
 
@@ -253,8 +256,8 @@ def addition(file: DeltaFile, *, data_change: bool) -> dict[str, Any]:
     return {**action, "stats": file.statistics} if file.statistics else action
 
 
-def removal(path: str, at_ms: int) -> dict[str, Any]:
-    return {"path": file_path(path), "deletionTimestamp": at_ms, "dataChange": True}
+def removal(path: str, at_ms: int, *, data_change: bool) -> dict[str, Any]:
+    return {"path": file_path(path), "deletionTimestamp": at_ms, "dataChange": data_change}
 
 
 def to_ms(moment: datetime) -> int:

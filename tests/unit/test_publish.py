@@ -209,6 +209,29 @@ def test_a_checkpoint_that_fails_leaves_the_version(table: Table) -> None:
     assert len(delta_states(memory_of(table))) == 12
 
 
+def test_deltas_streams_pass_over_a_compaction_but_over_no_row_that_came_before_it(table: Table) -> None:
+    def rewrite(*, data_change: bool) -> None:
+        with table.begin("rewrite", data_change=data_change) as transaction:
+            transaction.remove([file.path for file in table.snapshot().files])
+            stage(table, transaction)
+
+    def published() -> set[bool]:
+        number = table.publish("delta")[0].number
+        lines = memory_of(table).objects[version_path(number)][0].decode().splitlines()
+        actions = [action for line in lines for kind, action in json.loads(line).items() if kind in ("add", "remove")]
+        return {action["dataChange"] for action in actions}
+
+    commit(table)
+    assert published() == {True}
+    rewrite(data_change=False)
+    assert published() == {False}
+    rewrite(data_change=True)
+    assert published() == {True}
+    commit(table)  # whose files the log never had
+    rewrite(data_change=False)
+    assert published() == {True}
+
+
 def test_without_pyarrow_versions_are_published_and_no_checkpoints(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
