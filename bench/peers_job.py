@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from bench.peers_appends import Appends
 ICEBERG = "1.11.0"
 _CATALOG = "iceberg.bench"
 _CLOUD = "org.apache.spark.internal.io.cloud"
+_ON = " AND ".join(f"target.{column} = source.{column}" for column in data.KEY)
 
 
 class Way:
@@ -47,6 +49,16 @@ class Way:
 
     def path(self, table: str) -> str:
         return f"{self.root}/{table}"
+
+    def delete(self, spark: SparkSession, table: str, where: str) -> None:
+        raise NotImplementedError
+
+    def update(self, spark: SparkSession, table: str, values: Mapping[str, str], where: str) -> None:
+        raise NotImplementedError
+
+    def merge(self, spark: SparkSession, table: str, source: DataFrame) -> None:
+        """Updates the rows of the source that are there, by the KEY, and inserts the others."""
+        raise NotImplementedError
 
     def drop(self, spark: SparkSession, table: str) -> None:
         """Also where there is none."""
@@ -70,6 +82,15 @@ class Ours(Way):
     def read(self, spark: SparkSession, table: str) -> DataFrame:
         return dbio.read(spark, self.path(table))
 
+    def delete(self, spark: SparkSession, table: str, where: str) -> None:
+        dbio.delete(spark, self.path(table), where)
+
+    def update(self, spark: SparkSession, table: str, values: Mapping[str, str], where: str) -> None:
+        dbio.update(spark, self.path(table), values, where)
+
+    def merge(self, spark: SparkSession, table: str, source: DataFrame) -> None:
+        dbio.merge(spark, self.path(table), source, on=data.KEY)
+
     def forget(self, spark: SparkSession) -> None:
         forget()
 
@@ -84,6 +105,20 @@ class Delta(Way):
 
     def read(self, spark: SparkSession, table: str) -> DataFrame:
         return spark.read.format("delta").load(self.path(table))
+
+    def delete(self, spark: SparkSession, table: str, where: str) -> None:
+        self._table(spark, table).delete(where)
+
+    def update(self, spark: SparkSession, table: str, values: Mapping[str, str], where: str) -> None:
+        self._table(spark, table).update(where, dict(values))
+
+    def merge(self, spark: SparkSession, table: str, source: DataFrame) -> None:
+        merge = self._table(spark, table).alias("target").merge(source.alias("source"), _ON)
+        merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+    def _table(self, spark: SparkSession, table: str) -> Any:
+        tables: Any = import_module("delta.tables")  # is in the peer's environment only
+        return tables.DeltaTable.forPath(spark, self.path(table))
 
     def drop(self, spark: SparkSession, table: str) -> None:
         super().drop(spark, table)
@@ -128,6 +163,20 @@ class Iceberg(Way):
 
     def read(self, spark: SparkSession, table: str) -> DataFrame:
         return spark.table(f"{_CATALOG}.{table}")
+
+    def delete(self, spark: SparkSession, table: str, where: str) -> None:
+        spark.sql(f"DELETE FROM {_CATALOG}.{table} WHERE {where}")
+
+    def update(self, spark: SparkSession, table: str, values: Mapping[str, str], where: str) -> None:
+        sets = ", ".join(f"{column} = {value}" for column, value in values.items())
+        spark.sql(f"UPDATE {_CATALOG}.{table} SET {sets} WHERE {where}")
+
+    def merge(self, spark: SparkSession, table: str, source: DataFrame) -> None:
+        source.createOrReplaceTempView("source")
+        spark.sql(
+            f"MERGE INTO {_CATALOG}.{table} target USING source ON {_ON} "
+            "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
 
     def drop(self, spark: SparkSession, table: str) -> None:
         spark.sql(f"DROP TABLE IF EXISTS {_CATALOG}.{table} PURGE")
@@ -269,6 +318,36 @@ class Jobs:
         lineitem = self._spark.read.parquet(source)
         df, partition_by = (data.with_month(lineitem), [data.MONTH]) if by_month else (lineitem, [])
         self._ways[way].write(df, table, partition_by)
+
+    def write_in_files(self, way: str, table: str, source: str, files: int) -> None:
+        """Each has another range of the orders."""
+        df = self._spark.read.parquet(source).repartitionByRange(files, data.KEY[0])
+        self._ways[way].write(df, table, [])
+
+    def keep(self, way: str, table: str) -> None:
+        """The table as it is now, for `bring_back`; by links, since nobody changes a file that is there."""
+        path = Path(self._ways[way].path(table))
+        shutil.copytree(path, path.with_name(f"{table}-kept"), copy_function=os.link)
+
+    def bring_back(self, way: str, table: str) -> None:
+        path = Path(self._ways[way].path(table))
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(path.with_name(f"{table}-kept"), path, copy_function=os.link)
+        self._ways[way].forget(self._spark)
+
+    def delete(self, way: str, table: str, where: str) -> None:
+        self._ways[way].delete(self._spark, table, where)
+
+    def update(self, way: str, table: str, values: Mapping[str, str], where: str) -> None:
+        self._ways[way].update(self._spark, table, values, where)
+
+    def merge(self, way: str, table: str, source: str) -> None:
+        self._ways[way].merge(self._spark, table, self._spark.read.parquet(source))
+
+    def checksum(self, way: str, table: str) -> list[str]:
+        """By which two tables have the same rows, as far as a rewrite can tell them apart."""
+        sums = (F.count("*"), F.sum("l_extendedprice"), F.sum("l_orderkey"))
+        return [str(value) for value in self._ways[way].read(self._spark, table).agg(*sums).collect()[0]]
 
     def size(self, way: str, table: str) -> tuple[int, float]:
         return parquet_size(Path(self._ways[way].path(table)))

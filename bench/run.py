@@ -20,6 +20,7 @@ from bench import (
     cases_peers,
     cases_read,
     cases_requests,
+    cases_rewrites,
     cases_stream,
     cases_vacuum,
     cases_write,
@@ -41,6 +42,7 @@ CASES: dict[str, Callable[[Bench], report.Section]] = {
     "read-10000": cases_vacuum.long_history,
     "large": cases_large.large,
     "peers": cases_peers.peers,
+    "rewrites": cases_rewrites.rewrites,
 }
 
 
