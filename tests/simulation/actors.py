@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from dbio_commit.begin import begin
 from dbio_commit.clock import SYSTEM_CLOCK
@@ -26,12 +26,14 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
     UnsupportedTableError,
 )
+from dbio_commit.isolation import Isolation, Read
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import FileInfo, Operation
 from dbio_commit.protocol.names import Kind, Partition
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import DataFile
 from dbio_commit.roots import KINDS
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
@@ -153,6 +155,17 @@ def setter(stage: Stage, *, changes: int, naps_s: Sequence[float] = (0, 0.1, 60.
         for _ in range(changes):
             sets = {world.random.choice("xyz"): world.random.choice(("", "1", "2", "3"))}
             Job(stage, world, actor).run("rewrite", sets=sets)
+            actor.clock.sleep(world.random.choice(naps_s))
+
+    return act
+
+
+def upserter(stage: Stage, *, upserts: int, naps_s: Sequence[float] = (0, 0.1, 1.0, 60.0)) -> Act:
+    """Somebody who merges rows with few keys: replaces the file of a row that is there, inserts one that is not."""
+
+    def act(world: World, actor: Actor) -> None:
+        for _ in range(upserts):
+            Upsert(stage, world, actor, work_s=world.random.choice((0, 0, 1.0, 300.0))).run("rewrite")
             actor.clock.sleep(world.random.choice(naps_s))
 
     return act
@@ -321,6 +334,29 @@ class Job:
             columns |= {column["name"] for column in (transaction.terms.metadata.schema or {"fields": []})["fields"]}
         fields = [{"name": name, "type": "long", "nullable": True, "metadata": {}} for name in sorted(columns)]
         return {"type": "struct", "fields": fields}
+
+
+class Upsert(Job):
+    """A merge of one row."""
+
+    def _write(self, transaction: Transaction) -> None:
+        model, chance = self._stage.model, self._chance
+        assert isinstance(model, Model)
+        key, keys = chance.choice("kl"), model.keys
+        seen = self._table.snapshot()
+
+        def of_it(snapshot: Snapshot) -> list[DataFile]:
+            return [file for file in snapshot.files if key in keys.get(file.path, ())]
+
+        path = self._write_file(transaction.new_file(partition=self._partition()))
+        self._asked.added.add(path)
+        self._asked.removed = frozenset(file.path for file in of_it(seen))
+        transaction.remove(self._asked.removed)
+        # What it removes may hold rows with other keys, which it writes again.
+        keys[path] = frozenset([key]).union(*(keys[file] for file in self._asked.removed))
+        isolation = chance.choice(get_args(Isolation))
+        transaction.goes_by(Read(tids=frozenset(seen.tids), may_match=of_it, isolation=isolation))
+        self._world.happened("a row was merged" if self._asked.removed else "a row was merged that was not there")
 
 
 def _resumed(stage: Stage, terms: Terms, asked: Asked, staged: Collection[str] | None = None) -> Act:

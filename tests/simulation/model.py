@@ -110,6 +110,8 @@ class Model:
     settings: list[tuple[int, Mapping[str, str] | None]] = field(default_factory=lambda: [(0, None)])
     """(the turn from which they held, the settings; None where there never were any)"""
     deletions: int = 0
+    keys: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The keys of the rows in a file that somebody merged; each is in one live file at the most."""
     _removed_at: dict[str, datetime] = field(default_factory=dict)
     _written: dict[str, datetime] = field(default_factory=dict)
     """What no transaction wrote, and when it came."""
@@ -246,6 +248,7 @@ class Model:
             self._check_app(tid, decision)
             self._check_schema(tid, decision)
             self._check_settings(tid, decision)
+            self._check_keys(tid, decision)
             self.states.append(
                 State(
                     self.world.steps,
@@ -323,6 +326,13 @@ class Model:
             writer = self._adder(path)
             if self.decided[writer].step <= taken or not self.decided[writer].is_blind:
                 raise Violation(f"I7: {tid} overwrites, and {path} of {writer}, committed before its turn, is left")
+
+    def _check_keys(self, tid: str, decision: Decision) -> None:
+        """I7: who merges a row has seen it, wherever others have merged it before, or brought it elsewhere."""
+        for path in decision.added & self.keys.keys():
+            for other in self.live - {path}:
+                if twice := self.keys[path] & self.keys.get(other, frozenset()):
+                    raise Violation(f"I7: {tid} merged {sorted(twice)}, which is in {other}, too")
 
     def _adder(self, path: str) -> str:
         return next(tid for tid, decision in self.decided.items() if path in decision.added)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from dbio_commit import decision, listing, roots, settled, snapshot, turns
+from dbio_commit import decision, isolation, listing, roots, settled, snapshot, turns
 from dbio_commit.clock import Clock
 from dbio_commit.errors import (
     CommitStateUnknownError,
@@ -922,6 +922,30 @@ def forget_settings() -> Iterator[None]:
         return Checkpoint(**{**fields, "metadata": fields["metadata"]._replace(settings=None)})
 
     with patch.object(checkpoints, "Checkpoint", forgetful):
+        yield
+
+
+# --- rewrites -----------------------------------------------------------------------------------------------------
+
+
+@mutation("merges", "I7")
+def merge_without_a_look_at_what_came() -> Iterator[None]:
+    """A merge goes by the files alone that it removes."""
+    with patch.object(table, "refuse_news", lambda *arguments, **more: None):
+        yield
+
+
+@mutation("merges", "I7")
+def take_other_merges_for_appends() -> Iterator[None]:
+    """Whatever others commit beside a merge stands as if it had come after."""
+    with patch.object(isolation, "_is_blind", lambda commit: True):
+        yield
+
+
+@mutation("merges", "I7")
+def take_the_rows_of_a_compaction_for_old() -> Iterator[None]:
+    """A merge does not ask whose rows a compaction has brought elsewhere."""
+    with patch.object(isolation, "_writer_of", lambda path: None):
         yield
 
 

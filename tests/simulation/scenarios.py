@@ -302,6 +302,18 @@ def _streams(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     return cast
 
 
+def _merges(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Merges of the same rows, beside appends, overwrites and compactions."""
+    upserter = actors.upserter(stage, upserts=4)
+    cast = [world.spawn(f"writer-merging{i}", upserter, after_s=0.2 * i) for i in range(chance.randint(2, 4))]
+    operations: Sequence[Operation] = chance.choice((("append",), ("append", "append", "overwrite")))
+    cast.append(world.spawn("writer", actors.writer(stage, transactions=3, operations=operations, naps_s=(0, 0.3))))
+    compactor = streams.compactor(stage, runs=4, naps_s=(0.3, 1.0, 60.0))
+    cast += [world.spawn(f"compactor{i}", compactor) for i in range(chance.randint(0, 2))]
+    vacuum = actors.vacuumer(stage, runs=3, naps_s=(0.5, 60.0, 1900.0), checkpoint_after=(0, 3))
+    return [*cast, world.spawn("vacuum", vacuum, stalls_s=(1.0,))]
+
+
 def _laggards(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Streams so slow that what they have begun with is overwritten, vacuumed and forgotten."""
     cast = [world.spawn("writer0", actors.writer(stage, transactions=3, operations=("append",), apps=0, naps_s=(0,)))]
@@ -421,6 +433,7 @@ SCENARIOS = {
     "settings": Scenario(risks=any_risks, cast=_settings, share=2),
     "copies": Scenario(risks=copied_risks, cast=_copies, share=4, retentions_hours=(1, 48)),
     "streams": Scenario(risks=streaming_risks, cast=_streams, share=2, retentions_hours=(1, 48)),
+    "merges": Scenario(risks=any_risks, cast=_merges, share=2, retentions_hours=(1, 48)),
     "laggards": Scenario(risks=stalls(60, likely=0.01), cast=_laggards, share=1, retentions_hours=(1,)),
     "feeds": Scenario(risks=busy_risks, cast=_feeds, share=1, purge_after_s=8.0),
     "clocks": Scenario(risks=clock_risks, cast=_clocks, share=1, retentions_hours=(48,)),

@@ -365,6 +365,9 @@ def compactor(stage: Stage, *, runs: int, naps_s: Sequence[float] = (1.0, 60.0, 
                 with world.store.open_write(path) as stream:
                     stream.write(b"rows")
                 removed = frozenset(world.random.sample(live, min(len(live), 2)))
+                if isinstance(stage.model, Model):
+                    keys = (stage.model.keys.get(it, frozenset()) for it in removed)
+                    stage.model.keys[path] = frozenset[str]().union(*keys)
                 transaction.remove(removed)
                 stage.model.asked[transaction.tid] = Asked("rewrite", added={path}, removed=removed)
                 _without_change(transaction)
