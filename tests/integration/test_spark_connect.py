@@ -53,6 +53,28 @@ JOB = """
     found["pinned"] = [ids(pinned), ids(pinned.where("day = 'd0'")), pinned.count()]
     found["as of"] = ids(dbio.read(spark, path, as_of=commit.tid))
     found["where"] = ids(dbio.read(spark, path, as_of=commit.tid, where="day = 'd0' AND id BETWEEN 1 AND 2"))
+
+    # rows that change
+    path = f"{root}/rows"
+    dbio.write(numbers(0, 10), path)
+    kept = dbio.write(numbers(30, 40), path).added
+    deleted = dbio.delete(spark, path, "id = 3").metrics["numDeletedRows"]
+    updated = dbio.update(spark, path, {"day": "concat(day, '!')"}, "id IN (4, 5)").metrics["numUpdatedRows"]
+    drop = dbio.when_matched("source.id = 6").delete()
+    clauses = [drop, dbio.when_matched().update(), dbio.when_not_matched().insert()]
+    metrics = dbio.merge(spark, path, numbers(6, 12).selectExpr("id", "'new' AS day"), ["id"], clauses).metrics
+    dbio.write(numbers(20, 21), path, mode="overwrite", replace_where="id IN (0, 20)")
+    found["rows"] = {
+        "counts": [deleted, updated, *(metrics[f"numTargetRows{kind}"] for kind in ("Inserted", "Updated", "Deleted"))],
+        "ids": ids(dbio.read(spark, path).where("id < 30")),
+        "new": ids(dbio.read(spark, path).where("day = 'new'")),
+        "marked": ids(dbio.read(spark, path).where("day LIKE '%!'")),
+        "kept": {file.path for file in dbio.Table(path).snapshot().files} >= {*kept},
+        "twice": error_of(lambda: dbio.merge(spark, path, numbers(7, 9).union(numbers(7, 9)), ["id"])),
+        "odd": error_of(lambda: dbio.delete(spark, path, "rand() < id")),
+    }
+
+    path = f"{root}/modes"
     dbio.write(numbers(0, 0), path, mode="overwrite")
     found["empty"] = [dbio.read(spark, path).collect(), dbio.read(spark, path).dtypes]
 
@@ -157,6 +179,15 @@ def test_modes_work_over_connect(found: dict[str, Any]) -> None:
     assert found["exists"].startswith("TableExistsError: ")
     assert found["ignored"] is True
     assert found["empty"] == [[], [["id", "bigint"], ["day", "string"]]]
+
+
+def test_rows_change_over_connect(found: dict[str, Any]) -> None:
+    rows = found["rows"]
+    assert rows["counts"] == [1, 2, 2, 3, 1]
+    assert rows["ids"] == [1, 2, 4, 5, 7, 8, 9, 10, 11, 20]
+    assert (rows["new"], rows["marked"], rows["kept"]) == ([7, 8, 9, 10, 11], [4, 5], True)
+    assert "InvalidInputError: 2 rows of the table match more than one row" in rows["twice"]
+    assert "InvalidInputError: where='rand() < id' does not go by the rows alone" in rows["odd"]
 
 
 def test_the_result_of_a_write_is_there_over_connect(found: dict[str, Any]) -> None:

@@ -73,6 +73,21 @@ def test_all_modes_work_on_the_store(spark: SparkSession, root: Root) -> None:
     assert dbio.Table(url, options).check().ok
 
 
+def test_rows_change_on_the_store(spark: SparkSession, root: Root) -> None:
+    url, options = root
+    for start in (0, 10):
+        dbio.write(numbers(spark, start, start + 10), url, partition_by="day", storage_options=options)
+    deleted = dbio.delete(spark, url, "id > 15 OR day IS NULL", storage_options=options)
+    assert deleted.metrics["numDeletedRows"] == 4
+    assert dbio.update(spark, url, {"id": "-id"}, "id < 2", storage_options=options).metrics["numUpdatedRows"] == 2
+    source = spark.createDataFrame([(5, "d0"), (-1, "d1"), (50, "d1")], "id long, day string")
+    merged = dbio.merge(spark, url, source, ["id"], storage_options=options)
+    assert (merged.metrics["numTargetRowsUpdated"], merged.metrics["numTargetRowsInserted"]) == (2, 1)
+    found = dbio.read(spark, url, storage_options=options)
+    assert ids(found) == [-1, 0, *range(2, 16), 50]
+    assert found.where("id = 5").collect()[0].day == "d0"
+
+
 def test_the_data_source_works_on_the_store(spark: SparkSession, root: Root) -> None:
     dbio.enable(spark)
     secret = {"secretStorageOptions": json.dumps(root.storage_options)}
