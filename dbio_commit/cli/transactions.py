@@ -65,7 +65,19 @@ def _commit_columns(now: datetime) -> list[Column[Commit]]:
 
 
 def _operation(commit: Commit) -> str:
-    return commit.operation if commit.marker.is_data_change else f"{commit.operation} (compact)"
+    if not commit.marker.is_data_change:
+        return f"{commit.operation} (compact)"
+    kind = next((kind for metric, kind in _REWRITES.items() if metric in commit.metrics), None)
+    return f"{commit.operation} ({kind})" if kind else commit.operation
+
+
+_REWRITES = {
+    "numTargetRowsCopied": "merge",
+    "numUpdatedRows": "update",
+    "numInsertedRows": "replace",
+    "numDeletedRows": "delete",
+}
+"""What a rewrite did, by the first of these metrics that it has."""
 
 
 def _rows(commit: Commit) -> int | None:

@@ -25,6 +25,7 @@ def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit
     """
     check(rewrite.no_rows(), where)
     found = _find(rewrite, where)
+    metrics = {} if found.rows is None else {"numDeletedRows": found.rows}
     with rewrite.begin([*found.whole, *found.partial], where) as rewriting:
         if found.partial:
             rows = rewrite.scan(found.partial).where(~holds(where)).withColumn(FATE, fate(Fate.KEPT))
@@ -34,11 +35,12 @@ def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit
         if data is not None:
             fates = fate(f.when(holds(where), int(Fate.INSERTED)).otherwise(int(Fate.WRONG)))
             counts = rewriting.write(_fitted(data, rewrite.plan).withColumn(FATE, fates))
+            metrics["numInsertedRows"] = counts[Fate.INSERTED]
             if wrong := counts[Fate.WRONG]:
                 rewriting.refuse(
                     f"{wrong} rows do not fulfil replace_where={where!r:.200}: leave them out, or widen the condition"
                 )
-        return rewriting.commit({} if found.rows is None else {"numDeletedRows": found.rows})
+        return rewriting.commit(metrics)
 
 
 def update_rows(rewrite: Rewrite, values: Mapping[str, str], where: str) -> Commit:

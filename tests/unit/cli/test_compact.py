@@ -59,6 +59,22 @@ def test_a_target_size_bounds_the_new_files(filled: Table) -> None:
     assert dbio("compact", filled.url, "--target-size", "1 kB").stdout != ""
 
 
+@pytest.mark.parametrize(
+    ("metrics", "said"),
+    [
+        ({"numTargetRowsCopied": 1, "numTargetRowsDeleted": 2}, "rewrite (merge)"),
+        ({"numUpdatedRows": 0, "numCopiedRows": 2}, "rewrite (update)"),
+        ({"numDeletedRows": 3}, "rewrite (delete)"),
+        ({"numDeletedRows": 3, "numInsertedRows": 0}, "rewrite (replace)"),
+        ({}, "rewrite"),
+    ],
+)
+def test_the_log_says_how_rows_changed(filled: Table, metrics: dict[str, int], said: str) -> None:
+    tid = filled.begin("rewrite", filled.snapshot().partition_columns).commit(metrics=metrics).tid
+    assert lines(dbio("log", filled.url).stdout)[0][2] == said
+    assert said in dbio("show", filled.url, tid).stdout
+
+
 def test_the_log_says_that_a_compaction_changed_no_rows(filled: Table) -> None:
     dbio("compact", filled.url)
     assert [it[2] for it in lines(dbio("log", filled.url).stdout)] == ["rewrite (compact)", *["append"] * 4]
