@@ -28,8 +28,11 @@ import pytest
 
 import dbio_commit
 from dbio_commit import Commit, Table, turns
+from dbio_commit.isolation import Read
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store, base
 from tests.conftest import Root
 from tests.later import vacuum_later
@@ -93,6 +96,7 @@ WORKS = {
     "append": Work("append", [NEW[0], LARGE], [*BEFORE, NEW[0], LARGE]),
     "overwrite": Work("overwrite", NEW, NEW),
     "replace": Work("replace_partitions", NEW, [b"day 2", b"day 3", *NEW], ("job", 1)),
+    "rewrite": Work("rewrite", NEW, [b"day 2", b"day 3", *NEW]),
 }
 
 
@@ -101,8 +105,17 @@ def make_template(table: Table) -> None:
     write_days(table, "overwrite", day1=BEFORE[0], day2=BEFORE[1], day3=BEFORE[2])
 
 
+def touched(snapshot: Snapshot) -> list[DataFile]:
+    """By the rewrite: as by a merge of a row of each of these days."""
+    return [file for file in snapshot.files if file.partition["day"] in ("day1", "day4")]
+
+
 def do(work: Work, table: Table) -> Commit:
     transaction = table.begin(work.operation, partition_by=["day"], app=work.app)
+    if work.operation == "rewrite":
+        seen = table.snapshot()
+        transaction.remove(file.path for file in touched(seen))
+        transaction.goes_by(Read(tids=frozenset(seen.tids), may_match=touched, isolation="serializable"))
     for day, body in zip(["day4", "day1"], work.new, strict=True):
         stage(table, transaction, body, {"day": day})
     return transaction.commit()
