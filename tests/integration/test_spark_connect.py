@@ -186,7 +186,7 @@ def test_rows_change_over_connect(found: dict[str, Any]) -> None:
     assert rows["counts"] == [1, 2, 2, 3, 1]
     assert rows["ids"] == [1, 2, 4, 5, 7, 8, 9, 10, 11, 20]
     assert (rows["new"], rows["marked"], rows["kept"]) == ([7, 8, 9, 10, 11], [4, 5], True)
-    assert "InvalidInputError: 2 rows of the table match more than one row" in rows["twice"]
+    assert "InvalidInputError: rows of the table match more than one row" in rows["twice"]
     assert "InvalidInputError: where='rand() < id' does not go by the rows alone" in rows["odd"]
 
 

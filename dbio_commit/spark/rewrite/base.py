@@ -17,12 +17,12 @@ from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import WriteOptions, WritePlan, plan_write
 from dbio_commit.spark.rewrite.conditions import NOTHING
-from dbio_commit.spark.rewrite.find import Located
+from dbio_commit.spark.rewrite.find import Located, rows_of
 from dbio_commit.spark.rewrite.written import FATE, Rewriting
 from dbio_commit.spark.scan import PATH, prune, scan_files
 from dbio_commit.table import Table
 
-RESERVED = (PATH, FATE, "_dbio_row", "_dbio_target", "_dbio_source", "_dbio_clause")
+RESERVED = (PATH, FATE, "_dbio_target", "_dbio_source", "_dbio_clause")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +121,11 @@ class Rewrite:
     def locate(self, files: Sequence[DataFile]) -> Located:
         """As `scan`, with the path of each row's file."""
         return Located.read(self.spark, self.table, files, self.schema, self.columns)
+
+    def count_rows(self, files: Sequence[DataFile]) -> int:
+        """How many are in these files."""
+        known = rows_of(self.snapshot, files) if self.snapshot else 0
+        return self.scan(files).count() if known is None else known
 
     @contextmanager
     def begin(self, removed: Sequence[DataFile], where: str | None) -> Iterator[Rewriting]:

@@ -9,7 +9,6 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from dbio_commit.data.conform import parse_value
-from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.commits import count_rows, recorded_files
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
@@ -52,16 +51,9 @@ def find(spark: SparkSession, table: Table, snapshot: Snapshot, schema: t.Struct
 def find_matches(rows: "Located", source: DataFrame, on: str, changes: Column) -> dict[str, bool]:
     """By the path of each file with rows that match one of the source: whether `changes` holds for such a pair.
 
-    Both frames have their aliases. Raises InvalidInputError where a row matches more than one of the source.
+    Both frames have their aliases.
     """
-    pairs = rows.frame.withColumn(_ROW, f.monotonically_increasing_id()).join(source, f.expr(on))
-    by_row = pairs.groupBy(PATH, _ROW).agg(f.count(f.lit(1)).alias("n"), f.max(changes).alias("changes"))
-    by_file = by_row.groupBy(PATH).agg(f.max("changes"), f.count_if(f.col("n") > 1)).collect()
-    if several := sum(row[2] for row in by_file):
-        raise InvalidInputError(
-            f"{several} rows of the table match more than one row of the source by on={on!r:.200}, so that it is not "
-            "clear what becomes of them; nothing was written: make the source's rows unique by what they match with"
-        )
+    by_file = rows.frame.join(source, f.expr(on)).groupBy(PATH).agg(f.max(changes)).collect()
     return {rows.path_of(row[0]): row[1] for row in by_file}
 
 
@@ -72,13 +64,10 @@ def find_unmatched(rows: "Located", source: DataFrame, on: str, where: Column) -
 
 
 def rows_of(snapshot: Snapshot, files: Sequence[DataFile]) -> int | None:
-    """How many are in these files, where their writers said so."""
+    """How many are in these files; None where a writer did not say."""
     tids = {file.tid for file in files}
     known = recorded_files(commit for commit in snapshot.decided if commit.tid in tids)
     return count_rows((file.path for file in files), known)
-
-
-_ROW = "_dbio_row"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from dbio_commit.spark.rewrite.conditions import (
     key_pairs,
     target_part,
 )
-from dbio_commit.spark.rewrite.find import find_matches, find_unmatched, rows_of
+from dbio_commit.spark.rewrite.find import find_matches, find_unmatched
 from dbio_commit.spark.rewrite.written import FATE, Fate, Rewriting, assign, fate
 
 # --- what is asked for --------------------------------------------------------------------------------------------
@@ -287,10 +287,14 @@ class _Merge:
         if wrong := counts[Fate.WRONG]:
             names = {name for values in self._values for name, (_, misfit) in values.items() if misfit is not None}
             rewriting.refuse(misfits(wrong, names))
-        snapshot = self._rewrite.snapshot
-        expected = rows_of(snapshot, files) if snapshot else 0
+        expected = self._rewrite.count_rows(files)
         seen = counts[Fate.KEPT] + counts[Fate.UPDATED] + counts[Fate.DELETED]
-        if expected is not None and seen != expected:
+        if seen > expected:
+            rewriting.refuse(
+                f"rows of the table match more than one row of the source by on={self._on!r:.200} ({expected} rows, and "
+                f"{seen} pairs), so that it is not clear what becomes of them: make unique what they match with"
+            )
+        if seen < expected:
             rewriting.refuse(
                 f"the files to be rewritten hold {expected} rows, but {seen} were found when they were merged: "
                 f"on={self._on!r:.200} must go by the rows alone"
