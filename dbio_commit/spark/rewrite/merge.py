@@ -291,8 +291,8 @@ class _Merge:
         seen = counts[Fate.KEPT] + counts[Fate.UPDATED] + counts[Fate.DELETED]
         if seen > expected:
             rewriting.refuse(
-                f"rows of the table match more than one row of the source by on={self._on!r:.200} ({expected} rows, and "
-                f"{seen} pairs), so that it is not clear what becomes of them: make unique what they match with"
+                f"rows of the table match more than one row of the source by on={self._on!r:.200} ({expected} rows, "
+                f"and {seen} pairs), so that it is not clear what becomes of them: make unique what they match with"
             )
         if seen < expected:
             rewriting.refuse(
