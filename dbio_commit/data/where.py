@@ -48,12 +48,12 @@ def parse_where(sql: str, schema: Mapping[str, Any], *, zone: str | None) -> Con
                 f"where={sql!r:.200} names {column.name!r:.100}, which is no column of the table; it has "
                 f"{', '.join(names.values())[:1000]}"
             )
-    if _READ_BY_SETTINGS.search(sql):
+    if READ_BY_SETTINGS.search(sql):
         return UNKNOWN
     return _Reader(column_types(schema), names, zone).condition(tree)
 
 
-_READ_BY_SETTINGS = re.compile(r"""\\|"|''|--|/\*|\$\{""")
+READ_BY_SETTINGS = re.compile(r"""\\|"|''|--|/\*|\$\{""")
 """Escapes, double quotes, two texts side by side, comments, variables: Spark's settings say what they are."""
 
 

@@ -218,8 +218,8 @@ def merge(
     `on` is a condition in Spark's SQL on `target.` and `source.`, or a list of columns that must be equal. `when` says
     what becomes of rows, by `when_matched`, `when_not_matched` and `when_not_matched_by_source`; the first clause that
     holds for a row counts, and a row for which none does stays, or is left out. Without `when`, what matches is updated
-    and the rest inserted. A row of the table that matches more than one of the source is refused, unless all that is
-    asked for is to insert. The source is read once.
+    and the rest inserted. A row of the table that matches more than one of the source is refused, where its file is to
+    be written again. The source is read once.
 
     One commit: files none of whose rows are changed stay as they are. Its metrics are `numTargetRowsInserted`,
     `numTargetRowsUpdated`, `numTargetRowsDeleted` and `numTargetRowsCopied`. Values are fitted as in `update`.

@@ -12,7 +12,7 @@ import pytest
 import dbio_commit as dbio
 from dbio_commit.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
 from dbio_commit.spark.job import commit_files
-from tests.spark_tables import data_files, ids, numbers
+from tests.spark_tables import configured, data_files, ids, numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -249,6 +249,78 @@ def test_a_merge_in_the_name_of_an_application_happens_once(spark: "SparkSession
     assert ids(dbio.read(spark, root)) == [1, 2, 10]
 
 
+# --- what Spark and sqlglot do not read in the same way ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("partition_by", [[], ["day"]])
+def test_a_column_with_the_name_of_a_function_is_a_column(
+    spark: "SparkSession", root: str, partition_by: list[str]
+) -> None:
+    users = [("bob", 1, "a"), ("eve", 2, "a"), ("bob", 3, "b")]
+    frame = spark.createDataFrame(users, "`current_user` string, id int, day string").coalesce(1)
+    dbio.write(frame, root, partition_by=partition_by)
+    dbio.delete(spark, root, "day = 'a' AND current_user <> 'bob'")
+    dbio.update(spark, root, {"id": "id + 10"}, "current_user = 'bob' AND day = 'a'")
+    assert ids(dbio.read(spark, root)) == [3, 11]
+    days = spark.sql("SELECT id, date_add(DATE '2000-01-01', CAST(id AS int)) AS `current_date` FROM range(3)")
+    dbio.write(days, f"{root}-days")
+    assert dbio.delete(spark, f"{root}-days", "current_date > DATE '2020-01-01'").metrics["numDeletedRows"] == 0
+
+
+ODD: dict[str, tuple[dict[str, str], str, str, str]] = {
+    "a collation": ({}, "ABC", "abc", "target.name = source.name COLLATE UTF8_LCASE"),
+    "a collation by a function": ({}, "ABC", "abc", "target.name = collate(source.name, 'UTF8_LCASE')"),
+    "a quote in a text": ({}, "bob's", "bob", "target.name = concat(source.name, '''s')"),
+    "a function of the source": ({}, "  7", "7", "target.name = to_char(CAST(source.name AS int), '999')"),
+    "double quotes": (
+        {"spark.sql.ansi.doubleQuotedIdentifiers": "true"},
+        "b",
+        "b",
+        'target.name = source.name AND target.name = "other"',
+    ),
+    "escapes": ({"spark.sql.parser.escapedStringLiterals": "true"}, r"\101", "A", r"target.name = '\101'"),
+}
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_no_file_is_left_out_by_what_is_read_in_two_ways(spark: "SparkSession", root: str, odd: Any) -> None:
+    settings, there, comes, on = odd
+    for name in (there, "zz"):
+        dbio.write(spark.createDataFrame([(name, name, 1)], "name string, other string, n int").coalesce(1), root)
+    source = spark.createDataFrame([(comes, 5)], "name string, n int")
+    clauses = [dbio.when_matched().update({"n": "source.n"}), dbio.when_not_matched().insert({"n": "-1"})]
+    with configured(spark, settings):
+        dbio.merge(spark, root, source, on, clauses)
+    assert {row.name: row.n for row in dbio.read(spark, root).collect()} == {there: 5, "zz": 1}
+
+
+def test_keys_that_python_does_not_know_are_matched(spark: "SparkSession", root: str) -> None:
+    days = spark.sql("SELECT explode(array(DATE '-0044-03-15', DATE '2026-11-23', DATE '+12000-01-01')) AS day, 1 AS n")
+    dbio.write(days, root)
+    commit = dbio.merge(spark, root, days.selectExpr("day", "2 AS n"), ["day"])
+    assert commit.metrics["numTargetRowsUpdated"] == 3
+
+
+def test_a_condition_for_rows_that_match_none_is_not_asked_of_others(spark: "SparkSession", root: str) -> None:
+    dbio.write(spark.createDataFrame([(1, 0), (2, 5)], "id int, n int").coalesce(1), root)
+    clause = dbio.when_not_matched_by_source("10 / target.n > 1").delete()
+    dbio.merge(spark, root, spark.createDataFrame([(1,)], "id int"), ["id"], [clause])
+    assert ids(dbio.read(spark, root)) == [1]
+
+
+def test_rows_that_match_twice_are_found_where_nobody_counted_the_rows_of_a_file(
+    spark: "SparkSession", root: str
+) -> None:
+    numbers(spark, 0, 3, tasks=1).write.parquet(root)
+    dbio.Table(root).adopt()
+    dbio.write(numbers(spark, 10, 11), root)
+    twice = numbers(spark, 1, 2).union(numbers(spark, 1, 2))
+    for clauses in ([dbio.when_matched().update()], [dbio.when_not_matched_by_source().delete()]):
+        with pytest.raises(InvalidInputError, match="match more than one row"):
+            dbio.merge(spark, root, twice, ["id"], clauses)
+    assert ids(dbio.read(spark, root)) == [0, 1, 2, 10]
+
+
 # --- what is refused --------------------------------------------------------------------------------------------------
 
 WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], type[Exception], str]] = {
@@ -307,6 +379,26 @@ WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], typ
         lambda spark, root, source: dbio.merge(spark, root, source, ["id"], [dbio.when_matched("id > 1").delete()]),
         Exception,
         "AMBIGUOUS",
+    ),
+    "a column in the place of a condition": (
+        lambda spark, root, source: dbio.merge(spark, root, source, "id"),
+        InvalidInputError,
+        r"give \['id'\]",
+    ),
+    "an aggregate for a value": (
+        lambda spark, root, source: dbio.update(spark, root, {"id": "max(id)"}),
+        InvalidInputError,
+        "does not go by one row",
+    ),
+    "a window for a value": (
+        lambda spark, root, source: dbio.update(spark, root, {"id": "count(*) OVER ()"}),
+        InvalidInputError,
+        "does not go by one row",
+    ),
+    "chance that must be fitted": (
+        lambda spark, root, source: dbio.update(spark, root, {"id": "rand()"}),
+        InvalidInputError,
+        "is another each time",
     ),
     "a value of another type": (
         lambda spark, root, source: dbio.update(spark, root, {"id": "day"}),

@@ -1,5 +1,6 @@
 """What a condition in Spark's SQL asks, and whether a rewrite may go by it."""
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from pyspark.sql import functions as f
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from dbio_commit.data.where import READ_BY_SETTINGS
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.spark.scan import PATH
 
@@ -46,50 +48,69 @@ def check(rows: DataFrame, where: str, *, name: str = "where") -> None:
             "give the values"
         )
     rows.where(where).schema  # noqa: B018  (over Connect, asking for it is what looks for errors)
+    if not is_deterministic(rows, f.expr(where)):
+        raise InvalidInputError(
+            f"{name}={where!r:.200} does not go by the rows alone: it holds for others each time; nothing was written"
+        )
+
+
+def is_deterministic(rows: DataFrame, condition: Column) -> bool:
+    """Whether Spark would take the condition for one of a join."""
     try:
-        rows.join(rows.sparkSession.createDataFrame([], f"{PATH} string"), f.expr(where)).schema  # noqa: B018
+        rows.join(rows.sparkSession.createDataFrame([], f"{PATH} string"), condition).schema  # noqa: B018
     except AnalysisException as error:
         if "NON_DETERMINISTIC" not in str(error.getCondition()):
             raise
-        raise InvalidInputError(
-            f"{name}={where!r:.200} does not go by the rows alone: it holds for others each time; nothing was written"
-        ) from None
+        return False
+    return True
 
 
-def asked_columns(where: str) -> list[str] | None:
-    """The columns that it asks, in lower case; None where that is not clear."""
+def goes_by_alone(where: str, columns: Collection[str], others: Iterable[str]) -> bool:
+    """Whether it asks for none but these columns of a table, as far as that is clear.
+
+    By the text, too: Spark takes `current_date` for a column where there is one, and sqlglot for a function.
+    """
     tree = parse(where)
-    if tree is None or tree.find(exp.Lambda):
-        return None
-    found = [*tree.find_all(exp.Column)]
-    return None if any(it.table for it in found) else [it.name.lower() for it in found]
+    if tree is None or tree.find(exp.Lambda) or any(_has_word(where, name) for name in ("identifier", *others)):
+        return False
+    known = {name.lower() for name in columns}
+    return all(not it.table and it.name.lower() in known for it in tree.find_all(exp.Column))
+
+
+def _has_word(text: str, name: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def target_part(on: str, columns: Collection[str], source: Collection[str]) -> str | None:
-    """What a merge's condition asks of the table's rows alone, in the table's own terms; None where that is nothing."""
-    known, others = {name.lower() for name in columns}, {name.lower() for name in source}
+    """What a merge's condition asks of the table's rows alone, in the table's own terms; None where that is nothing.
+
+    Only of parts that are written again as they were: not every text is the same to Spark and to sqlglot.
+    """
+    sides = _Sides(columns, source)
     parts = []
     for part in _conjuncts(on):
         asked = [*part.find_all(exp.Column)]
-        if asked and all(_side(it, known, others) == TARGET for it in asked) and not part.find(exp.Lambda):
+        if asked and all(isinstance(it, _PLAIN) for it in part.walk()) and all(sides.of(it) == TARGET for it in asked):
             parts.append(_bare(part))
     return all_of(parts)
 
 
-def key_pairs(on: str, columns: Collection[str], source: Collection[str]) -> list[tuple[str, str]]:
-    """The columns of the table that a merge's condition wants to be equal to something of the source, and to what."""
-    known, others = {name.lower() for name in columns}, {name.lower() for name in source}
-    spelling = {name.lower(): name for name in columns}
+def equal_columns(on: str, columns: Collection[str], source: Collection[str]) -> list[tuple[str, str]]:
+    """The columns of the table that a merge's condition wants to be equal to a column of the source, and to which."""
+    sides = _Sides(columns, source)
     pairs = []
     for part in _conjuncts(on):
-        if not isinstance(part, exp.EQ):
-            continue
-        for own, other in ((part.this, part.expression), (part.expression, part.this)):
-            asked = [*other.find_all(exp.Column)]
-            is_own = isinstance(own, exp.Column) and len(own.parts) <= 2 and _side(own, known, others) == TARGET
-            if is_own and asked and all(_side(it, known, others) == SOURCE for it in asked):
-                pairs.append((spelling[own.name.lower()], other.sql(dialect="spark")))
+        if isinstance(part, exp.EQ) and isinstance(part.this, exp.Column) and isinstance(part.expression, exp.Column):
+            both = {sides.of(it): it.name.lower() for it in (part.this, part.expression)}
+            if both.keys() == {TARGET, SOURCE}:
+                pairs.append((sides.known[both[TARGET]], sides.others[both[SOURCE]]))
     return pairs
+
+
+_PLAIN = (
+    exp.Column, exp.Identifier, exp.Literal, exp.Boolean, exp.Null, exp.Neg, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT,
+    exp.LTE, exp.And, exp.Or, exp.Not, exp.Paren, exp.In, exp.Between, exp.Is,
+)  # fmt: skip
 
 
 def all_of(conditions: Iterable[str]) -> str | None:
@@ -103,22 +124,30 @@ def any_of(conditions: Sequence[str | None]) -> str | None:
 
 
 def _conjuncts(on: str) -> list[Any]:
-    tree = parse(on)
+    tree = None if READ_BY_SETTINGS.search(on) else parse(on)
     if tree is None:
         return []
     return [part.unnest() for part in (tree.flatten() if isinstance(tree, exp.And) else [tree.unnest()])]
 
 
-def _side(column: Any, known: Collection[str], others: Collection[str]) -> str | None:
-    """Whose column it is; None where that is not sure."""
-    name, table = column.name.lower(), column.table.lower()
-    if table == TARGET and name in known:
-        return TARGET
-    if table == SOURCE and name in others:
-        return SOURCE
-    if not table and (name in known) != (name in others):
-        return TARGET if name in known else SOURCE
-    return None
+class _Sides:
+    """Whose columns are meant in a merge."""
+
+    def __init__(self, columns: Collection[str], source: Collection[str]) -> None:
+        self.known, self.others = ({name.lower(): name for name in names} for names in (columns, source))
+
+    def of(self, column: Any) -> str | None:
+        """None where it is not sure."""
+        name, table = column.name.lower(), column.table.lower()
+        if len(column.parts) > 2:
+            return None
+        if table == TARGET and name in self.known:
+            return TARGET
+        if table == SOURCE and name in self.others:
+            return SOURCE
+        if not table and (name in self.known) != (name in self.others):
+            return TARGET if name in self.known else SOURCE
+        return None
 
 
 def _bare(part: Any) -> str:

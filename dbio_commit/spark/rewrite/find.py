@@ -13,7 +13,7 @@ from dbio_commit.protocol.commits import count_rows, recorded_files
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.rewrite.conditions import asked_columns, holds
+from dbio_commit.spark.rewrite.conditions import goes_by_alone, holds
 from dbio_commit.spark.scan import KEY, PATH, ReadSpec, files_in_workers, files_natively, files_root, key_of, prune
 from dbio_commit.table import Table
 
@@ -59,8 +59,9 @@ def find_matches(rows: "Located", source: DataFrame, on: str, changes: Column) -
 
 def find_unmatched(rows: "Located", source: DataFrame, on: str, where: Column) -> set[str]:
     """The paths of the files with rows that match none of the source, and for which the condition holds."""
-    alone = rows.frame.join(source, f.expr(on), "left_anti").where(where)
-    return {rows.path_of(row[0]) for row in alone.select(PATH).distinct().collect()}
+    alone = rows.frame.join(source, f.expr(on), "left_anti")
+    # As an aggregate: Spark would ask a filter of rows that match, too, which it need not be made for.
+    return {rows.path_of(path) for path, holds in alone.groupBy(PATH).agg(f.max(where)).collect() if holds}
 
 
 def rows_of(snapshot: Snapshot, files: Sequence[DataFile]) -> int | None:
@@ -109,8 +110,7 @@ def _by_partition(
     spark: SparkSession, files: Sequence[DataFile], columns: Sequence[str], schema: t.StructType, where: str
 ) -> list[DataFile] | None:
     """The files for whose partition the condition holds; None where it goes by more than that."""
-    asked = asked_columns(where)
-    if asked is None or not set(asked) <= {column.lower() for column in columns}:
+    if not goes_by_alone(where, columns, set(schema.fieldNames()) - {*columns}):
         return None
     fields = [schema[column] for column in columns]
     partitions = list(dict.fromkeys(tuple(file.partition.values()) for file in files))

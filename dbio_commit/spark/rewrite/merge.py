@@ -1,10 +1,9 @@
 """`merge`: what becomes of a table's rows, and of those of a source, by whether they match."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
-from decimal import Decimal
 from functools import cached_property
 from typing import Literal
 
@@ -25,8 +24,8 @@ from dbio_commit.spark.rewrite.conditions import (
     all_of,
     any_of,
     check,
+    equal_columns,
     holds,
-    key_pairs,
     target_part,
 )
 from dbio_commit.spark.rewrite.find import find_matches, find_unmatched
@@ -184,13 +183,16 @@ class _Merge:
         schema = self._rewrite.schema
         given = clause.values
         if given is None:
-            known = {name.lower(): name for name in source.columns}
-            if missing := [name for name in schema.fieldNames() if name.lower() not in known]:
+            known = {name.lower(): name for name in source.columns} | {name: name for name in source.columns}
+            if missing := [name for name in schema.fieldNames() if not known.keys() & {name, name.lower()}]:
                 raise SchemaMismatchError(
                     f"the source has no column {missing[0]!r}, so that {clause.action}() cannot set all columns; "
                     "name those that it shall set, and their values"
                 )
-            given = {name: f"{SOURCE}.{schemas.quoted(known[name.lower()])}" for name in schema.fieldNames()}
+            given = {
+                name: f"{SOURCE}.{schemas.quoted(known.get(name) or known[name.lower()])}"
+                for name in schema.fieldNames()
+            }
         fields = columns_named(schema, given)
         values = {field.name: assign(self._scopes[clause.rows], given[name], field) for name, field in fields.items()}
         self._scopes["matched"].select(*(value for value, _ in values.values())).schema  # noqa: B018  (as in `check`)
@@ -231,19 +233,25 @@ class _Merge:
     def _between(self) -> str | None:
         """Where the keys of the source are, as a condition on the table's columns."""
         schema, source = self._rewrite.schema, self._source.alias(SOURCE)
-        pairs = []
-        for name, value in key_pairs(self._on, self._names, source.columns):
-            own, other = schema[name].dataType, source.select(f.expr(value)).schema[0].dataType
-            if any(isinstance(own, kinds) and isinstance(other, kinds) for kinds in _ALIKE):
-                pairs.append((schemas.quoted(name), f.expr(value).try_cast(own)))
+        given = {field.name: field.dataType for field in source.schema.fields}
+        pairs = [
+            (name, f.col(f"{SOURCE}.{schemas.quoted(other)}"))
+            for name, other in equal_columns(self._on, self._names, source.columns)
+            if _are_alike(schema[name].dataType, given[other])
+        ]
         if not pairs or self._rewrite.snapshot is None:
             return None
-        row = source.agg(*(bound(value) for _, value in pairs for bound in (f.min, f.max))).collect()[0]
-        bounds = [(column, row[2 * i], row[2 * i + 1]) for i, (column, _) in enumerate(pairs)]
-        if any(low is None for _, low, _ in bounds):
-            return NOTHING  # is equal to null
-        told = [(column, _literal(low), _literal(high)) for column, low, high in bounds]
-        return all_of(f"{column} >= {low} AND {column} <= {high}" for column, low, high in told if low and high)
+        # As texts: Python knows fewer dates than Spark.
+        bounds = [bound(value).cast("string") for _, value in pairs for bound in (f.min, f.max)]
+        row = source.agg(*bounds).collect()[0]
+        parts = []
+        for i, (name, _) in enumerate(pairs):
+            if row[2 * i] is None:
+                return NOTHING  # is equal to null
+            low, high = (_literal(text, schema[name].dataType) for text in row[2 * i : 2 * i + 2])
+            column = schemas.quoted(name)
+            parts += [f"{column} >= {low} AND {column} <= {high}"] if low and high else []
+        return all_of(parts)
 
     # --- which rows -----------------------------------------------------------------------------------------------
 
@@ -292,7 +300,7 @@ class _Merge:
         if seen > expected:
             rewriting.refuse(
                 f"rows of the table match more than one row of the source by on={self._on!r:.200} ({expected} rows, "
-                f"and {seen} pairs), so that it is not clear what becomes of them: make unique what they match with"
+                f"and {seen} pairs), so that it is not clear what becomes of them: give the source one row for each"
             )
         if seen < expected:
             rewriting.refuse(
@@ -302,13 +310,15 @@ class _Merge:
 
 
 _FATES = {"update": Fate.UPDATED, "delete": Fate.DELETED, "insert": Fate.INSERTED}
-_ALIKE = ((t.IntegralType, t.DecimalType), (t.DateType,), (t.StringType,))
-"""Types by whose order equal values are found between the least and the greatest, and that can be written down."""
 
 
 def _condition(on: str | Sequence[str], schema: t.StructType, source: DataFrame) -> str:
     """`on` as a condition: columns that both sides have must be equal."""
     if isinstance(on, str):
+        if on.strip().lower() in {*map(str.lower, schema.fieldNames())} & {*map(str.lower, source.columns)}:
+            raise InvalidInputError(
+                f"on={on!r:.100} is no condition; for rows that are equal in it, give [{on!r:.100}]"
+            )
         return on
     if not isinstance(on, Sequence) or not on or not all(isinstance(name, str) for name in on):
         raise InvalidInputError(
@@ -328,13 +338,18 @@ def _any(conditions: Sequence[str | None]) -> Column:
     return found
 
 
-def _literal(value: object) -> str | None:
-    """The value in Spark's SQL; None for a text that would take escapes."""
-    match value:
-        case date():
-            return f"DATE '{value.isoformat()}'"
-        case str():
-            return f"'{value}'" if value.isprintable() and not {"'", "\\"} & {*value} else None
-        case Decimal():
-            return format(value, "f")
-    return str(value)
+def _are_alike(own: t.DataType, other: t.DataType) -> bool:
+    """Whether equal values of these types lie between the least and the greatest of either, as texts tell them."""
+    if isinstance(own, t.IntegralType) and isinstance(other, t.IntegralType):
+        return True
+    is_told = isinstance(own, t.DateType | t.DecimalType) or own.simpleString() == "string"  # of no collation
+    return is_told and own.simpleString() == other.simpleString()
+
+
+def _literal(text: str, kind: t.DataType) -> str | None:
+    """The value in Spark's SQL; None where that takes escapes, or is far off."""
+    if isinstance(kind, t.StringType):
+        return f"'{text}'" if text.isprintable() and not {"'", "\\", '"'} & {*text} else None
+    if isinstance(kind, t.DateType):
+        return f"DATE '{text}'" if re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII) else None
+    return text if re.fullmatch(r"-?\d+(\.\d+)?", text, re.ASCII) else None

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
@@ -16,6 +17,7 @@ from dbio_commit.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.spark.batches import arrow_batches, pack
 from dbio_commit.spark.job import Job, commit_files, errors_of_workers
+from dbio_commit.spark.rewrite.conditions import is_deterministic
 from dbio_commit.spark.task import TaskSpec, encode_file_info, run_task
 from dbio_commit.transaction import Transaction
 
@@ -120,6 +122,13 @@ def assign(rows: DataFrame, value: str, field: t.StructField) -> tuple[Column, C
         )
     given, own = f.expr(value), field.dataType
     kind = rows.select(given.alias(FATE)).schema[0].dataType
+    try:
+        rows.where(given.isNotNull()).schema  # noqa: B018  (over Connect, asking for it is what looks for errors)
+    except AnalysisException as error:
+        raise InvalidInputError(
+            f"the value {value!r:.200} of column {field.name!r} does not go by one row ({error.getCondition()}); "
+            "look at the rows first, and give what you find"
+        ) from None
     if kind.simpleString() == own.simpleString():
         return given, None
     if isinstance(kind, t.NullType):
@@ -131,6 +140,11 @@ def assign(rows: DataFrame, value: str, field: t.StructField) -> tuple[Column, C
         raise SchemaMismatchError(
             f"column {field.name!r} has the type {own.simpleString()}, and {value!r:.200} the type "
             f"{kind.simpleString()}, which it does not take; cast it in the expression"
+        )
+    if not is_deterministic(rows, given.isNotNull()):
+        raise InvalidInputError(
+            f"the value {value!r:.200} of column {field.name!r} is another each time, and has the type "
+            f"{kind.simpleString()}; cast it to {own.simpleString()} in the expression"
         )
     fitted = given.try_cast(own)
     return fitted, given.isNotNull() & fitted.isNull()
