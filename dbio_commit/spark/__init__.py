@@ -13,7 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from dbio_commit.begin import has_committed
 from dbio_commit.compaction.plan import TARGET_BYTES
 from dbio_commit.compaction.report import CompactReport
 from dbio_commit.compaction.run import compact as run_compaction
@@ -118,8 +117,6 @@ def write(
     table = open_table(spark, path, storage_options)
 
     def attempt() -> Commit:
-        if has_committed(table.store, table.clock, app):
-            return no_commit(table, app)
         plan = plan_write(
             table,
             df.schema,
@@ -139,7 +136,7 @@ def write(
             return job.commit(transaction, (row.file for row in rows))
 
     try:
-        return beside.attempt(attempt)
+        return beside.attempt(table, attempt)
     except TableExistsError:
         if mode != "ignore":
             raise
@@ -243,14 +240,8 @@ def _rewrite(
     rewrite: Callable[[Rewrite], Commit],
 ) -> Commit:
     table = open_table(spark, path, storage_options)
-
-    def attempt() -> Commit:
-        if has_committed(table.store, table.clock, options.app):
-            return no_commit(table, options.app)
-        return rewrite(Rewrite.of_rows(spark, table, options))
-
     try:
-        return options.attempt(attempt)
+        return options.attempt(table, lambda: rewrite(Rewrite.of_rows(spark, table, options)))
     except AccessDeniedError as error:
         raise_explained(error, table, withheld=is_connect(spark))
 

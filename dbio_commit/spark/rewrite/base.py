@@ -8,16 +8,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from dbio_commit.begin import has_committed
 from dbio_commit.errors import CommitConflictError, InvalidInputError
 from dbio_commit.isolation import Isolation, Read, check_isolation
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.commits import Commit, count_rows, recorded_files
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.infer import table_schema
-from dbio_commit.spark.job import WriteOptions, WritePlan, plan_write
+from dbio_commit.spark.job import WriteOptions, WritePlan, no_commit, plan_write
 from dbio_commit.spark.rewrite.conditions import NOTHING
-from dbio_commit.spark.rewrite.find import Located, rows_of
+from dbio_commit.spark.rewrite.find import Located
 from dbio_commit.spark.rewrite.written import FATE, Rewriting
 from dbio_commit.spark.scan import PATH, prune, scan_files
 from dbio_commit.table import Table
@@ -41,15 +42,22 @@ class CommitOptions:
         if self.retries and self.if_tid is not None:
             raise InvalidInputError("if_tid and retries do not go together: what was committed since stays committed")
 
-    def attempt(self, rewrite: Callable[[], Commit]) -> Commit:
-        """Does it again where others were faster, after ever longer pauses; Raises CommitConflictError at last."""
+    def attempt(self, table: Table, write: Callable[[], Commit]) -> Commit:
+        """Writes, unless its application has; again where others were faster, after ever longer pauses.
+
+        Raises CommitConflictError at last.
+        """
+
+        def once() -> Commit:
+            return no_commit(table, self.app) if has_committed(table.store, table.clock, self.app) else write()
+
         tries = Retrying(
             stop=stop_after_attempt(self.retries + 1),
             wait=wait_random_exponential(multiplier=0.2, max=30),
             retry=retry_if_exception_type(CommitConflictError),
             reraise=True,
         )
-        return tries(rewrite) if self.retries else rewrite()
+        return tries(once) if self.retries else once()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +132,14 @@ class Rewrite:
 
     def count_rows(self, files: Sequence[DataFile]) -> int:
         """How many are in these files."""
-        known = rows_of(self.snapshot, files) if self.snapshot else 0
+        known = self.known_rows(files)
         return self.scan(files).count() if known is None else known
+
+    def known_rows(self, files: Sequence[DataFile]) -> int | None:
+        """The same; None where a writer did not say."""
+        tids = {file.tid for file in files}
+        writers = (commit for commit in self.snapshot.decided if commit.tid in tids) if self.snapshot else ()
+        return count_rows((file.path for file in files), recorded_files(writers))
 
     @contextmanager
     def begin(self, removed: Sequence[DataFile], where: str | None) -> Iterator[Rewriting]:

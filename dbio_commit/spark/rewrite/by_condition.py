@@ -13,7 +13,7 @@ from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.job import WritePlan
 from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.conditions import check, holds
-from dbio_commit.spark.rewrite.find import Found, find
+from dbio_commit.spark.rewrite.find import find
 from dbio_commit.spark.rewrite.written import FATE, Fate, Rewriting, assign, fate
 
 
@@ -24,7 +24,7 @@ def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit
     CommitConflictError, and as a write does.
     """
     check(rewrite.no_rows(), where)
-    found = _find(rewrite, where)
+    found = find(rewrite, where)
     metrics = {} if found.rows is None else {"numDeletedRows": found.rows}
     with rewrite.begin([*found.whole, *found.partial], where) as rewriting:
         if found.partial:
@@ -52,8 +52,8 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, str], where: str) -> Comm
     nothing = rewrite.no_rows()
     check(nothing, where)
     fields = columns_named(rewrite.schema, values)
-    new = {field.name: assign(nothing, values[given], field) for given, field in fields.items()}
-    found = _find(rewrite, where)
+    new = assign(nothing, [(values[given], field) for given, field in fields.items()])
+    found = find(rewrite, where)
     touched = [*found.whole, *found.partial]
     with rewrite.begin(touched, where) as rewriting:
         counts = Counter[Fate]()
@@ -96,12 +96,6 @@ def misfits(rows: int, columns: set[str]) -> str:
         f"{rows} rows get values that their columns ({', '.join(sorted(columns))}) cannot hold, such as numbers that "
         "are too large: change the expression, or the rows"
     )
-
-
-def _find(rewrite: Rewrite, where: str) -> Found:
-    if rewrite.snapshot is None:
-        return Found()
-    return find(rewrite.spark, rewrite.table, rewrite.snapshot, rewrite.schema, where)
 
 
 def _refuse_other_rows(rewriting: Rewriting, where: str, rewrite: Rewrite) -> None:

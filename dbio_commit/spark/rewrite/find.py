@@ -3,19 +3,21 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import InvalidOperation
+from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from dbio_commit.data.conform import parse_value
-from dbio_commit.protocol.commits import count_rows, recorded_files
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.rewrite.conditions import goes_by_alone, holds
-from dbio_commit.spark.scan import KEY, PATH, ReadSpec, files_in_workers, files_natively, files_root, key_of, prune
+from dbio_commit.spark.scan import KEY, PATH, ReadSpec, files_in_workers, files_natively, files_root, key_of
 from dbio_commit.table import Table
+
+if TYPE_CHECKING:
+    from dbio_commit.spark.rewrite.base import Rewrite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +34,15 @@ class Found:
     """How many rows of `partial` do not."""
 
 
-def find(spark: SparkSession, table: Table, snapshot: Snapshot, schema: t.StructType, where: str) -> Found:
+def find(rewrite: "Rewrite", where: str) -> Found:
     """By the partitions alone, where the condition asks for nothing else; else by reading what may fulfil it."""
-    files = list(prune(spark, snapshot, where).files)
-    by_partition = _by_partition(spark, files, snapshot.partition_columns, schema, where)
+    files = rewrite.files(where)
+    if not files:
+        return Found()
+    by_partition = _by_partition(rewrite, files, where)
     if by_partition is not None:
-        return Found(whole=by_partition, rows=rows_of(snapshot, by_partition))
-    counts = _count(spark, table, files, schema, snapshot.partition_columns, where)
+        return Found(whole=by_partition, rows=rewrite.known_rows(by_partition))
+    counts = _count(rewrite.locate(files), files, where)
     partial = [file for file in files if 0 < counts[file.path][1] < counts[file.path][0]]
     return Found(
         whole=[file for file in files if 0 < counts[file.path][1] == counts[file.path][0]],
@@ -62,13 +66,6 @@ def find_unmatched(rows: "Located", source: DataFrame, on: str, where: Column) -
     alone = rows.frame.join(source, f.expr(on), "left_anti")
     # As an aggregate: Spark would ask a filter of rows that match, too, which it need not be made for.
     return {rows.path_of(path) for path, holds in alone.groupBy(PATH).agg(f.max(where)).collect() if holds}
-
-
-def rows_of(snapshot: Snapshot, files: Sequence[DataFile]) -> int | None:
-    """How many are in these files; None where a writer did not say."""
-    tids = {file.tid for file in files}
-    known = recorded_files(commit for commit in snapshot.decided if commit.tid in tids)
-    return count_rows((file.path for file in files), known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +103,9 @@ class Located:
         return self.paths[told]
 
 
-def _by_partition(
-    spark: SparkSession, files: Sequence[DataFile], columns: Sequence[str], schema: t.StructType, where: str
-) -> list[DataFile] | None:
+def _by_partition(rewrite: "Rewrite", files: Sequence[DataFile], where: str) -> list[DataFile] | None:
     """The files for whose partition the condition holds; None where it goes by more than that."""
+    columns, schema = rewrite.columns, rewrite.schema
     if not goes_by_alone(where, columns, set(schema.fieldNames()) - {*columns}):
         return None
     fields = [schema[column] for column in columns]
@@ -121,20 +117,12 @@ def _by_partition(
         ]
     except (ValueError, InvalidOperation, KeyError):  # a directory of an adopted table, named in another way
         return None
-    numbered = spark.createDataFrame(values, t.StructType([t.StructField(PATH, t.IntegerType()), *fields]))
+    numbered = rewrite.spark.createDataFrame(values, t.StructType([t.StructField(PATH, t.IntegerType()), *fields]))
     wanted = {partitions[row[0]] for row in numbered.where(where).select(PATH).collect()}
     return [file for file in files if tuple(file.partition.values()) in wanted]
 
 
-def _count(
-    spark: SparkSession,
-    table: Table,
-    files: Sequence[DataFile],
-    schema: t.StructType,
-    columns: tuple[str, ...],
-    where: str,
-) -> Mapping[str, tuple[int, int]]:
+def _count(rows: Located, files: Sequence[DataFile], where: str) -> Mapping[str, tuple[int, int]]:
     """For each file by its path: how many rows it has, and how many of them fulfil the condition."""
-    rows = Located.read(spark, table, files, schema, columns)
     counted = rows.frame.groupBy(PATH).agg(f.count(f.lit(1)), f.count_if(holds(where))).collect()
     return {file.path: (0, 0) for file in files} | {rows.path_of(row[0]): (row[1], row[2]) for row in counted}

@@ -29,7 +29,7 @@ from dbio_commit.spark.rewrite.conditions import (
     target_part,
 )
 from dbio_commit.spark.rewrite.find import find_matches, find_unmatched
-from dbio_commit.spark.rewrite.written import FATE, Fate, Rewriting, assign, fate
+from dbio_commit.spark.rewrite.written import FATE, Assigned, Fate, Rewriting, assign, fate
 
 # --- what is asked for --------------------------------------------------------------------------------------------
 
@@ -170,13 +170,15 @@ class _Merge:
         check(both, self._on, name="on")
         for clause in clauses:
             if clause.where is not None:
-                for rows in (self._scopes[clause.rows], both):  # it may ask one side, and is asked of both together
-                    check(rows, clause.where, name=f"when_{clause.rows}")
+                for rows in dict.fromkeys(
+                    (clause.rows, "matched")
+                ):  # it may ask its own side alone, and is asked of both together
+                    check(self._scopes[rows], clause.where, name=f"when_{clause.rows}")
         self._values = [self._assign(clause, source) for clause in clauses]
         # Read once: what it holds must not change between looking for matches and writing them.
         self._source = source.localCheckpoint(eager=False)
 
-    def _assign(self, clause: Clause, source: DataFrame) -> dict[str, tuple[Column, Column | None]]:
+    def _assign(self, clause: Clause, source: DataFrame) -> dict[str, Assigned]:
         """By column: its value by this clause, and whether that does not fit."""
         if clause.action == "delete":
             return {}
@@ -194,8 +196,9 @@ class _Merge:
                 for name in schema.fieldNames()
             }
         fields = columns_named(schema, given)
-        values = {field.name: assign(self._scopes[clause.rows], given[name], field) for name, field in fields.items()}
-        self._scopes["matched"].select(*(value for value, _ in values.values())).schema  # noqa: B018  (as in `check`)
+        values = assign(self._scopes[clause.rows], [(given[name], field) for name, field in fields.items()])
+        if clause.rows != "matched":
+            self._scopes["matched"].select(*(value for value, _ in values.values())).schema  # noqa: B018  (as in `check`)
         return values
 
     def _has(self, *rows: Rows) -> bool:

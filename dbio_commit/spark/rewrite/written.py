@@ -1,9 +1,11 @@
 """The new files of a rewrite: of rows that say what becomes of them, in their last column."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
+from functools import reduce
+from operator import or_
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -109,26 +111,50 @@ def _task(
 # --- values for columns -------------------------------------------------------------------------------------------
 
 
-def assign(rows: DataFrame, value: str, field: t.StructField) -> tuple[Column, Column | None]:
-    """A value in Spark's SQL as the column has it, and whether it does not fit, where that can be.
+Assigned = tuple[Column, Column | None]
+"""A value as its column has it, and whether it does not fit, where that can be."""
 
-    `rows` are what the value may go by. Types fit as for Spark's INSERT; whether a number is too large is found by row.
-    Raises SchemaMismatchError, and Spark's errors for what is wrong in the value.
+
+def assign(rows: DataFrame, values: Sequence[tuple[str, t.StructField]]) -> dict[str, Assigned]:
+    """By column, the values in Spark's SQL that these are given.
+
+    `rows` are what the values may go by. Types fit as for Spark's INSERT; whether a number is too large is found by
+    row. Raises InvalidInputError, SchemaMismatchError, and Spark's errors for what is wrong in a value.
     """
-    if not isinstance(value, str) or not value.strip():
-        raise InvalidInputError(
-            f"the value {value!r:.200} of column {field.name!r} is no text; give an expression in Spark's SQL, such as "
-            '"n + 1" or "\'new\'"'
-        )
-    given, own = f.expr(value), field.dataType
-    kind = rows.select(given.alias(FATE)).schema[0].dataType
+    for value, field in values:
+        if not isinstance(value, str) or not value.strip():
+            raise InvalidInputError(
+                f"the value {value!r:.200} of column {field.name!r} is no text; give an expression in Spark's SQL, "
+                'such as "n + 1" or "\'new\'"'
+            )
     try:
-        rows.where(given.isNotNull()).schema  # noqa: B018  (over Connect, asking for it is what looks for errors)
+        kinds = _kinds(rows, [value for value, _ in values])  # of all at once, since each look takes some milliseconds
+    except AnalysisException:
+        kinds = [_kind(rows, value, field) for value, field in values]  # which says whose fault it is
+    return {field.name: _fit(rows, value, field, kind) for (value, field), kind in zip(values, kinds, strict=True)}
+
+
+def _kinds(rows: DataFrame, values: Sequence[str]) -> list[t.DataType]:
+    given = [f.expr(value) for value in values]
+    kinds = [field.dataType for field in rows.select(*(it.alias(str(i)) for i, it in enumerate(given))).schema]
+    rows.where(reduce(or_, (it.isNotNull() for it in given))).schema  # noqa: B018  (over Connect, that looks for errors)
+    return kinds
+
+
+def _kind(rows: DataFrame, value: str, field: t.StructField) -> t.DataType:
+    kind = rows.select(f.expr(value).alias(FATE)).schema[0].dataType
+    try:
+        rows.where(f.expr(value).isNotNull()).schema  # noqa: B018  (as above)
     except AnalysisException as error:
         raise InvalidInputError(
             f"the value {value!r:.200} of column {field.name!r} does not go by one row ({error.getCondition()}); "
             "look at the rows first, and give what you find"
         ) from None
+    return kind
+
+
+def _fit(rows: DataFrame, value: str, field: t.StructField, kind: t.DataType) -> Assigned:
+    given, own = f.expr(value), field.dataType
     if kind.simpleString() == own.simpleString():
         return given, None
     if isinstance(kind, t.NullType):
