@@ -14,6 +14,7 @@ from typing import Any, Self
 from dbio_commit.clock import Clock
 from dbio_commit.data.fitting import fit
 from dbio_commit.data.footers import Footer, Inspector
+from dbio_commit.data.proof import refuse_unproven
 from dbio_commit.errors import (
     AccessDeniedError,
     CommitConflictError,
@@ -28,6 +29,7 @@ from dbio_commit.errors import (
 from dbio_commit.isolation import Read
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.operations import RULES
@@ -64,6 +66,7 @@ class Transaction:
         self._staged: dict[str, FileInfo | None] = {}  # None: a new file whose size is not known yet
         self._removed: set[str] = set()
         self._read: Read | None = None
+        self._rows_are_checked = False
         self._replaced: list[names.Partition] = []
         self._refused: AccessDeniedError | None = None  # the answer to its commit
         self._attempt = clock.random_bits(31)  # so that copies which are resumed elsewhere take other names
@@ -78,6 +81,11 @@ class Transaction:
     @property
     def tid(self) -> str:
         return self.terms.tid
+
+    @property
+    def url(self) -> str:
+        """Of the table's root."""
+        return self._store.url
 
     # --- stage ----------------------------------------------------------------------------------------------------
 
@@ -114,6 +122,14 @@ class Transaction:
         if self.terms.operation != "rewrite":
             raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} names no files to remove")
         self._removed.update([paths] if isinstance(paths, str) else paths)
+
+    def vouch_for_rows(self) -> None:
+        """Whoever staged the files has looked at their rows: they keep the table's constraints.
+
+        Else the commit goes by the statistics of the files, and refuses what these do not tell.
+        """
+        self._require_open("vouch for rows")
+        self._rows_are_checked = True
 
     def goes_by(self, read: Read) -> None:
         """Of a rewrite: it commits only where what it read has not changed, as far as its isolation asks for that."""
@@ -158,10 +174,12 @@ class Transaction:
         began_s = self._clock.monotonic()
         try:
             files = self._complete_files()
+            schema = self._fitted(schema)
+            self._check_rows(files, schema)
             draft = Draft(
                 terms=self.terms,
                 files=files,
-                schema=self._fitted(schema),
+                schema=schema,
                 rewritten=self._removed,
                 read=self._read,
                 replaced=self._replaced,
@@ -286,6 +304,12 @@ class Transaction:
                     statistics=footer.statistics,
                 )
         return [info for info in self._staged.values() if info is not None]
+
+    def _check_rows(self, files: list[FileInfo], schema: Mapping[str, Any] | None) -> None:
+        metadata = self.terms.metadata
+        constraints = Constraints.of(metadata.settings)
+        if constraints and self.terms.changes_rows and not self._rows_are_checked:
+            refuse_unproven(files, constraints, schema or metadata.schema, where=self._store.url)
 
     def _fitted(self, schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """The table's columns after the commit, where files that we looked at have a say in it."""

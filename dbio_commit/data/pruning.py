@@ -14,7 +14,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, NamedTuple
 
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers import Bounds, ColumnBounds, CommitMarker, bounds_of
+from dbio_commit.protocol.markers import Bounds, ColumnBounds, CommitMarker, FileInfo, bounds_of
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.state import Added, DataFile, LiveFiles
 
@@ -51,6 +51,15 @@ class Condition:
         """Whether it may be true in some row."""
         return True
 
+    def must_hold(self, facts_of: FactsOf) -> bool:
+        """Whether it is true in every row, as far as that is sure."""
+        return False
+
+    @property
+    def is_provable(self) -> bool:
+        """Whether facts of files may make that sure."""
+        return False
+
     def columns(self) -> Iterator[str]:
         """That it goes by."""
         yield from ()
@@ -69,6 +78,13 @@ _OPPOSITE: Mapping[Operator, Operator] = {"=": "!=", "!=": "=", "<": ">=", ">=":
 @dataclass(frozen=True, slots=True)
 class _OnColumn(Condition):
     column: str
+
+    def must_hold(self, facts_of: FactsOf) -> bool:
+        return facts_of(self.column).nulls == 0 and not self.negated().may_hold(facts_of)
+
+    @property
+    def is_provable(self) -> bool:
+        return True
 
     def columns(self) -> Iterator[str]:
         yield self.column
@@ -135,6 +151,9 @@ class IsNull(_OnColumn):
         facts = facts_of(self.column)
         return facts.nulls != 0 if self.is_null else facts.has_values
 
+    def must_hold(self, facts_of: FactsOf) -> bool:
+        return not self.negated().may_hold(facts_of)
+
     def negated(self) -> Condition:
         return IsNull(self.column, not self.is_null)
 
@@ -154,6 +173,13 @@ class AllOf(_Joined):
 
     def may_hold(self, facts_of: FactsOf) -> bool:
         return all(part.may_hold(facts_of) for part in self.parts)
+
+    def must_hold(self, facts_of: FactsOf) -> bool:
+        return all(part.must_hold(facts_of) for part in self.parts)
+
+    @property
+    def is_provable(self) -> bool:
+        return all(part.is_provable for part in self.parts)
 
     def negated(self) -> Condition:
         return AnyOf(tuple(part.negated() for part in self.parts))
@@ -178,6 +204,13 @@ class AnyOf(_Joined):
 
     def may_hold(self, facts_of: FactsOf) -> bool:
         return any(part.may_hold(facts_of) for part in self.parts)
+
+    def must_hold(self, facts_of: FactsOf) -> bool:
+        return any(part.must_hold(facts_of) for part in self.parts)
+
+    @property
+    def is_provable(self) -> bool:
+        return any(part.is_provable for part in self.parts)
 
     def negated(self) -> Condition:
         return AllOf(tuple(part.negated() for part in self.parts))
@@ -299,6 +332,14 @@ def prune(
     return kept.select(lambda it: _hopeful(it, told.get(it.tid or ""), condition, columns, types, kept.partition_of))
 
 
+def facts_of_file(file: FileInfo, columns: Iterable[str], types: Mapping[str, str]) -> FactsOf:
+    """What the writer of a new file knows of these columns of it."""
+    columns = list(columns)
+    told = {name.lower(): bounds for name, bounds in (file.statistics or {}).items()}
+    own = {it: _facts(told[it.lower()], file.rows, types.get(it, "")) for it in columns if it.lower() in told}
+    return _getter(own | _partition_facts(file.partition, columns, types))
+
+
 def _hopeful(
     added: Added,
     marker: CommitMarker | None,
@@ -355,7 +396,7 @@ def _partition_facts(
     for column in columns:
         if column.lower() in values:
             text = values[column.lower()]
-            value = None if text is None else _partition_value(text, types[column])
+            value = None if text is None else _partition_value(text, types.get(column, ""))
             if text is None:
                 facts[column] = Facts(nulls=1, rows=1)
             elif value is not None:

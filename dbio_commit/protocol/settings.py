@@ -25,6 +25,9 @@ MAX_TEXT = 4096
 PUBLISH = "publish"
 """The forms in which other tools find the table's files after each commit."""
 
+NOT_NULL, CHECK, GENERATED, DEFAULT = "not_null", "check", "generated", "default"
+"""Kinds of settings, each by a name of its own after a dot: `constraints` says what they mean."""
+
 
 class Format(StrEnum):
     """What PUBLISH may name: for whom a table is published."""
@@ -57,8 +60,23 @@ def _some_of(allowed: tuple[str, ...]) -> Callable[[str], str]:
     return check
 
 
+def _true(text: str) -> str:
+    if text.strip().lower() != "true":
+        raise ValueError("true, or empty")
+    return "true"
+
+
+def _sql(text: str) -> str:
+    if len(text.strip()) > MAX_TEXT:
+        raise ValueError(f"Spark's SQL of at most {MAX_TEXT} characters")
+    return text.strip()
+
+
 KNOWN: dict[str, Callable[[str], str]] = {PUBLISH: _some_of(tuple(Format))}
 """For each setting: from what a user writes to what markers say. Raises ValueError with what it may say."""
+
+KINDS: Mapping[str, Callable[[str], str]] = {NOT_NULL: _true, CHECK: _sql, GENERATED: _sql, DEFAULT: _sql}
+"""The same, for each kind of setting of which a table may have several, such as `check.positive`."""
 
 
 def check_changes(changes: Mapping[str, str]) -> Settings:
@@ -74,10 +92,15 @@ def check_changes(changes: Mapping[str, str]) -> Settings:
 def _check_change(name: str, text: str) -> str:
     if not text.strip():
         return ""
-    if name not in KNOWN:
-        raise InvalidInputError(f"there is no setting {name!r:.200}; those that can be set are {', '.join(KNOWN)}")
+    kind, _, rest = name.partition(".")
+    check = KNOWN.get(name) or (KINDS.get(kind) if rest else None)
+    if check is None:
+        known = ", ".join([*KNOWN, *(f"{kind}.NAME" for kind in KINDS)])
+        raise InvalidInputError(f"there is no setting {name!r:.200}; those that can be set are {known}")
+    if len(name) > MAX_NAME:
+        raise InvalidInputError(f"a setting's name has at most {MAX_NAME} characters, not {len(name)}: {name!r:.200}")
     try:
-        return KNOWN[name](text)
+        return check(text)
     except ValueError as error:
         raise InvalidInputError(f"{name}={text!r:.200} cannot be set: {name} is {error}") from None
 

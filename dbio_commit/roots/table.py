@@ -26,6 +26,7 @@ from dbio_commit.probe import probe
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit, Decided, committed_by, in_order
+from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.feed import History
 from dbio_commit.protocol.log import Log, parse_log
@@ -314,8 +315,19 @@ class TableRoot(Root):
 
     def _metadata_after(self, draft: Draft, before: Metadata, turn: int, *, sets_schema: bool) -> Metadata:
         """What the commit makes of the table as it stands in its turn."""
+        self._refuse_other_constraints(draft, before)
         schema = self._schema_after(draft, before.schema, sets=sets_schema)
         return Metadata(schema, turn, change(before.settings, draft.terms.sets))
+
+    def _refuse_other_constraints(self, draft: Draft, current: Metadata) -> None:
+        """Raises CommitConflictError where its rows were checked against others than the table's."""
+        terms = draft.terms
+        is_checked = terms.changes_rows and draft.files
+        if is_checked and Constraints.of(current.settings) != Constraints.of(terms.metadata.settings):
+            raise CommitConflictError(
+                f"the constraints of {self.store.url} were changed by another commit since transaction {terms.tid} "
+                "began; nothing was committed: write again"
+            )
 
     def _schema_after(self, draft: Draft, current: Mapping[str, Any] | None, *, sets: bool) -> Mapping[str, Any] | None:
         """The table's schema after this commit: operations that set their own do, others change what they have seen."""

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from dbio_commit.begin import look
 from dbio_commit.compaction.plan import TARGET_BYTES
 from dbio_commit.compaction.report import CompactReport
 from dbio_commit.compaction.run import compact as run_compaction
@@ -21,12 +22,15 @@ from dbio_commit.follow import Follower
 from dbio_commit.isolation import Isolation
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.commits import AsOf, Commit
+from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.spark import streaming
 from dbio_commit.spark.batches import Packing, arrow_batches, pack
 from dbio_commit.spark.catalog import create_catalog_table
 from dbio_commit.spark.changed_rows import changes_between, shape_of
 from dbio_commit.spark.committer import enable_parquet
 from dbio_commit.spark.compaction import in_tasks
+from dbio_commit.spark.constraints import constrain as change_constraints
+from dbio_commit.spark.constraints import rows_to_write
 from dbio_commit.spark.datasource import DbioDataSource, register_source, register_sources
 from dbio_commit.spark.job import WriteOptions, errors_of_workers, no_commit, plan_write
 from dbio_commit.spark.rewrite.base import CommitOptions, Rewrite
@@ -44,7 +48,7 @@ from dbio_commit.spark.rewrite.merge import (
 )
 from dbio_commit.spark.scan import scan
 from dbio_commit.spark.session import is_connect, open_table, raise_explained, store_settings
-from dbio_commit.spark.task import RESULT_SCHEMA, map_in_arrow
+from dbio_commit.spark.written import Writing
 from dbio_commit.store import parse_location
 from dbio_commit.upkeep.streams import end_at, start_at
 
@@ -56,6 +60,7 @@ __all__ = [
     "batch_writer",
     "changes",
     "compact",
+    "constrain",
     "delete",
     "enable",
     "for_each_batch",
@@ -130,10 +135,12 @@ def write(
             return replace_rows(Rewrite.of(spark, table, plan, isolation), replace_where, df)
         job = plan.begin()
         with job.transaction() as transaction:
-            with arrow_batches(spark, df.schema), errors_of_workers():
-                frame, packing = pack(df)
-                rows = frame.mapInArrow(map_in_arrow(job.spec, packing.unpack), RESULT_SCHEMA).collect()
-            return job.commit(transaction, (row.file for row in rows))
+            writing = Writing(job, transaction, plan.constraints)
+            if plan.constraints:
+                writing.write(rows_to_write(df, plan))
+            else:
+                writing.write_all(df)
+            return writing.commit({})
 
     try:
         return beside.attempt(table, attempt)
@@ -232,6 +239,32 @@ def merge(
     return _rewrite(spark, path, storage_options, options, lambda rewrite: merge_rows(rewrite, source, on, when))
 
 
+def constrain(
+    spark: SparkSession,
+    path: Path,
+    changes: Mapping[str, str],
+    *,
+    retries: int = 0,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Commit:
+    """Changes constraints, generated columns and defaults of a table; an empty text removes one.
+
+    These are settings, such as `check.positive`, `not_null.id`, `generated.day` and `default.kind`, and other settings
+    can be changed with them. What `Table.set` takes as it is, is tried out here: that Spark can ask it of the table's
+    columns, and that the rows which are there keep it; files whose statistics tell so are not read.
+
+    Raises InvalidInputError for what cannot be asked, and for rows that violate a constraint, with the number of these
+    and an example; CommitConflictError where anything is committed meanwhile (`retries`: how often to do it again); and
+    as `Table.set`.
+    """
+    options = CommitOptions(retries=retries)
+    table = open_table(spark, path, storage_options)
+    try:
+        return options.attempt(table, lambda: change_constraints(spark, table, changes))
+    except AccessDeniedError as error:
+        raise_explained(error, table, withheld=is_connect(spark))
+
+
 def _rewrite(
     spark: SparkSession,
     path: Path,
@@ -297,13 +330,19 @@ def write_stream(
         raise InvalidInputError(
             "dbio.write_stream takes a DataFrame of spark.readStream; write a batch with dbio.write"
         )
-    if mode not in ("append", "complete"):
+    if mode not in _MODES:
         raise InvalidInputError(f"mode {mode!r} is neither 'append' nor 'complete'")
     streaming.require_sink(os.fspath(path))
     spark = df.sparkSession
     register_source(spark, DbioDataSource, store_settings(spark))
-    frame, packing = pack(df)
     columns = [partition_by] if isinstance(partition_by, str) else partition_by
+    table = open_table(spark, path, storage_options)
+    rows, settings = df, look(table.store, table.clock).metadata.settings
+    if Constraints.of(settings):
+        files = WriteOptions(merge_schema=merge_schema)
+        plan = plan_write(table, df.schema, mode=_MODES[mode], partition_by=partition_by, app=None, options=files)
+        rows = rows_to_write(df, plan)
+    frame, packing = pack(rows, None if rows is df else settings)
     options: dict[str, Any] = {
         "partitionBy": ",".join(columns),
         "compression": compression,
@@ -314,8 +353,11 @@ def write_stream(
         **_secret(storage_options),
     }
     writer = frame.writeStream.format("dbio").outputMode(mode).options(**options)
-    with arrow_batches(spark, df.schema):  # the query keeps the settings that it starts with
+    with arrow_batches(spark, rows.schema):  # the query keeps the settings that it starts with
         return _start(writer, checkpoint, trigger, name, path=_for_workers(path))
+
+
+_MODES: Mapping[str, Mode] = {"append": "append", "complete": "overwrite"}
 
 
 def batch_writer(path: Path, app_id: str, mode: Mode = "append", **options: Any) -> Callable[[DataFrame, int], None]:

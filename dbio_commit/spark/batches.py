@@ -54,6 +54,8 @@ class Packing:
     """The columns as they were; None where nothing was packed."""
     unscaled: tuple[int, ...] = ()
     """The positions of decimals that go as whole numbers."""
+    settings: Mapping[str, str] | None = None
+    """Where the last column tells the fates of rows: by which settings of the table they were checked."""
 
     def unpack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows that were packed; columns are told by their positions."""
@@ -62,18 +64,21 @@ class Packing:
 
     def to_option(self) -> str:
         """For `parse`, in another process."""
-        return json.dumps({"schema": self.schema and self.schema.jsonValue(), "unscaled": self.unscaled})
+        schema = self.schema and self.schema.jsonValue()
+        return json.dumps({"schema": schema, "unscaled": self.unscaled, "settings": self.settings})
 
     @classmethod
     def parse(cls, text: str) -> "Packing":
         told = json.loads(text)
-        return cls(schema=StructType.fromJson(told["schema"]), unscaled=tuple(told["unscaled"]))
+        return cls(
+            schema=StructType.fromJson(told["schema"]), unscaled=tuple(told["unscaled"]), settings=told["settings"]
+        )
 
 
-def pack(df: DataFrame) -> tuple[DataFrame, Packing]:
-    """The rows, ready for `arrow_batches` to hand them over fast and in bounded memory."""
+def pack(df: DataFrame, settings: Mapping[str, str] | None = None) -> tuple[DataFrame, Packing]:
+    """The rows, ready for `arrow_batches` to hand them over fast and in bounded memory; `settings` as in `Packing`."""
     frame, unscaled = _unscaled(weighted(df))
-    return frame, Packing(schema=df.schema, unscaled=tuple(unscaled))
+    return frame, Packing(schema=df.schema, unscaled=tuple(unscaled), settings=settings)
 
 
 # --- rows count for what they weigh -------------------------------------------------------------------------------

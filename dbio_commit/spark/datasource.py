@@ -174,6 +174,7 @@ class DbioDataSource(DataSource):
         self._check_options(_WRITE_OPTIONS)
         with _explained(self._table, self.settings):
             plan = self._plan(schema, self._mode(overwrite), app_option(self.options))
+            plan.refuse_unchecked()
             is_done = has_committed(self._table.store, self._table.clock, app_option(self.options))
             return DbioWriter(plan.begin(skipped=is_done))
 
@@ -188,8 +189,11 @@ class DbioDataSource(DataSource):
         packing = Packing.parse(told) if told else Packing()
 
         def plan() -> WritePlan:
+            given = packing.schema or schema
+            if packing.settings is not None:
+                given = StructType(given.fields[:-1])  # the last tells the fates of rows
             with _explained(self._table, self.settings):
-                return self._plan(packing.schema or schema, "overwrite" if overwrite else "append", None)
+                return self._plan(given, "overwrite" if overwrite else "append", None)
 
         app_id = self.options.get("txnAppId")
         return DbioStreamWriter(self._table, plan, app_id=app_id, overwrite=overwrite, packing=packing)

@@ -12,16 +12,18 @@ from typing import Any, BinaryIO, get_args
 
 import pyspark
 from pyspark.errors import PySparkException
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from dbio_commit import errors
 from dbio_commit.begin import begin, choose_partition_columns, look
 from dbio_commit.clock import SYSTEM_CLOCK
 from dbio_commit.data.footers import ROW_METADATA
+from dbio_commit.data.proof import refuse_unprovable
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import App, CommitMarker, Operation
 from dbio_commit.protocol.since import check_if_tid
@@ -140,6 +142,22 @@ class WritePlan:
     if_tid: str | None
     limits: names.PathLimits
     options: WriteOptions
+    constraints: Constraints
+    filled: tuple[str, ...]
+    """Columns that the data lacks, and the table fills in; they count as its last ones."""
+
+    def refuse_unchecked(self) -> None:
+        """For who hands over rows as they come: what the table asks of them must show in the statistics of files.
+
+        Raises InvalidInputError for what cannot, and for columns that the table would fill in.
+        """
+        if self.filled:
+            raise InvalidInputError(
+                f"the data lacks the column {self.filled[0]!r}, which {self.table.url} fills in where its writer can; "
+                "nothing was written: give the column, or use dbio.write, dbio.write_stream or dbio.batch_writer"
+            )
+        if self.constraints:
+            refuse_unprovable(self.constraints, self.layout.schema.jsonValue(), where=self.table.url)
 
     def begin(self, *, claims: bool = True, skipped: bool = False) -> Job:
         """Begins its transaction; of one that is `skipped`, nothing will be committed.
@@ -205,7 +223,11 @@ def plan_write(
     target = look(table.store, table.clock, must_be_empty=must_be_empty)
     columns = choose_partition_columns(target, schemas.respell(partition_by, schema), where=table.url)
     sets_columns = mode == "overwrite"
-    current = None if sets_columns and not schemas.has_void(schema) else _current(table, target)
+    constraints = Constraints.of(target.metadata.settings)
+    is_asked = not sets_columns or schemas.has_void(schema) or bool(constraints.filled)
+    current = _current(table, target) if is_asked else None
+    filled = _filled(schema, current, constraints)
+    schema = StructType([*schema.fields, *filled])
     if current is None or sets_columns:
         schemas.check_writable(schema, columns, allow_void=True)
     layout = schemas.layout(
@@ -218,6 +240,7 @@ def plan_write(
         where=table.url,
     )
     schemas.check_writable(layout.schema, columns)
+    constraints.refuse_lost(layout.schema.fieldNames(), where=table.url)
     if not target.is_table:
         _refuse_timestamps(layout.schema, columns, table.url)
     limits = _limits(table)
@@ -232,7 +255,16 @@ def plan_write(
         if_tid=check_if_tid(if_tid),
         limits=limits,
         options=options,
+        constraints=constraints,
+        filled=tuple(field.name for field in filled),
     )
+
+
+def _filled(schema: StructType, table: StructType | None, constraints: Constraints) -> list[StructField]:
+    """The columns that such data lacks, and the table fills in."""
+    given = {name.lower() for name in schema.fieldNames()}
+    missing = constraints.filled.keys() - given
+    return [field for field in table.fields if field.name.lower() in missing] if table else []
 
 
 _LONGEST_FILE_NAME = 160

@@ -48,6 +48,7 @@ def restore(store: Store, clock: Clock, as_of: AsOf) -> Commit:
         if has_its_columns:
             transaction.remove(live - {file.path for file in then.files})
         _copy(store, transaction, [file for file in then.files if file.path not in live], recorded_files(then.decided))
+        transaction.vouch_for_rows()  # they are those of then, whatever the constraints are now
         return transaction.commit(None if has_its_columns else then.schema)
 
 

@@ -11,8 +11,9 @@ from dbio_commit.protocol.settings import check_changes
 from dbio_commit.store import Store
 
 
-def change_settings(store: Store, clock: Clock, changes: Mapping[str, str]) -> Commit:
-    """Changes these, and leaves the others as they are in its turn; an empty text removes one.
+def change_settings(store: Store, clock: Clock, changes: Mapping[str, str], *, if_tid: str | None = None) -> Commit:
+    """Changes these, and leaves the others as they are in its turn; an empty text removes one. With `if_tid`, nothing
+    may have been committed since.
 
     Raises InvalidInputError for what cannot be set and where this is no table of ours, TableNotFoundError,
     TransactionAbortedError, CommitStateUnknownError, StoreError.
@@ -25,5 +26,5 @@ def change_settings(store: Store, clock: Clock, changes: Mapping[str, str]) -> C
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}, so it has no settings; `dbio adopt` makes it a table"
         )
-    with begin(store, clock, operation="rewrite", target=target, sets=sets) as transaction:
+    with begin(store, clock, operation="rewrite", target=target, sets=sets, if_tid=if_tid) as transaction:
         return transaction.commit()

@@ -470,7 +470,7 @@ def beside(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], object]) -> Iter
         return commit_files(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("dbio_commit.spark.rewrite.written.commit_files", late)
+        patch.setattr("dbio_commit.spark.written.commit_files", late)
         yield
     assert not waiting
 

@@ -17,6 +17,7 @@ from dbio_commit.options import Mode
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.spark.committer.command import Command
+from dbio_commit.spark.constraints import check_files
 from dbio_commit.spark.job import Job, WriteOptions, WritePlan, app_option, plan_write
 from dbio_commit.spark.session import open_table
 from dbio_commit.store import Location, parse_location
@@ -89,9 +90,14 @@ def _contains(root: Location, place: Location) -> bool:
 class Write:
     """A write that has begun."""
 
-    table: Table
+    spark: SparkSession
+    plan: WritePlan
     job: Job
     transaction: Transaction
+
+    @property
+    def table(self) -> Table:
+        return self.plan.table
 
 
 MICROS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
@@ -124,7 +130,7 @@ def begin(spark: SparkSession, command: Command, path: str, *, dynamic: bool, re
     transaction = job.transaction()
     if mode == "overwrite_partitions" and static and not dynamic:
         transaction.replace_partition(static)
-    return Write(table, job, transaction)
+    return Write(spark, plan, job, transaction)
 
 
 def commit(write: Write, told: Iterable[str]) -> None:
@@ -136,6 +142,9 @@ def commit(write: Write, told: Iterable[str]) -> None:
     full = [file for file in files if file.rows != 0]
     store.make_durable([file.path for file in full])
     write.transaction.add(full)
+    if write.plan.constraints:
+        check_files(write.spark, write.plan, full)
+        write.transaction.vouch_for_rows()
     write.transaction.commit(schema=write.job.schema)
 
 
@@ -201,6 +210,11 @@ _REBASE = "spark.sql.parquet.datetimeRebaseModeInWrite"
 def _check_native(plan: WritePlan, command: Command) -> None:
     """Raises SchemaMismatchError for what `dbio.write` would convert, and Spark's own writer writes as it comes."""
     layout, where = plan.layout, plan.table.url
+    if plan.filled:
+        raise SchemaMismatchError(
+            f"the data lacks the column {plan.filled[0]!r} of {where}, which dbio.write fills in, and Spark's own "
+            "writer does not: give the column, or use dbio.write"
+        )
     if not plan.target.is_table:
         raise UnsupportedTableError(
             f"{where} has files, and no {names.DESCRIPTOR}: writers that do not know of transactions can write to "

@@ -1,10 +1,10 @@
 """What all rewrites do: look at the table, begin, and commit what was written."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as t
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -15,12 +15,13 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, count_rows, recorded_files
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
+from dbio_commit.spark.conditions import NOTHING
+from dbio_commit.spark.constraints import checked, default_values
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import WriteOptions, WritePlan, no_commit, plan_write
-from dbio_commit.spark.rewrite.conditions import NOTHING
 from dbio_commit.spark.rewrite.find import Located
-from dbio_commit.spark.rewrite.written import FATE, Rewriting
 from dbio_commit.spark.scan import PATH, prune, scan_files
+from dbio_commit.spark.written import FATE, Writing
 from dbio_commit.table import Table
 
 RESERVED = (PATH, FATE, "_dbio_target", "_dbio_source", "_dbio_clause")
@@ -111,6 +112,24 @@ class Rewrite:
         """The partition columns."""
         return self.plan.layout.partition_columns
 
+    def checked(self, rows: DataFrame, computed: Mapping[str, Column]) -> DataFrame:
+        """Rows that are written, with their fates; `computed` as in `constraints.checked`."""
+        return checked(rows, self.plan.constraints, self.schema, computed, where=self.table.url)
+
+    def filled(self, action: str) -> dict[str, str | None]:
+        """The columns that such rows may lack, and Spark's SQL of their defaults; None for what is generated."""
+        defaults = default_values(self.plan.constraints) if action == "insert" else {}
+        generated = dict.fromkeys(self.generated)
+        return generated | {
+            name: defaults[name.lower()] for name in self.schema.fieldNames() if name.lower() in defaults
+        }
+
+    @property
+    def generated(self) -> Sequence[str]:
+        """The generated columns."""
+        own = {column.lower() for column in self.plan.constraints.generated}
+        return [name for name in self.schema.fieldNames() if name.lower() in own]
+
     def no_rows(self) -> DataFrame:
         return self.spark.createDataFrame([], self.schema)
 
@@ -142,7 +161,7 @@ class Rewrite:
         return count_rows((file.path for file in files), recorded_files(writers))
 
     @contextmanager
-    def begin(self, removed: Sequence[DataFile], where: str | None) -> Iterator[Rewriting]:
+    def begin(self, removed: Sequence[DataFile], where: str | None) -> Iterator[Writing]:
         """Begins to write what comes in place of these files; `where` holds for all rows that it may have gone by."""
         job = replace(self.plan, operation="rewrite").begin()
         with job.transaction() as transaction:
@@ -154,7 +173,7 @@ class Rewrite:
                     isolation=self.isolation,
                 )
             )
-            yield Rewriting(job, transaction)
+            yield Writing(job, transaction, self.plan.constraints)
 
 
 def _snapshot(table: Table, plan: WritePlan) -> Snapshot:

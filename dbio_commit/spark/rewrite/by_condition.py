@@ -10,11 +10,12 @@ from pyspark.sql import types as t
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.job import WritePlan
+from dbio_commit.spark.conditions import check, holds
+from dbio_commit.spark.constraints import rows_to_write
 from dbio_commit.spark.rewrite.base import Rewrite
-from dbio_commit.spark.rewrite.conditions import check, holds
 from dbio_commit.spark.rewrite.find import find
-from dbio_commit.spark.rewrite.written import FATE, Fate, Rewriting, assign, fate
+from dbio_commit.spark.values import assign
+from dbio_commit.spark.written import FATE, Fate, Writing, fate
 
 
 def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit:
@@ -29,12 +30,12 @@ def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit
     with rewrite.begin([*found.whole, *found.partial], where) as rewriting:
         if found.partial:
             rows = rewrite.scan(found.partial).where(~holds(where)).withColumn(FATE, fate(Fate.KEPT))
-            counts = rewriting.write(rows, rewrite.schema)
+            counts = rewriting.write(rows)
             if counts[Fate.KEPT] != found.kept_rows:
                 _refuse_other_rows(rewriting, where, rewrite)
         if data is not None:
             fates = fate(f.when(holds(where), int(Fate.INSERTED)).otherwise(int(Fate.WRONG)))
-            counts = rewriting.write(_fitted(data, rewrite.plan).withColumn(FATE, fates))
+            counts = rewriting.write(rows_to_write(data, rewrite.plan, fates))
             metrics["numInsertedRows"] = counts[Fate.INSERTED]
             if wrong := counts[Fate.WRONG]:
                 rewriting.refuse(
@@ -67,7 +68,8 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, str], where: str) -> Comm
                 f.when(f.col(FATE) == int(Fate.KEPT), own).otherwise(new[name][0]).alias(name) if name in new else own
                 for name, own in ((name, f.col(schemas.quoted(name))) for name in rewrite.schema.fieldNames())
             ]
-            counts = rewriting.write(rows.select(*columns, FATE), rewrite.schema)
+            computed = {name: f.lit(True) for name in rewrite.generated if name not in new}
+            counts = rewriting.write(rewrite.checked(rows.select(*columns, FATE), computed))
         if bad := counts[Fate.WRONG]:
             rewriting.refuse(misfits(bad, {name for name, (_, misfit) in new.items() if misfit is not None}))
         if counts[Fate.KEPT] != found.kept_rows or found.rows not in (None, counts[Fate.UPDATED]):
@@ -98,22 +100,8 @@ def misfits(rows: int, columns: set[str]) -> str:
     )
 
 
-def _refuse_other_rows(rewriting: Rewriting, where: str, rewrite: Rewrite) -> None:
+def _refuse_other_rows(rewriting: Writing, where: str, rewrite: Rewrite) -> None:
     rewriting.refuse(
         f"where={where!r:.200} held for other rows of {rewrite.table.url} when they were read again: give a condition "
         "that goes by the rows alone"
     )
-
-
-def _fitted(data: DataFrame, plan: WritePlan) -> DataFrame:
-    """The rows with those columns as the table has them that a condition may compare; columns stay in their places."""
-    given = {field.name.lower(): field for field in data.schema.fields}
-    columns = {name.lower(): f.col(schemas.quoted(name)) for name in data.columns}
-    for field in plan.layout.schema.fields:
-        own = given.get(field.name.lower())
-        if own is None:
-            columns[field.name.lower()] = f.lit(None).cast(field.dataType)
-        elif isinstance(field.dataType, t.AtomicType) and own.dataType != field.dataType:
-            columns[own.name.lower()] = columns[own.name.lower()].cast(field.dataType)
-    spelling = {field.name.lower(): field.name for field in plan.layout.schema.fields}
-    return data.select(*(column.alias(spelling.get(name, name)) for name, column in columns.items()))

@@ -12,7 +12,7 @@ from pyspark.sql import types as t
 from dbio_commit.data.conform import parse_value
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.rewrite.conditions import goes_by_alone, holds
+from dbio_commit.spark.conditions import goes_by_alone, holds
 from dbio_commit.spark.scan import KEY, PATH, ReadSpec, files_in_workers, files_natively, files_root, key_of
 from dbio_commit.table import Table
 

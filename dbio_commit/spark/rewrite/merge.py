@@ -15,9 +15,7 @@ from dbio_commit.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.rewrite.base import RESERVED, Rewrite
-from dbio_commit.spark.rewrite.by_condition import columns_named, misfits
-from dbio_commit.spark.rewrite.conditions import (
+from dbio_commit.spark.conditions import (
     NOTHING,
     SOURCE,
     TARGET,
@@ -28,8 +26,11 @@ from dbio_commit.spark.rewrite.conditions import (
     holds,
     target_part,
 )
+from dbio_commit.spark.rewrite.base import RESERVED, Rewrite
+from dbio_commit.spark.rewrite.by_condition import columns_named, misfits
 from dbio_commit.spark.rewrite.find import find_matches, find_unmatched
-from dbio_commit.spark.rewrite.written import FATE, Assigned, Fate, Rewriting, assign, fate
+from dbio_commit.spark.values import Assigned, assign
+from dbio_commit.spark.written import FATE, Fate, Writing, fate
 
 # --- what is asked for --------------------------------------------------------------------------------------------
 
@@ -117,7 +118,7 @@ def merge_rows(rewrite: Rewrite, source: DataFrame, on: str | Sequence[str], cla
     merge = _Merge(rewrite, source, on, _checked(clauses))
     files, where = merge.find()
     with rewrite.begin(files, where) as rewriting:
-        counts = rewriting.write(merge.rows(files), rewrite.schema)
+        counts = rewriting.write(merge.rows(files))
         merge.check_counts(rewriting, counts, files)
         return rewriting.commit(
             {
@@ -182,11 +183,12 @@ class _Merge:
         """By column: its value by this clause, and whether that does not fit."""
         if clause.action == "delete":
             return {}
-        schema = self._rewrite.schema
+        schema, filled = self._rewrite.schema, self._rewrite.filled(clause.action)
         given = clause.values
         if given is None:
             known = {name.lower(): name for name in source.columns} | {name: name for name in source.columns}
-            if missing := [name for name in schema.fieldNames() if not known.keys() & {name, name.lower()}]:
+            lacking = [name for name in schema.fieldNames() if not known.keys() & {name, name.lower()}]
+            if missing := [name for name in lacking if name not in filled]:
                 raise SchemaMismatchError(
                     f"the source has no column {missing[0]!r}, so that {clause.action}() cannot set all columns; "
                     "name those that it shall set, and their values"
@@ -194,8 +196,13 @@ class _Merge:
             given = {
                 name: f"{SOURCE}.{schemas.quoted(known.get(name) or known[name.lower()])}"
                 for name in schema.fieldNames()
+                if name not in lacking
             }
         fields = columns_named(schema, given)
+        named = {field.name for field in fields.values()}
+        for name, sql in filled.items():
+            if sql is not None and name not in named:
+                fields[name], given = schema[name], {**given, name: sql}
         values = assign(self._scopes[clause.rows], [(given[name], field) for name, field in fields.items()])
         if clause.rows != "matched":
             self._scopes["matched"].select(*(value for value, _ in values.values())).schema  # noqa: B018  (as in `check`)
@@ -291,9 +298,13 @@ class _Merge:
                     if misfit is not None:
                         fates = f.when(by_clause[i] & misfit, int(Fate.WRONG)).otherwise(fates)
             columns.append(value.alias(field.name))
-        return both.select(*columns, fate(fates).alias(FATE))
+        written = [(i, values) for i, values in enumerate(self._values) if self._clauses[i].action != "delete"]
+        computed = {
+            name: f.col(_CLAUSE).isin([i for i, values in written if name not in values]) for name in rewrite.generated
+        }
+        return rewrite.checked(both.select(*columns, _CLAUSE, fate(fates).alias(FATE)), computed).drop(_CLAUSE)
 
-    def check_counts(self, rewriting: Rewriting, counts: Counter[Fate], files: Sequence[DataFile]) -> None:
+    def check_counts(self, rewriting: Writing, counts: Counter[Fate], files: Sequence[DataFile]) -> None:
         """Raises InvalidInputError for values that do not fit, and where rows would get lost or come twice."""
         if wrong := counts[Fate.WRONG]:
             names = {name for values in self._values for name, (_, misfit) in values.items() if misfit is not None}

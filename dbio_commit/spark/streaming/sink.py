@@ -17,12 +17,14 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
-from dbio_commit.errors import TransactionStateError
+from dbio_commit.errors import InvalidInputError, TransactionStateError
+from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import App
 from dbio_commit.spark.batches import Packing
 from dbio_commit.spark.job import Job, WritePlan, commit_files
 from dbio_commit.spark.task import decode_file_info, encode_file_info, run_task
+from dbio_commit.spark.written import Told, add_up, run_with_fates
 from dbio_commit.table import Table
 
 OPTIONS = {
@@ -46,8 +48,12 @@ class _Written(WriterCommitMessage):
     """What a task has written. It goes by way of the driver, so no secrets are in it."""
 
     terms: Terms
-    files: Sequence[str]
+    told: Told
     schema: Mapping[str, Any] | None = field(repr=False)
+
+    @property
+    def files(self) -> Sequence[str]:
+        return self.told.files
 
 
 class DbioStreamWriter(DataSourceStreamArrowWriter):
@@ -67,7 +73,18 @@ class DbioStreamWriter(DataSourceStreamArrowWriter):
         elif plan.target.scope is None:
             _log.warning("%s is a new table without partitions; Spark passes over writeStream.partitionBy(…), so set "
                          "the option partitionBy if it is to have some", self._table.url)  # fmt: skip
+        self._check(plan)
         return plan.begin(claims=False)
+
+    def _check(self, plan: WritePlan) -> None:
+        """Raises InvalidInputError where rows come that are not checked as the table now asks for."""
+        if self._packing.settings is None:
+            plan.refuse_unchecked()
+        elif Constraints.of(self._packing.settings) != plan.constraints:
+            raise InvalidInputError(
+                f"the constraints of {self._table.url} have changed since this query started; nothing was written: "
+                "start it again, from its checkpoint"
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """For the workers. Only who plans the batch pickles it, and more than once: all must have one transaction."""
@@ -78,14 +95,24 @@ class DbioStreamWriter(DataSourceStreamArrowWriter):
         assert context is not None, "runs in Spark's workers only"
         query, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
         job = self._job.for_app(App(id=self._app_id or str(query), version=int(str(batch))))
-        files = [encode_file_info(info) for info in run_task(job.spec, self._packing.unpack(iterator))]
-        return _Written(job.sink.terms, files, job.schema)
+        batches = self._packing.unpack(iterator)
+        if self._packing.settings is None:
+            told = Told([encode_file_info(info) for info in run_task(job.spec, batches)], {}, {})
+        else:
+            told = run_with_fates(job.spec, batches, Constraints.of(self._packing.settings))
+        return _Written(job.sink.terms, told, job.schema)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         written = _known(messages)
         files = [file for message in written for file in message.files]
+        settings = self._packing.settings
+        _, problem = add_up((it.told for it in written), Constraints.of(settings), where=self._table.url)
+        if problem:
+            raise InvalidInputError(f"{problem}; nothing of this batch was committed")
         if files or (self._overwrite and written):  # else nothing was claimed, and nothing is left
             with self._table.resume(written[0].terms) as transaction:
+                if settings is not None:
+                    transaction.vouch_for_rows()
                 commit_files(transaction, files, written[0].schema)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:

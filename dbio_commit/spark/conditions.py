@@ -71,13 +71,13 @@ def goes_by_alone(where: str, columns: Collection[str], others: Iterable[str]) -
     By the text, too: Spark takes `current_date` for a column where there is one, and sqlglot for a function.
     """
     tree = parse(where)
-    if tree is None or tree.find(exp.Lambda) or any(_has_word(where, name) for name in ("identifier", *others)):
+    if tree is None or tree.find(exp.Lambda) or any(has_word(where, name) for name in ("identifier", *others)):
         return False
     known = {name.lower() for name in columns}
     return all(not it.table and it.name.lower() in known for it in tree.find_all(exp.Column))
 
 
-def _has_word(text: str, name: str) -> bool:
+def has_word(text: str, name: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text, re.IGNORECASE) is not None
 
 

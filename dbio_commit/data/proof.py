@@ -1,0 +1,74 @@
+"""Whether the rows of new files keep a table's constraints, as far as partitions and statistics tell. Pure.
+
+It is the other side of `pruning`: that asks whether some row may fulfil a condition, this whether all of them must.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dbio_commit.data.pruning import UNKNOWN, Condition, IsNull, column_types, facts_of_file
+from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.protocol.constraints import Constraint, Constraints
+from dbio_commit.protocol.markers import FileInfo
+
+
+def find_unproven(
+    files: Iterable[FileInfo], constraints: Constraints, schema: Mapping[str, Any] | None
+) -> list[tuple[Constraint, FileInfo]]:
+    """For each constraint, the files that may hold a row which violates it. `schema` has the columns, as Spark's JSON.
+
+    Raises UnsupportedStoreError without sqlglot, where there are conditions to read.
+    """
+    schema = schema or {}
+    types = column_types(schema)
+    conditions = [(it, _condition(it, schema)) for it in constraints.each]
+    return [
+        (constraint, file)
+        for file in files
+        if file.rows != 0
+        for constraint, condition in conditions
+        if not condition.must_hold(facts_of_file(file, condition.columns(), types))
+    ]
+
+
+def refuse_unproven(
+    files: Sequence[FileInfo], constraints: Constraints, schema: Mapping[str, Any] | None, *, where: str
+) -> None:
+    """Raises InvalidInputError for the first such file."""
+    for constraint, file in find_unproven(files, constraints, schema)[:1]:
+        raise InvalidInputError(
+            f"the statistics of {file.path} do not tell that its rows keep {constraint.says} of {where}; "
+            "nothing was committed: write them with dbio.write, which looks at each row"
+        )
+
+
+def refuse_unprovable(constraints: Constraints, schema: Mapping[str, Any] | None, *, where: str) -> None:
+    """Raises InvalidInputError for a constraint that statistics never tell, before anything is written."""
+    for constraint in constraints.each:
+        if not _condition(constraint, schema or {}).is_provable:
+            raise InvalidInputError(
+                f"this way to write cannot tell whether rows keep {constraint.says} of {where}, which the "
+                "statistics of files do not show; nothing was written: use dbio.write, dbio.write_stream or "
+                "dbio.batch_writer, which look at each row"
+            )
+
+
+def _condition(constraint: Constraint, schema: Mapping[str, Any]) -> Condition:
+    """What holds for each row that keeps the constraint."""
+    if constraint.sql is None:
+        names = {field["name"].lower(): field["name"] for field in schema.get("fields", ())}
+        column = str(constraint.column)
+        return IsNull(names.get(column.lower(), column), False)
+    if constraint.column is not None:
+        return UNKNOWN
+    try:
+        from dbio_commit.data.where import parse_where
+    except ImportError as error:
+        raise UnsupportedStoreError(
+            f"a table with the setting {constraint.setting} is written with the package sqlglot; run "
+            "`pip install sqlglot`"
+        ) from error
+    try:
+        return parse_where(constraint.sql, schema, zone=None)
+    except InvalidInputError:  # Spark knows more of its SQL
+        return UNKNOWN

@@ -1,0 +1,90 @@
+"""What the rows of a table must be like, as its settings say it: constraints, generated columns, defaults. Pure.
+
+Their SQL is Spark's, and nothing here reads it. Who checks rows is in `spark/constraints`, and in `data/rows` where
+Spark does not help.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from dbio_commit.errors import InvalidInputError
+from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED, NOT_NULL, Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraint:
+    """One that a row can violate."""
+
+    setting: str
+    """By which it is known to users."""
+    column: str | None = None
+    """Of one column: which may not be null, or is what `sql` says where there is some."""
+    sql: str | None = None
+    """A condition, where there is no column."""
+
+    @property
+    def says(self) -> str:
+        """For messages."""
+        return f"{self.setting} ({self.sql:.300})" if self.sql else self.setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraints:
+    """Those of a table. Names of columns are as they were set; case makes no difference."""
+
+    not_null: tuple[str, ...] = ()
+    checks: Mapping[str, str] = field(default_factory=dict)
+    """By name: a condition in Spark's SQL that must hold for each row; one that is null does not."""
+    generated: Mapping[str, str] = field(default_factory=dict)
+    """By column: an expression in Spark's SQL of other columns, which its values are."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """By column: an expression in Spark's SQL, for rows that come without the column."""
+
+    @classmethod
+    def of(cls, settings: Settings | None) -> Self:
+        by_kind: dict[str, dict[str, str]] = {kind: {} for kind in (NOT_NULL, CHECK, GENERATED, DEFAULT)}
+        for name, text in sorted((settings or {}).items()):
+            kind, dot, rest = name.partition(".")
+            if dot and kind in by_kind:
+                by_kind[kind][rest] = text
+        return cls(
+            not_null=tuple(by_kind[NOT_NULL]),
+            checks=by_kind[CHECK],
+            generated=by_kind[GENERATED],
+            defaults=by_kind[DEFAULT],
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.not_null or self.checks or self.generated or self.defaults)
+
+    @property
+    def each(self) -> tuple[Constraint, ...]:
+        """What a row can violate, in the order in which violations are told."""
+        return (
+            *(Constraint(setting=f"{NOT_NULL}.{it}", column=it) for it in self.not_null),
+            *(Constraint(setting=f"{GENERATED}.{it}", column=it, sql=sql) for it, sql in self.generated.items()),
+            *(Constraint(setting=f"{CHECK}.{it}", sql=sql) for it, sql in self.checks.items()),
+        )
+
+    @property
+    def filled(self) -> Mapping[str, str]:
+        """By column, in lower case: what it is in rows that come without it."""
+        values = {**self.defaults, **self.generated}
+        return {column.lower(): sql for column, sql in values.items()}
+
+    def refuse_lost(self, columns: Iterable[str], *, where: str) -> None:
+        """Raises InvalidInputError where a column that the settings name is none of these, the table's new ones."""
+        known = {column.lower() for column in columns}
+        for kind, named in ((NOT_NULL, self.not_null), (GENERATED, self.generated), (DEFAULT, self.defaults)):
+            if lost := [column for column in named if column.lower() not in known]:
+                raise InvalidInputError(
+                    f"{where} has the setting {kind}.{lost[0]}, and would have no such column any more; nothing was "
+                    f"written: write the column, or remove the setting with `dbio set {where} {kind}.{lost[0]}=`"
+                )
+
+
+def violated(constraint: Constraint, rows: int, example: str, *, where: str) -> str:
+    """What is wrong, for an InvalidInputError."""
+    count = "1 row violates" if rows == 1 else f"{rows} rows violate"
+    return f"{count} {constraint.says} of {where}, such as {example}"

@@ -1,0 +1,212 @@
+"""Rows that are checked against a table's constraints by Spark, and get the values that the table fills in."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from dbio_commit.data.proof import find_unproven
+from dbio_commit.errors import DbioError, InvalidInputError
+from dbio_commit.protocol.commits import Commit, recorded_files
+from dbio_commit.protocol.constraints import Constraint, Constraints, violated
+from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.settings import DEFAULT, GENERATED, change, check_changes
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.spark import schema as schemas
+from dbio_commit.spark.conditions import check, holds
+from dbio_commit.spark.infer import table_schema
+from dbio_commit.spark.job import WritePlan
+from dbio_commit.spark.scan import scan_files
+from dbio_commit.spark.values import Assigned, assign
+from dbio_commit.spark.written import FATE, VIOLATES, Fate, describe, fate, shown
+from dbio_commit.table import Table
+from dbio_commit.upkeep.settings import change_settings
+
+
+def rows_to_write(data: DataFrame, plan: WritePlan, fates: Column | None = None) -> DataFrame:
+    """The data with the table's columns, in its order, and FATE: with what the table fills in, and checked.
+
+    `fates` are those of rows that violate nothing; without, all are INSERTED. Raises InvalidInputError for settings
+    that cannot be asked of such rows.
+    """
+    rows, schema = _with_columns(data, plan.layout.schema), plan.layout.schema
+    asked = _Asked(data.sparkSession, plan.constraints, schema, where=plan.table.url)
+    for values in (asked.defaults, asked.generated):  # which may go by the former, and go before them
+        for name in values.keys() & {*plan.filled}:
+            rows = rows.withColumn(name, values[name][0])
+    return asked.check(rows.withColumn(FATE, fate(Fate.INSERTED if fates is None else fates)), {})
+
+
+def checked(
+    rows: DataFrame, constraints: Constraints, schema: t.StructType, computed: Mapping[str, Column], *, where: str
+) -> DataFrame:
+    """Rows of the table's columns, and FATE, of which those that are inserted and updated are checked.
+
+    `computed` tells for generated columns in which of these rows nobody gave a value: there they get theirs.
+    """
+    if not constraints:
+        return rows
+    return _Asked(rows.sparkSession, constraints, schema, where=where).check(rows, computed)
+
+
+def check_files(spark: SparkSession, plan: WritePlan, files: Sequence[FileInfo]) -> None:
+    """Reads those of some new files whose statistics do not tell that their rows are checked.
+
+    Raises InvalidInputError for rows that violate a constraint.
+    """
+    layout = plan.layout
+    _refuse_rows(spark, plan.table, plan.constraints, layout.schema, layout.partition_columns, files)
+
+
+def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> Commit:
+    """Changes constraints of a table whose rows keep them. Raises InvalidInputError, CommitConflictError."""
+    sets, snapshot = check_changes(changes), table.snapshot()
+    schema = table_schema(table.store, snapshot)
+    if schema is None:
+        raise InvalidInputError(f"{table.url} holds no files and no recorded columns: write to it first")
+    _Asked(spark, Constraints.of(change(snapshot.settings, sets)), schema, where=table.url).check_all()
+    new = Constraints.of({name: text for name, text in sets.items() if text and snapshot.settings.get(name) != text})
+    if new.each:
+        told = recorded_files(snapshot.decided)
+        files = [
+            told.get(it.path) or FileInfo(path=it.path, size=it.size, partition=it.partition) for it in snapshot.files
+        ]
+        _refuse_rows(spark, table, new, schema, snapshot.partition_columns, files)
+    return change_settings(table.store, table.clock, sets, if_tid=snapshot.tid)
+
+
+def _refuse_rows(
+    spark: SparkSession,
+    table: Table,
+    constraints: Constraints,
+    schema: t.StructType,
+    columns: tuple[str, ...],
+    files: Sequence[FileInfo],
+) -> None:
+    unproven = {file.path: file for _, file in find_unproven(files, constraints, schema.jsonValue())}
+    listed = [DataFile(file.path, file.size, None, file.partition) for file in unproven.values()]
+    if not listed:
+        return
+    rows = scan_files(spark, table, listed, schema, columns).withColumn(FATE, fate(Fate.INSERTED))
+    bad = checked(rows, constraints, schema, {}, where=table.url).where(f.col(FATE) >= VIOLATES)
+    for number, count in sorted(bad.groupBy(FATE).count().collect())[:1]:
+        constraint, names = constraints.each[number - VIOLATES], schema.fieldNames()
+        example = bad.where(f.col(FATE) == number).limit(1).collect()[0]
+        values = describe({names[i]: example[i] for i in shown(constraint, names)})
+        raise InvalidInputError(f"{violated(constraint, count, values, where=table.url)}; nothing was committed")
+
+
+def default_values(constraints: Constraints) -> dict[str, str]:
+    """By column, in lower case: Spark's SQL of what it is in rows that come without it, and is not generated."""
+    generated = {column.lower() for column in constraints.generated}
+    return {it.lower(): sql for it, sql in constraints.defaults.items() if it.lower() not in generated}
+
+
+class _Asked:
+    """The constraints, as they are asked of rows like these, of which there are none."""
+
+    def __init__(self, spark: SparkSession, constraints: Constraints, schema: t.StructType, *, where: str) -> None:
+        constraints.refuse_lost(schema.fieldNames(), where=where)
+        self._nothing, self._schema, self._where = spark.createDataFrame([], schema), schema, where
+        self._spark, self._constraints = spark, constraints
+        self._fields = {field.name.lower(): field for field in schema.fields}
+
+    @cached_property
+    def generated(self) -> Mapping[str, Assigned]:
+        """By column: its values, which go by columns that are not generated."""
+        own = {column.lower() for column in self._constraints.generated}
+        others = self._nothing.select(
+            *(schemas.quoted(field.name) for name, field in self._fields.items() if name not in own)
+        )
+        return dict(self._values(GENERATED, self._constraints.generated, others))
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Assigned]:
+        """By column: its values, which go by no column."""
+        return dict(
+            self._values(DEFAULT, self._constraints.defaults, self._spark.range(1).select(f.lit(1).alias(FATE)))
+        )
+
+    def _values(self, which: str, given: Mapping[str, str], rows: DataFrame) -> Iterator[tuple[str, Assigned]]:
+        for column, sql in given.items():
+            field = self._fields[column.lower()]
+            with self._explained(f"{which}.{column}", sql):
+                if which == GENERATED:
+                    check(rows, f"({sql}) IS NULL", name=f"{which}.{column}")
+                value, misfit = assign(rows, [(sql, field)])[field.name]
+                if which == DEFAULT and misfit is not None and not rows.where(misfit).isEmpty():
+                    raise InvalidInputError(
+                        f"column {field.name!r} is {field.dataType.simpleString()}, and cannot hold it"
+                    )
+                yield field.name, (value, misfit)
+
+    def violation(self, constraint: Constraint) -> Column:
+        """Whether a row violates it."""
+        if constraint.column is None:
+            sql = str(constraint.sql)
+            with self._explained(constraint.setting, sql):
+                check(self._nothing, sql, name=constraint.setting)
+            return ~holds(sql)
+        name = self._fields[constraint.column.lower()].name
+        column = f.col(schemas.quoted(name))
+        if constraint.sql is None:
+            return column.isNull()
+        value, misfit = self.generated[name]
+        differs = ~column.eqNullSafe(value)
+        return differs if misfit is None else differs | misfit
+
+    def check(self, rows: DataFrame, computed: Mapping[str, Column]) -> DataFrame:
+        is_new = f.col(FATE).isin(int(Fate.INSERTED), int(Fate.UPDATED))
+        columns = []
+        for name in self._schema.fieldNames():
+            own = f.col(schemas.quoted(name))
+            if name in computed:
+                own = f.when(is_new & computed[name], self.generated[name][0]).otherwise(own)
+            columns.append(own.alias(name))
+        rows = rows.select(*columns, FATE)
+        fates: Column = f.col(FATE)
+        for i, constraint in reversed([*enumerate(self._constraints.each)]):
+            fates = f.when(is_new & self.violation(constraint), VIOLATES + i).otherwise(fates)
+        return rows.withColumn(FATE, fate(fates))
+
+    def check_all(self) -> None:
+        """Raises InvalidInputError for what cannot be asked."""
+        for constraint in self._constraints.each:
+            self.violation(constraint)
+        self.defaults  # noqa: B018
+
+    @contextmanager
+    def _explained(self, setting: str, sql: str) -> Iterator[None]:
+        try:
+            yield
+        except (PySparkException, DbioError) as error:
+            raise InvalidInputError(
+                f"the setting {setting}={sql!r:.200} cannot be asked of the rows of {self._where}: "
+                f"{_first_line(error)}. Nothing was written: change it, or remove it with "
+                f"`dbio set {self._where} {setting}=`"
+            ) from None
+
+
+def _with_columns(data: DataFrame, schema: t.StructType) -> DataFrame:
+    """The data with the table's columns, by its names and in its order; values inside of others stay as they are."""
+    given = {field.name.lower(): field for field in data.schema.fields}
+    columns = []
+    for field in schema.fields:
+        own = given.get(field.name.lower())
+        if own is None:
+            column = f.lit(None).cast(field.dataType)
+        else:
+            column = f.col(schemas.quoted(own.name))
+            if isinstance(field.dataType, t.AtomicType) and own.dataType != field.dataType:
+                column = column.cast(field.dataType)
+        columns.append(column.alias(field.name))
+    return data.select(*columns)
+
+
+def _first_line(error: Exception) -> str:
+    """Spark's go on with their plan."""
+    return f"{str(error).partition(chr(10))[0]:.300}"

@@ -1,0 +1,81 @@
+"""Values in Spark's SQL, as columns have them."""
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from dbio_commit.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.spark import schema as schemas
+from dbio_commit.spark.conditions import is_deterministic
+
+Assigned = tuple[Column, Column | None]
+"""A value as its column has it, and whether it does not fit, where that can be."""
+
+
+def assign(rows: DataFrame, values: Sequence[tuple[str, t.StructField]]) -> dict[str, Assigned]:
+    """By column, the values in Spark's SQL that these are given.
+
+    `rows` are what the values may go by. Types fit as for Spark's INSERT; whether a number is too large is found by
+    row. Raises InvalidInputError, SchemaMismatchError, and Spark's errors for what is wrong in a value.
+    """
+    for value, field in values:
+        if not isinstance(value, str) or not value.strip():
+            raise InvalidInputError(
+                f"the value {value!r:.200} of column {field.name!r} is no text; give an expression in Spark's SQL, "
+                'such as "n + 1" or "\'new\'"'
+            )
+    try:
+        kinds = _kinds(rows, [value for value, _ in values])  # of all at once, since each look takes some milliseconds
+    except AnalysisException:
+        kinds = [_kind(rows, value, field) for value, field in values]  # which says whose fault it is
+    return {field.name: _fit(rows, value, field, kind) for (value, field), kind in zip(values, kinds, strict=True)}
+
+
+def _kinds(rows: DataFrame, values: Sequence[str]) -> list[t.DataType]:
+    given = [f.expr(value) for value in values]
+    kinds = [field.dataType for field in rows.select(*(it.alias(str(i)) for i, it in enumerate(given))).schema]
+    rows.where(reduce(or_, (it.isNotNull() for it in given))).schema  # noqa: B018  (over Connect, that looks for errors)
+    return kinds
+
+
+def _kind(rows: DataFrame, value: str, field: t.StructField) -> t.DataType:
+    kind = rows.select(f.expr(value)).schema[0].dataType
+    try:
+        rows.where(f.expr(value).isNotNull()).schema  # noqa: B018  (as above)
+    except AnalysisException as error:
+        raise InvalidInputError(
+            f"the value {value!r:.200} of column {field.name!r} does not go by one row ({error.getCondition()}); "
+            "look at the rows first, and give what you find"
+        ) from None
+    return kind
+
+
+def _fit(rows: DataFrame, value: str, field: t.StructField, kind: t.DataType) -> Assigned:
+    given, own = f.expr(value), field.dataType
+    if kind.simpleString() == own.simpleString():
+        return given, None
+    if isinstance(kind, t.NullType) or schemas.merged(kind, own, merge=False, widen=False) == own:
+        return given.cast(own), None
+    numbers = isinstance(kind, t.NumericType) and isinstance(own, t.NumericType)
+    times = isinstance(kind, _TIMES) and isinstance(own, _TIMES)
+    texts = isinstance(kind, t.AtomicType) and isinstance(own, t.StringType)
+    if not (numbers or times or texts):
+        raise SchemaMismatchError(
+            f"column {field.name!r} has the type {own.simpleString()}, and {value!r:.200} the type "
+            f"{kind.simpleString()}, which it does not take; cast it in the expression"
+        )
+    if not is_deterministic(rows, given.isNotNull()):
+        raise InvalidInputError(
+            f"the value {value!r:.200} of column {field.name!r} is another each time, and has the type "
+            f"{kind.simpleString()}; cast it to {own.simpleString()} in the expression"
+        )
+    fitted = given.try_cast(own)
+    return fitted, given.isNotNull() & fitted.isNull()
+
+
+_TIMES = (t.DateType, t.TimestampType, t.TimestampNTZType)

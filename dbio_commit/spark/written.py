@@ -1,0 +1,178 @@
+"""The new files of a write whose rows say what becomes of them, in their last column."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from dbio_commit.errors import InvalidInputError
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.constraints import Constraint, Constraints, violated
+from dbio_commit.spark.batches import arrow_batches, pack
+from dbio_commit.spark.conditions import has_word
+from dbio_commit.spark.job import Job, commit_files, errors_of_workers
+from dbio_commit.spark.task import RESULT_SCHEMA, TaskSpec, encode_file_info, map_in_arrow, run_task
+from dbio_commit.transaction import Transaction
+
+FATE = "_dbio_fate"
+"""The last column of what is written, a `Fate`; no column of the table."""
+
+
+class Fate(IntEnum):
+    """What becomes of a row."""
+
+    KEPT = 0
+    UPDATED = 1
+    INSERTED = 2
+    DELETED = 3
+    LEFT_OUT = 4
+    """A row of the source for which there is nothing to do."""
+    WRONG = 5
+    """It may not be written, so that nothing may."""
+
+
+_STAYS = (Fate.KEPT, Fate.UPDATED, Fate.INSERTED)
+
+VIOLATES = 20
+"""From here on, a fate is the number of a constraint that the row violates: nothing may be written either."""
+
+
+def fate(of: Fate | Column) -> Column:
+    return (of if isinstance(of, Column) else f.lit(int(of))).cast(t.ByteType())
+
+
+class Writing:
+    """A write under way: its new files, until they are committed."""
+
+    def __init__(self, job: Job, transaction: Transaction, constraints: Constraints) -> None:
+        self._job, self._transaction, self._constraints = job, transaction, constraints
+        self._files: list[str] = []
+
+    def write_all(self, rows: DataFrame) -> None:
+        """Of a table without constraints: rows as they come."""
+        with arrow_batches(rows.sparkSession, rows.schema), errors_of_workers():
+            packed, packing = pack(rows)
+            told = packed.mapInArrow(map_in_arrow(self._job.spec, packing.unpack), RESULT_SCHEMA).collect()
+        self._files += [row.file for row in told]
+
+    def write(self, rows: DataFrame) -> Counter[Fate]:
+        """How many rows had which fate; they have the table's columns, in its order, and FATE.
+
+        Raises InvalidInputError where some violate a constraint; what was written is deleted then.
+        """
+        spec = replace(self._job.spec, columns=tuple(enumerate(rows.columns[:-1])))
+        with arrow_batches(rows.sparkSession, rows.schema), errors_of_workers():
+            packed, packing = pack(rows)
+            lines = packed.mapInArrow(_task(spec, packing.unpack, self._constraints), _TOLD).collect()
+        self._files += [line.file for line in lines if line.file is not None]
+        told = [
+            Told((), {line.fate: line.rows}, {line.fate: line.example} if line.example else {})
+            for line in lines
+            if line.fate is not None
+        ]
+        counts, problem = add_up(told, self._constraints, where=self._transaction.url)
+        if problem:
+            self.refuse(problem)
+        return counts
+
+    def refuse(self, message: str) -> NoReturn:
+        """Raises InvalidInputError; what was written is deleted."""
+        self._job.abort(self._transaction, self._files)
+        raise InvalidInputError(f"{message}; nothing was committed")
+
+    def commit(self, metrics: Mapping[str, int]) -> Commit:
+        self._transaction.vouch_for_rows()
+        return commit_files(self._transaction, self._files, self._job.schema, metrics=metrics)
+
+
+def shown(constraint: Constraint, columns: Sequence[str]) -> dict[int, str]:
+    """What to show of a row that violates it: by position, the columns that it names."""
+    named = [constraint.column] if constraint.column and not constraint.sql else None
+    text = f"{constraint.column or ''} {constraint.sql or ''}"
+    is_shown = [name in named if named else has_word(text, name) for name in columns]
+    return {i: name for i, name in enumerate(columns) if is_shown[i] or not any(is_shown)}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a task tells: its files, and how many rows had which fate."""
+
+    files: Sequence[str]
+    counts: Mapping[int, int]
+    examples: Mapping[int, str]
+    """By fate, of rows that violate something."""
+
+
+def run_with_fates(spec: TaskSpec, batches: Iterable[pa.RecordBatch], constraints: Constraints) -> Told:
+    """As `task.run_task`, for rows whose last column is their fate."""
+    names = [name for _, name in spec.columns]
+    named = {VIOLATES + i: shown(constraint, names) for i, constraint in enumerate(constraints.each)}
+    counts, examples = Counter[int](), dict[int, str]()
+
+    def stay() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            fates = batch.column(len(names))
+            told: Any = pc.value_counts(fates)
+            news = {entry["values"]: entry["counts"] for entry in told.to_pylist()}
+            for number in news.keys() & named.keys() - examples.keys():
+                row = pc.index(fates, number).as_py()
+                examples[number] = describe({name: batch.column(i)[row].as_py() for i, name in named[number].items()})
+            counts.update(news)
+            stays = pc.less_equal(fates, pa.scalar(max(_STAYS), pa.int8()))
+            yield batch if pc.all(stays).as_py() else batch.filter(stays)
+
+    return Told([encode_file_info(info) for info in run_task(spec, stay())], counts, examples)
+
+
+def add_up(told: Iterable[Told], constraints: Constraints, *, where: str) -> tuple[Counter[Fate], str | None]:
+    """How many rows of all tasks had which fate, and what is wrong where some violate a constraint."""
+    counts, examples = Counter[int](), dict[int, str]()
+    for it in told:
+        counts.update(it.counts)
+        examples = {**it.examples, **examples}
+    if first := min((number for number in counts if number >= VIOLATES), default=None):
+        return Counter(), violated(constraints.each[first - VIOLATES], counts[first], examples[first], where=where)
+    return Counter({Fate(number): rows for number, rows in counts.items()}), None
+
+
+_COLUMNS = ["file", "fate", "rows", "example"]
+_TOLD = "file string, fate byte, rows long, example string"
+
+
+def _task(
+    spec: TaskSpec,
+    unpack: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    constraints: Constraints,
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """`run_with_fates` as DataFrame.mapInArrow calls it; a line for each file, and one for each fate."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        told = run_with_fates(spec, unpack(batches), constraints)
+        none = [None] * len(told.files)
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array([*told.files, *(None for _ in told.counts)], pa.string()),
+                pa.array([*none, *told.counts], pa.int8()),
+                pa.array([*none, *told.counts.values()], pa.int64()),
+                pa.array([*none, *map(told.examples.get, told.counts)], pa.string()),
+            ],
+            names=_COLUMNS,
+        )
+
+    return write
+
+
+def describe(values: Mapping[str, Any]) -> str:
+    """A row, as far as it fits into a message."""
+    return f"{', '.join(f'{name}={_text(value):.60}' for name, value in values.items()):.300}"
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else repr(value) if isinstance(value, str | bytes) else str(value)
