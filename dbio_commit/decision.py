@@ -56,7 +56,7 @@ def find_decision(store: Store, tid: str, *, commit_id: str, is_known: bool) -> 
     if found is None and covered is None:
         covered = _covered_commit(store, tid)  # purged in this moment
     if covered is not None:
-        if found is not None and not covered.is_of(found.added):
+        if found is not None and not covered.is_of(found.data_files):
             _withdraw(store, path)
         return covered
     if found is None:

@@ -65,6 +65,7 @@ class Transaction:
         self._state = _State.OPEN
         self._staged: dict[str, FileInfo | None] = {}  # None: a new file whose size is not known yet
         self._removed: set[str] = set()
+        self._whole: set[str] | None = None
         self._read: Read | None = None
         self._rows_are_checked = False
         self._replaced: list[names.Partition] = []
@@ -122,6 +123,17 @@ class Transaction:
         if self.terms.operation != "rewrite":
             raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} names no files to remove")
         self._removed.update([paths] if isinstance(paths, str) else paths)
+
+    def tell_changes(self, whole: Iterable[str]) -> None:
+        """Of a rewrite: files of changes (`names.is_change_file`) among those added tell which rows came and went.
+
+        `whole` are the other files, added and removed, all of whose rows did; a file that is none holds also what it
+        only carried over.
+        """
+        self._require_open("tell changes")
+        if self.terms.operation != "rewrite":
+            raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} tells no changes")
+        self._whole = (self._whole or set()) | set(whole)
 
     def vouch_for_rows(self) -> None:
         """Whoever staged the files has looked at their rows: they keep the table's constraints.
@@ -181,6 +193,7 @@ class Transaction:
                 files=files,
                 schema=schema,
                 rewritten=self._removed,
+                whole=self._whole,
                 read=self._read,
                 replaced=self._replaced,
                 counted=metrics or {},
@@ -326,7 +339,7 @@ class Transaction:
 
     def _refuse_other_files(self, commit: Commit, draft: Draft) -> None:
         """Another copy of this transaction may have committed before us, and what it staged."""
-        if not commit.marker.is_of([file.path for file in draft.files]):
+        if not commit.marker.is_of([file.path for file in draft.data_files]):
             raise CommitConflictError(
                 f"transaction {self.tid} of {self._store.url} is committed already, by another copy of it, "
                 f"with other files than those that were staged here; see `dbio show {self.tid}`"

@@ -29,6 +29,8 @@ def _change_json(it: CommitChanges) -> dict[str, Any]:
         "operation": it.operation,
         "inserted": {"files": len(it.inserted), "rows": it.inserted_rows},
         "deleted": {"files": len(it.deleted), "rows": it.deleted_rows},
+        "updated": {"rows": it.updated_rows},
+        "recorded": {"files": len(it.recorded)},
     }
 
 
@@ -40,6 +42,7 @@ _CHANGES: list[Column[CommitChanges]] = [
     Column("rows in", lambda it: it.inserted_rows, number_text, right=True),
     Column("files out", lambda it: len(it.deleted), number_text, right=True, least_width=60),
     Column("rows out", lambda it: it.deleted_rows, number_text, right=True),
+    Column("updated", lambda it: it.updated_rows, number_text, right=True, least_width=100),
 ]
 
 

@@ -67,27 +67,34 @@ class Commit:
     @property
     def added(self) -> Sequence[str]:
         """Paths relative to the root of the table."""
-        return self.marker.added
+        return self.marker.data_files
 
     @property
     def removed(self) -> Sequence[str]:
         """Paths relative to the root of the table."""
-        return self.marker.removed
+        changes = set(self.change_files)
+        return [path for path in self.marker.removed if path not in changes]
+
+    @property
+    def change_files(self) -> Sequence[str]:
+        """The files that tell which rows it changed; paths relative to the root of the table."""
+        return self.marker.change_files
 
     @property
     def added_files(self) -> int:
         """How many files it added, those included that `added` does not list any more."""
-        return len(self.marker.added) + self.forgotten.added
+        return len(self.added) + self.forgotten.added
 
     @property
     def removed_files(self) -> int:
         """How many files it removed, those included that `removed` does not list any more."""
-        return len(self.marker.removed) + self.forgotten.removed
+        return len(self.removed) + self.forgotten.removed
 
     @property
     def files(self) -> list[FileInfo]:
         """What its writer recorded about each added file."""
-        return unpack_files(self.marker)
+        changes = set(self.change_files)
+        return [info for info in unpack_files(self.marker) if info.path not in changes]
 
     @property
     def metrics(self) -> Mapping[str, int]:

@@ -79,6 +79,8 @@ class Draft:
     """The table's columns after it, as Spark's JSON; None leaves them as they are."""
     rewritten: Collection[str] = ()
     """Of a rewrite: the live files that go."""
+    whole: Collection[str] | None = None
+    """Of a rewrite that tells what it changed: the files, added and removed, all of whose rows came or went."""
     read: "Read | None" = None
     """Of a rewrite: what it went by; None where it goes by the files alone that it removes."""
     replaced: Sequence[names.Partition] = ()
@@ -89,15 +91,21 @@ class Draft:
     """When its commit began, by the monotonic clock."""
 
     @property
+    def data_files(self) -> list[FileInfo]:
+        """Those of `files` that hold rows of the table; the others tell what it changed."""
+        return [file for file in self.files if not names.is_change_file(file.path)]
+
+    @property
     def changes_schema(self) -> bool:
         return self.schema is not None and self.schema != self.terms.metadata.schema
 
     def metrics(self, now_s: float) -> dict[str, int]:
-        rows = [file.rows for file in self.files]
+        files = self.data_files
+        rows = [file.rows for file in files]
         metrics = {
-            "numFiles": len(self.files),
-            "numOutputBytes": sum(file.size for file in self.files),
-            "numParts": len({names.split(file.path)[0] for file in self.files} - {""}),
+            "numFiles": len(files),
+            "numOutputBytes": sum(file.size for file in files),
+            "numParts": len({names.split(file.path)[0] for file in files} - {""}),
             "jobCommitTime": self.commit_ms(now_s),
             **self.counted,
         }
@@ -120,7 +128,7 @@ class Draft:
         """The commit marker that adds and removes these; `metadata` of the table after it."""
         return CommitMarker(
             added=[file.path for file in files],
-            removed=list(removed),
+            removed=[*removed, *(file.path for file in files if names.is_change_file(file.path))],
             dbio_commit=CommitInfo(
                 operation=self.terms.operation,
                 commit_id=self.terms.commit_id,
@@ -133,6 +141,7 @@ class Draft:
                 settings=_dict_or_none(metadata and metadata.settings),
                 data_change=None if self.terms.changes_rows else False,
                 files=pack_files(files),
+                whole=None if self.whole is None else sorted(self.whole),
             ),
         )
 

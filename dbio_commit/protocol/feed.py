@@ -3,7 +3,7 @@
 Where a stream is, is in `position`; rules: PROTOCOL.md 8.4.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -16,11 +16,11 @@ from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.position import Part, Position, Start, position_of
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, Metadata, added_sizes, live_files
 
-Kind = Literal["insert", "delete"]
+Kind = Literal["insert", "delete", "recorded"]
 
 
 class Change(NamedTuple):
-    """A file, all of whose rows came or went with a commit."""
+    """A file, all of whose rows came or went with a commit, or of rows that say so themselves (recorded)."""
 
     file: DataFile
     kind: Kind
@@ -121,16 +121,36 @@ class History:
 
     def added(self, commit: Decided) -> list[Change]:
         """The files that a commit added, as far as the history still tells."""
+        return self._added(commit, set(commit.marker.change_files), are_changes=False)
+
+    def recorded(self, commit: Decided) -> list[Change]:
+        """The files that tell which rows a commit changed."""
+        return self._added(commit, set(commit.marker.change_files), are_changes=True)
+
+    def _added(self, commit: Decided, changes: Collection[str], *, are_changes: bool) -> list[Change]:
         return [
-            Change(self._file(path, size, commit.tid), "insert", commit.tid, commit.modified)
+            Change(
+                self._file(path, size, commit.tid), "recorded" if are_changes else "insert", commit.tid, commit.modified
+            )
             for path, size in zip(commit.marker.added, added_sizes(commit.marker), strict=True)
+            if (path in changes) == are_changes
         ]
+
+    def all_changes(self, commit: Decided) -> list[Change]:
+        """What came and went with a commit; of one that tells it row by row, no file that was only written again."""
+        both = [*self.removed(commit), *self.added(commit)]
+        info = commit.marker.dbio_commit
+        if info is None or info.whole is None:
+            return both
+        whole = set(info.whole)
+        return [*(change for change in both if change.file.path in whole), *self.recorded(commit)]
 
     def removed(self, commit: Decided) -> list[Change]:
         """The files that a commit removed, and none before it."""
         if not takes_rows(commit):
             return []
-        paths = [path for path in commit.marker.removed if self.removers[path] == commit.tid]
+        own = set(commit.marker.change_files)
+        paths = [path for path in commit.marker.removed if self.removers[path] == commit.tid and path not in own]
         return [
             Change(self._file(path, self._sizes.get(path, UNKNOWN_SIZE), None), "delete", commit.tid, commit.modified)
             for path in paths
@@ -341,7 +361,7 @@ class Feed:
                 f"{lost} files of commit {commit.tid} of {self._history.url} were removed, and vacuumed, before this "
                 "stream read them"
             )
-        return [*(self._history.removed(commit) if wanted.changes else ()), *self._history.added(commit)]
+        return self._history.all_changes(commit) if wanted.changes else self._history.added(commit)
 
     # --- the state that a stream begins with ------------------------------------------------------------------------
 

@@ -192,6 +192,8 @@ class CommitInfo(Body):
     data_change: bool | None = None
     """False where the rows after it are those before it: what it adds holds what it removes."""
     files: AddedFiles | None = None
+    whole: Annotated[SkipValidation[list[str] | None], AfterValidator(_names_or_none)] = None
+    """Where change files tell what came and went: other added and removed paths, all of whose rows did."""
     removed_tids: Annotated[SkipValidation[list[str] | None], AfterValidator(_names_or_none)] = None
     """Transactions, in the place of the paths of all files that they added and that are live (`references`)."""
 
@@ -220,6 +222,23 @@ class CommitMarker(Body):
         return (self.dbio_commit.removed_tids if self.dbio_commit else None) or ()
 
     @property
+    def change_files(self) -> list[str]:
+        """The paths that it adds and removes: they tell which rows it changed."""
+        removed = set(self.removed) if self.is_recorded else ()
+        return [path for path in self.added if path in removed]
+
+    @property
+    def data_files(self) -> list[str]:
+        """The other paths that it adds, which hold rows of the table."""
+        own = set(self.change_files)
+        return [path for path in self.added if path not in own] if own else self.added
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether change files, and `whole`, tell what came and went."""
+        return self.dbio_commit is not None and self.dbio_commit.whole is not None
+
+    @property
     def is_data_change(self) -> bool:
         """Whether the rows after it may be others than before it."""
         return self.dbio_commit is None or self.dbio_commit.data_change is not False
@@ -231,7 +250,7 @@ class CommitMarker(Body):
     def is_of(self, files: Collection[str]) -> bool:
         """Whether it adds these files. A checkpoint forgets some, and knows how many there were."""
         count = self.dbio_commit.metrics.get("numFiles") if self.dbio_commit else None
-        return count == len(files) and set(self.added) <= set(files)
+        return count == len(files) and set(self.data_files) <= set(files)
 
 
 class Descriptor(Body):

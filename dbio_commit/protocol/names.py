@@ -140,9 +140,23 @@ def _numbered(kind: Kind, number: int) -> str:
 # --- data files ---------------------------------------------------------------------------------------------------
 
 
-def format_data_file(*, tid: str, job: str, task: int, attempt: int, number: int, suffix: str) -> str:
-    """The name of a task attempt's `number`-th file, as DBIO named it; `suffix` is like ".snappy.parquet"."""
-    return f"part-{task:05d}-tid-{tid}-{job}-{attempt}-{number}-c000{suffix}"
+def format_data_file(
+    *, tid: str, job: str, task: int, attempt: int, number: int, suffix: str, changes: bool = False
+) -> str:
+    """The name of a task attempt's `number`-th file, as DBIO named it; `suffix` is like ".snappy.parquet".
+
+    `changes`: of a file that tells which rows the transaction changed.
+    """
+    kind = _CHANGES if changes else "part"
+    return f"{kind}-{task:05d}-tid-{tid}-{job}-{attempt}-{number}-c000{suffix}"
+
+
+_CHANGES = "cdc"
+
+
+def is_change_file(path: str) -> bool:
+    """Of a file that a transaction of ours adds: whether it tells what rows it changed, and holds none of the table."""
+    return split(path)[1].startswith(f"{_CHANGES}-")
 
 
 def parse_data_file(name: str) -> str | None:

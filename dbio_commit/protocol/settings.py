@@ -25,6 +25,9 @@ MAX_TEXT = 4096
 PUBLISH = "publish"
 """The forms in which other tools find the table's files after each commit."""
 
+CHANGE_DATA = "change_data"
+"""Whether rewrites leave files that tell which rows they changed, and how."""
+
 NOT_NULL, CHECK, GENERATED, DEFAULT = "not_null", "check", "generated", "default"
 """Kinds of settings, each by a name of its own after a dot: `constraints` says what they mean."""
 
@@ -72,7 +75,7 @@ def _sql(text: str) -> str:
     return text.strip()
 
 
-KNOWN: dict[str, Callable[[str], str]] = {PUBLISH: _some_of(tuple(Format))}
+KNOWN: dict[str, Callable[[str], str]] = {PUBLISH: _some_of(tuple(Format)), CHANGE_DATA: _true}
 """For each setting: from what a user writes to what markers say. Raises ValueError with what it may say."""
 
 KINDS: Mapping[str, Callable[[str], str]] = {NOT_NULL: _true, CHECK: _sql, GENERATED: _sql, DEFAULT: _sql}

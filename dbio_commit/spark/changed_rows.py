@@ -49,8 +49,10 @@ def frame_of(
     plain = [change for change in changes if change.tid not in both]
     frames = [_frame(spark, table, shape, some) for some in _by_kind(plain) if some]
     if carried:
-        came, went = (_frame(spark, table, shape, some) for some in _by_kind(carried))
+        *two, recorded = _by_kind(carried)
+        came, went = (_frame(spark, table, shape, some) for some in two)
         frames += [_net(came, went, "insert"), _net(went, came, "delete")]
+        frames += [_frame(spark, table, shape, recorded)] if recorded else []
     if not frames:
         return spark.createDataFrame([], schema)
     return reduce(DataFrame.unionByName, frames).select(*map(schemas.quoted, schema.fieldNames()))
@@ -67,30 +69,37 @@ def shape_of(history: History) -> Shape:
 
 
 def _by_kind(changes: Sequence[Change]) -> list[list[Change]]:
-    """What came, and what went: each file comes once, and goes once."""
+    """What came, what went, and what says so itself: of each file one thing once."""
     return [[change for change in changes if change.kind == kind] for kind in get_args(Kind)]
 
 
 def _both_ways(changes: Sequence[Change]) -> set[str]:
     """The commits that may have carried rows over: with files that came and files that went."""
-    came, went = ({change.tid for change in some} for some in _by_kind(changes))
+    came, went, _ = ({change.tid for change in some} for some in _by_kind(changes))
     return came & went
 
 
 def _frame(spark: SparkSession, table: Table, shape: Shape, changes: Sequence[Change]) -> DataFrame:
-    """The rows of changes of which no two are of one file, with what the feed says of each."""
+    """The rows of changes of one kind, of which no two are of one file, with what the feed says of each."""
     files, columns = [change.file for change in changes], shape.partition_columns
     root = files_root(spark, table, files)
     if root is None:
         spec = feeds.feed_spec(ReadSpec.of(table, feeds.with_change_columns(shape.schema, where=table.url), columns))
         return files_in_workers(spark, [feeds.as_partition(change) for change in changes], spec)
-    frame = files_natively(spark, root, table, files, shape.schema, columns)
+    says_itself = changes[0].kind == "recorded"  # all are of one kind then
+    schema = StructType([*shape.schema.fields, *([feeds.TYPE_FIELD] if says_itself else [])])
+    frame = files_natively(spark, root, table, files, schema, columns)
     told = [(key_of(f"{root}/{it.file.path}"), it.kind, it.tid, it.committed.astimezone(UTC)) for it in changes]
-    commits = f.broadcast(spark.createDataFrame(told, f"{PATH} string, {feeds.DDL}"))
+    commits = f.broadcast(spark.createDataFrame(told, f"{PATH} string, {_KIND} string, {feeds.DDL_OF_COMMIT}"))
     rows = frame.withColumn(PATH, f.expr(KEY)).join(commits, PATH, "left")
     unknown = f.raise_error(f.concat(f.lit("dbio_commit does not know which commit named "), f.col(PATH)))
-    kind = f.coalesce(f.col(feeds.TYPE), unknown.cast("string")).alias(feeds.TYPE)  # rows must not get lost in silence
-    return rows.select(*map(schemas.quoted, frame.columns), kind, feeds.TID, feeds.TIMESTAMP)
+    known = f.coalesce(f.col(_KIND), unknown.cast("string"))  # rows must not get lost in silence
+    kind = f.when(known == "recorded", f.col(feeds.TYPE)) if says_itself else known
+    names = map(schemas.quoted, shape.schema.fieldNames())
+    return rows.select(*names, kind.alias(feeds.TYPE), feeds.TID, feeds.TIMESTAMP)
+
+
+_KIND = "_dbio_kind"
 
 
 def _net(rows: DataFrame, others: DataFrame, kind: Kind) -> DataFrame:

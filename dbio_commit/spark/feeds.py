@@ -24,10 +24,12 @@ _FIELDS = (
     StructField(TIMESTAMP, TimestampType()),
 )
 
+TYPE_FIELD = _FIELDS[0]
+
 COLUMNS = tuple(field.name for field in _FIELDS)
 
-DDL = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in _FIELDS)
-"""For Spark."""
+DDL_OF_COMMIT = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in _FIELDS[1:])
+"""For Spark: what the feed says of a commit."""
 
 
 def with_change_columns(schema: StructType, *, where: str) -> StructType:
@@ -44,16 +46,18 @@ def with_change_columns(schema: StructType, *, where: str) -> StructType:
 def as_partition(change: Change) -> DataFile:
     """The file as if what the feed says of it were partitions: so a reader in Python fills the columns in."""
     committed = change.committed.astimezone(UTC).replace(tzinfo=None)
-    told = {TYPE: change.kind, TID: change.tid, TIMESTAMP: committed.isoformat()}
+    told = {TID: change.tid, TIMESTAMP: committed.isoformat()}
+    if change.kind != "recorded":  # else its rows say it
+        told[TYPE] = change.kind
     return change.file._replace(partition={**change.file.partition, **told})
 
 
 def from_partition(file: DataFile) -> Change:
     """The change that `as_partition` made the file of."""
-    told = {name: str(file.partition[name]) for name in COLUMNS}
+    told = {name: str(file.partition[name]) for name in COLUMNS if name in file.partition}
     partition = {name: value for name, value in file.partition.items() if name not in COLUMNS}
     committed = datetime.fromisoformat(told[TIMESTAMP]).replace(tzinfo=UTC)
-    kind: Kind = "insert" if told[TYPE] == "insert" else "delete"
+    kind: Kind = "recorded" if TYPE not in told else "insert" if told[TYPE] == "insert" else "delete"
     return Change(file._replace(partition=partition), kind, told[TID], committed)
 
 

@@ -218,8 +218,8 @@ def read_files(spec: ReadSpec, files: Iterable[DataFile]) -> Iterator[pa.RecordB
     """The rows of the files, with the table's columns: in its order, absent ones null, partition columns filled in."""
     store = Table(spec.path, spec.storage_options).store
     target = schemas.arrow_schema(spec.schema)
-    columns = {name.lower() for name in target.names} - {name.lower() for name in spec.partition_columns}
     for file in files:
+        columns = {name.lower() for name in target.names} - {name.lower() for name in file.partition}
         small = file.size <= _WHOLE_BYTES
         source = pa.BufferReader(store.get(file.path)) if small else store.open_read(file.path)
         with source:

@@ -81,6 +81,8 @@ class TaskSpec:
     """0: no bound."""
     spark_metadata: Mapping[str, str] = field(default_factory=dict)
     """For the footers: Spark's version, and the columns in its own terms."""
+    changes: bool = False
+    """Whether the files tell what rows were changed, and hold none of the table."""
 
 
 def write_task(
@@ -155,16 +157,16 @@ def _whole(batches: Iterable[pa.RecordBatch]) -> Iterator[_Run]:
 
 
 def _by_partition(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator[_Run]:
-    waiting: dict[arrow.Key, _Waiting] = {}  # on the disk
+    waiting: dict[arrow.Key, Waiting] = {}  # on the disk
     held: dict[arrow.Key, pa.Table] = {}  # slices of the last table that was grouped
-    with _Spill() as spill:
+    with Spill() as spill:
         for table in collect(batches, rows=BUFFER_ROWS, size_bytes=BUFFER_BYTES):
             while held:
                 key, part = held.popitem()
-                waiting.setdefault(key, _Waiting()).add(part, spill)
+                waiting.setdefault(key, Waiting()).add(part, spill)
             for key, part in arrow.group(table, spec.partition_columns):
                 partition = _partition(spec, key)
-                before = waiting.get(key, _Waiting())
+                before = waiting.get(key, Waiting())
                 if before.rows + part.num_rows >= ROW_GROUP_ROWS or before.size + part.nbytes >= ROW_GROUP_BYTES:
                     yield _Run(partition, pa.concat_tables([*before.read(spill), part]), last=False)
                     waiting.pop(key, None)
@@ -172,7 +174,7 @@ def _by_partition(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator
                     held[key] = part
             del table, part  # else they would live until the next table is complete
         for key in list(dict.fromkeys((*waiting, *held))):
-            tables = waiting.pop(key, _Waiting()).read(spill)
+            tables = waiting.pop(key, Waiting()).read(spill)
             tables += [held.pop(key)] if key in held else []
             yield _Run(_partition(spec, key), pa.concat_tables(tables), last=True)
 
@@ -186,7 +188,7 @@ def _partition(spec: TaskSpec, key: arrow.Key) -> names.Partition:
     return partition
 
 
-class _Spill:
+class Spill:
     """Rows on the local disk that wait for more of their partition; in a file without a name, which no crash leaves."""
 
     def __enter__(self) -> Self:
@@ -209,7 +211,7 @@ class _Spill:
         return pa.ipc.read_record_batch(pa.py_buffer(self._file.read(length)), schema)
 
 
-class _Waiting:
+class Waiting:
     """The rows of one partition that are on the disk."""
 
     def __init__(self) -> None:
@@ -217,12 +219,17 @@ class _Waiting:
         self._places: list[tuple[int, int]] = []
         self._schema = pa.schema([])
 
-    def add(self, table: pa.Table, spill: _Spill) -> None:
+    def add(self, table: pa.Table, spill: Spill) -> None:
+        if not table.num_rows:
+            return
         self.rows, self.size, self._schema = self.rows + table.num_rows, self.size + table.nbytes, table.schema
         self._places += [spill.write(batch) for batch in table.to_batches()]
 
-    def read(self, spill: _Spill) -> list[pa.Table]:
-        batches = [spill.read(offset, length, self._schema) for offset, length in self._places]
+    def batches(self, spill: Spill) -> Iterator[pa.RecordBatch]:
+        return (spill.read(offset, length, self._schema) for offset, length in self._places)
+
+    def read(self, spill: Spill) -> list[pa.Table]:
+        batches = [*self.batches(spill)]
         return [pa.Table.from_batches(batches, self._schema)] if batches else []
 
 
@@ -303,6 +310,7 @@ class _Output:
             attempt=self._attempt,
             number=len(self._paths),
             suffix=SUFFIXES[self._spec.compression],
+            changes=self._spec.changes,
         )
 
     def _dictionaries_for(self, table: pa.Table) -> list[str]:

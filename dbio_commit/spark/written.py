@@ -12,13 +12,24 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from dbio_commit.data.footers import ROW_METADATA
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated
+from dbio_commit.spark import arrow
 from dbio_commit.spark.batches import arrow_batches, pack
 from dbio_commit.spark.conditions import has_word
 from dbio_commit.spark.job import Job, commit_files, errors_of_workers
-from dbio_commit.spark.task import RESULT_SCHEMA, TaskSpec, encode_file_info, map_in_arrow, run_task
+from dbio_commit.spark.task import (
+    RESULT_SCHEMA,
+    Spill,
+    TaskSpec,
+    Waiting,
+    decode_file_info,
+    encode_file_info,
+    map_in_arrow,
+    run_task,
+)
 from dbio_commit.transaction import Transaction
 
 FATE = "_dbio_fate"
@@ -36,6 +47,25 @@ class Fate(IntEnum):
     """A row of the source for which there is nothing to do."""
     WRONG = 5
     """It may not be written, so that nothing may."""
+    WAS = 6
+    """What an updated row was before; only where changes are told."""
+
+
+CHANGE_TYPE = "_change_type"
+_TYPES = {
+    Fate.UPDATED: "update_postimage",
+    Fate.INSERTED: "insert",
+    Fate.DELETED: "delete",
+    Fate.WAS: "update_preimage",
+}
+"""As a change feed has them; Delta's names."""
+
+
+def with_images(rows: DataFrame) -> DataFrame:
+    """Each row that is updated twice: as UPDATED, for its new values, and as it WAS."""
+    both = f.array(f.lit(int(Fate.UPDATED)), f.lit(int(Fate.WAS)))
+    fates = f.when(f.col(FATE) == int(Fate.UPDATED), both).otherwise(f.array(f.col(FATE).cast("int")))
+    return rows.withColumn(FATE, f.explode(fates.cast("array<tinyint>")))
 
 
 _STAYS = (Fate.KEPT, Fate.UPDATED, Fate.INSERTED)
@@ -51,8 +81,11 @@ def fate(of: Fate | Column) -> Column:
 class Writing:
     """A write under way: its new files, until they are committed."""
 
-    def __init__(self, job: Job, transaction: Transaction, constraints: Constraints) -> None:
+    def __init__(
+        self, job: Job, transaction: Transaction, constraints: Constraints, *, tells_changes: bool = False
+    ) -> None:
         self._job, self._transaction, self._constraints = job, transaction, constraints
+        self._tells_changes = tells_changes
         self._files: list[str] = []
 
     def write_all(self, rows: DataFrame) -> None:
@@ -62,16 +95,21 @@ class Writing:
             told = packed.mapInArrow(map_in_arrow(self._job.spec, packing.unpack), RESULT_SCHEMA).collect()
         self._files += [row.file for row in told]
 
-    def write(self, rows: DataFrame) -> Counter[Fate]:
+    def write(self, rows: DataFrame, *, comes_whole: bool = False) -> Counter[Fate]:
         """How many rows had which fate; they have the table's columns, in its order, and FATE.
 
+        `comes_whole`: all rows are new, so that their files tell so themselves.
         Raises InvalidInputError where some violate a constraint; what was written is deleted then.
         """
         spec = replace(self._job.spec, columns=tuple(enumerate(rows.columns[:-1])))
         with arrow_batches(rows.sparkSession, rows.schema), errors_of_workers():
             packed, packing = pack(rows)
-            lines = packed.mapInArrow(_task(spec, packing.unpack, self._constraints), _TOLD).collect()
-        self._files += [line.file for line in lines if line.file is not None]
+            tells = self._tells_changes and not comes_whole
+            lines = packed.mapInArrow(_task(spec, packing.unpack, self._constraints, tells), _TOLD).collect()
+        files = [line.file for line in lines if line.file is not None]
+        self._files += files
+        if self._tells_changes:
+            self._transaction.tell_changes(decode_file_info(file).path for file in files if comes_whole)
         told = [
             Told((), {line.fate: line.rows}, {line.fate: line.example} if line.example else {})
             for line in lines
@@ -110,8 +148,38 @@ class Told:
     """By fate, of rows that violate something."""
 
 
-def run_with_fates(spec: TaskSpec, batches: Iterable[pa.RecordBatch], constraints: Constraints) -> Told:
-    """As `task.run_task`, for rows whose last column is their fate."""
+def run_with_fates(
+    spec: TaskSpec, batches: Iterable[pa.RecordBatch], constraints: Constraints, *, tells_changes: bool = False
+) -> Told:
+    """As `task.run_task`, for rows whose fate follows their columns; files of their own may tell which change."""
+    if not tells_changes:
+        return _run_with_fates(spec, batches, constraints, lambda batch: None)
+    with Spill() as spill:
+        changes = Waiting()
+        place = len(spec.columns)
+        told = _run_with_fates(spec, batches, constraints, lambda batch: changes.add(_changes(batch, place), spill))
+        files = run_task(_of_changes(spec), changes.batches(spill))
+        plain = [encode_file_info(replace(info, statistics=None)) for info in files]  # nobody chooses files by them
+        return replace(told, files=[*told.files, *plain])
+
+
+def _changes(batch: pa.RecordBatch, place: int) -> pa.Table:
+    """The rows of a batch that change, and how, in the place of their fates."""
+    changed = arrow.sound(batch.filter(pc.is_in(batch.column(place), value_set=pa.array(_TYPES, pa.int8()))))
+    types: Any = pa.array([_TYPES.get(it) for it in Fate], pa.string())
+    arrays = [*changed.columns[:place], types.take(changed.column(place))]
+    return pa.Table.from_arrays(arrays, names=[*map(str, range(place)), CHANGE_TYPE])
+
+
+def _of_changes(spec: TaskSpec) -> TaskSpec:
+    metadata = {key: text for key, text in spec.spark_metadata.items() if key != ROW_METADATA}
+    columns = (*spec.columns, (len(spec.columns), CHANGE_TYPE))
+    return replace(spec, columns=columns, changes=True, spark_metadata=metadata)
+
+
+def _run_with_fates(
+    spec: TaskSpec, batches: Iterable[pa.RecordBatch], constraints: Constraints, see: Callable[[pa.RecordBatch], None]
+) -> Told:
     names = [name for _, name in spec.columns]
     named = {VIOLATES + i: shown(constraint, names) for i, constraint in enumerate(constraints.each)}
     counts, examples = Counter[int](), dict[int, str]()
@@ -125,6 +193,7 @@ def run_with_fates(spec: TaskSpec, batches: Iterable[pa.RecordBatch], constraint
                 row = pc.index(fates, number).as_py()
                 examples[number] = describe({name: batch.column(i)[row].as_py() for i, name in named[number].items()})
             counts.update(news)
+            see(batch)
             stays = pc.less_equal(fates, pa.scalar(max(_STAYS), pa.int8()))
             yield batch if pc.all(stays).as_py() else batch.filter(stays)
 
@@ -150,11 +219,12 @@ def _task(
     spec: TaskSpec,
     unpack: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     constraints: Constraints,
+    tells_changes: bool,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """`run_with_fates` as DataFrame.mapInArrow calls it; a line for each file, and one for each fate."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        told = run_with_fates(spec, unpack(batches), constraints)
+        told = run_with_fates(spec, unpack(batches), constraints, tells_changes=tells_changes)
         none = [None] * len(told.files)
         yield pa.RecordBatch.from_arrays(
             [

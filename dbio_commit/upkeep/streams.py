@@ -34,6 +34,9 @@ class CommitChanges:
     inserted_rows: int | None
     """None where a writer did not say."""
     deleted_rows: int | None
+    recorded: Sequence[str] = ()
+    """The files that tell row by row what the commit changed; it has updated rows then, too."""
+    updated_rows: int | None = 0
 
 
 def list_changes(
@@ -65,15 +68,23 @@ def _changes(commit: Decided, changes: Sequence[Change], known: Mapping[str, Fil
     came = [change.file.path for change in changes if change.kind == "insert"]
     went = [change.file.path for change in changes if change.kind == "delete"]
     info = commit.marker.dbio_commit
+    told = info.metrics if info and commit.marker.is_recorded else None
     return CommitChanges(
         tid=commit.tid,
         timestamp=commit.modified,
         operation=info.operation if info else "unknown",
         inserted=came,
         deleted=went,
-        inserted_rows=count_rows(came, known),
-        deleted_rows=count_rows(went, known),
+        inserted_rows=count_rows(came, known) if told is None else _told(told, "Inserted"),
+        deleted_rows=count_rows(went, known) if told is None else _told(told, "Deleted"),
+        recorded=[change.file.path for change in changes if change.kind == "recorded"],
+        updated_rows=0 if told is None else _told(told, "Updated"),
     )
+
+
+def _told(metrics: Mapping[str, int], what: str) -> int:
+    """Of a merge, or of another rewrite."""
+    return metrics.get(f"numTargetRows{what}", metrics.get(f"num{what}Rows", 0))
 
 
 # --- how far a stream is behind -----------------------------------------------------------------------------------

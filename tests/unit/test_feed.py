@@ -762,3 +762,66 @@ def test_files_that_commits_removed_are_doubtful(changed: Any) -> None:
     end = feed.after(FROM_THE_FIRST)
     assert isinstance(end, Position)
     assert feed.doubtful(feed.between(FROM_THE_FIRST, end)) == first
+
+
+# --- commits that tell what they changed --------------------------------------------------------------------------
+
+
+def told(changes: Sequence[Change]) -> list[tuple[str, str]]:
+    return [(change.kind, change.file.path) for change in changes]
+
+
+OLD, GONE, NEW, CAME, CDC = data("a", 0), data("a", 1), data("b", 0), data("b", 1), data("b", 2)
+SINCE_B = Start(begin="tid", tid="b")
+
+
+def rewrite(books: Books, *, whole: Sequence[str]) -> None:
+    """Of two files; one goes whole, of the other some rows change."""
+    books.add([5, 5], tid="a")
+    books.add([5, 5, 5], [OLD, GONE, CDC], tid="b", operation="rewrite", whole=[*whole])
+
+
+def test_a_feed_of_changes_reads_what_a_commit_tells_and_not_what_it_wrote_again(books: Books) -> None:
+    rewrite(books, whole=[GONE, CAME])
+    stream = Stream(books, CHANGES, at=SINCE_B)
+    assert told(stream.batch()) == [("delete", GONE), ("insert", CAME), ("recorded", CDC)]
+    assert stream.batch() == []
+
+
+def test_a_commit_that_changed_nothing_and_says_so_is_read_as_nothing(books: Books) -> None:
+    books.add([5, 5], tid="a")
+    books.add([5], [OLD], tid="b", operation="rewrite", whole=[])
+    assert Stream(books, CHANGES, at=SINCE_B).batch() == []
+
+
+def test_no_other_stream_reads_files_of_changes(books: Books) -> None:
+    rewrite(books, whole=[])
+    assert told(Stream(books, IGNORE, at=SINCE_B).batch()) == [("insert", NEW), ("insert", CAME)]
+    assert told(Stream(books).batch()) == [("insert", NEW), ("insert", CAME)], "the state"
+    with pytest.raises(ChangedRowsError):
+        Stream(books, at=SINCE_B).batch()
+
+
+def test_a_feed_may_end_within_what_a_commit_tells(books: Books) -> None:
+    rewrite(books, whole=[GONE, CAME])
+    stream = Stream(books, CHANGES, most=Most(files=1), at=SINCE_B)
+    assert [paths(stream.batch()) for _ in range(4)] == [[GONE], [CAME], [CDC], []]
+
+
+def test_a_feed_fails_where_files_of_changes_are_forgotten(books: Books) -> None:
+    rewrite(books, whole=[])
+    books.forget("b", added=[CDC], removed=[CDC, OLD, GONE])
+    with pytest.raises(HistoryLostError):
+        Stream(books, CHANGES, at=SINCE_B).batch()
+
+
+def test_files_of_changes_may_be_gone_and_are_looked_for(books: Books) -> None:
+    rewrite(books, whole=[CAME])
+    feed = books.feed(CHANGES)
+    [(_, changes)] = feed.span(SINCE_B, None)
+    assert feed.doubtful(changes) == [CDC]
+
+
+def test_without_whole_a_path_that_is_added_and_removed_is_no_file_of_changes(books: Books) -> None:
+    books.add([5], [data("b", 0)], tid="b", operation="rewrite")
+    assert books.commits[0].marker.change_files == []

@@ -13,6 +13,7 @@ from dbio_commit.errors import CommitConflictError, InvalidInputError
 from dbio_commit.isolation import Isolation, Read, check_isolation
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, count_rows, recorded_files
+from dbio_commit.protocol.settings import CHANGE_DATA
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.conditions import NOTHING
@@ -21,7 +22,7 @@ from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import WriteOptions, WritePlan, no_commit, plan_write
 from dbio_commit.spark.rewrite.find import Located
 from dbio_commit.spark.scan import PATH, prune, scan_files
-from dbio_commit.spark.written import FATE, Writing
+from dbio_commit.spark.written import CHANGE_TYPE, FATE, Writing
 from dbio_commit.table import Table
 
 RESERVED = (PATH, FATE, "_dbio_target", "_dbio_source", "_dbio_clause")
@@ -80,7 +81,8 @@ class Rewrite:
                 f"{table.url} has no {names.DESCRIPTOR}: of such a directory no single rows can be replaced; make it a "
                 "table with `dbio adopt` first"
             )
-        if clash := set(RESERVED).intersection(name.lower() for name in plan.layout.schema.fieldNames()):
+        told = (CHANGE_TYPE,) if tells_changes(plan) else ()
+        if clash := {*RESERVED, *told}.intersection(name.lower() for name in plan.layout.schema.fieldNames()):
             raise InvalidInputError(f"single rows of a table with a column {min(clash)} cannot be replaced; rename it")
         snapshot = _snapshot(table, plan) if plan.target.scope else None
         return cls(spark=spark, table=table, plan=plan, snapshot=snapshot, isolation=isolation)
@@ -115,6 +117,11 @@ class Rewrite:
     def checked(self, rows: DataFrame, computed: Mapping[str, Column]) -> DataFrame:
         """Rows that are written, with their fates; `computed` as in `constraints.checked`."""
         return checked(rows, self.plan.constraints, self.schema, computed, where=self.table.url)
+
+    @property
+    def tells_changes(self) -> bool:
+        """Whether the table wants to have told which rows change."""
+        return tells_changes(self.plan)
 
     def filled(self, action: str) -> dict[str, str | None]:
         """The columns that such rows may lack, and Spark's SQL of their defaults; None for what is generated."""
@@ -161,8 +168,13 @@ class Rewrite:
         return count_rows((file.path for file in files), recorded_files(writers))
 
     @contextmanager
-    def begin(self, removed: Sequence[DataFile], where: str | None) -> Iterator[Writing]:
-        """Begins to write what comes in place of these files; `where` holds for all rows that it may have gone by."""
+    def begin(
+        self, removed: Sequence[DataFile], where: str | None, *, whole: Sequence[DataFile] = ()
+    ) -> Iterator[Writing]:
+        """Begins to write what comes in place of these files, of which the `whole` ones go with all of their rows.
+
+        `where` holds for all rows that it may have gone by.
+        """
         job = replace(self.plan, operation="rewrite").begin()
         with job.transaction() as transaction:
             transaction.remove(file.path for file in removed)
@@ -173,7 +185,14 @@ class Rewrite:
                     isolation=self.isolation,
                 )
             )
-            yield Writing(job, transaction, self.plan.constraints)
+            tells = self.tells_changes and bool(removed)  # else all that comes is new, and its files tell so
+            if tells:
+                transaction.tell_changes(file.path for file in whole)
+            yield Writing(job, transaction, self.plan.constraints, tells_changes=tells)
+
+
+def tells_changes(plan: WritePlan) -> bool:
+    return (plan.target.metadata.settings or {}).get(CHANGE_DATA) == "true"
 
 
 def _snapshot(table: Table, plan: WritePlan) -> Snapshot:

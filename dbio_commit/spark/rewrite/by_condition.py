@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
@@ -15,7 +15,7 @@ from dbio_commit.spark.constraints import rows_to_write
 from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.find import find
 from dbio_commit.spark.values import assign
-from dbio_commit.spark.written import FATE, Fate, Writing, fate
+from dbio_commit.spark.written import FATE, Fate, Writing, fate, with_images
 
 
 def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit:
@@ -27,15 +27,19 @@ def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit
     check(rewrite.no_rows(), where)
     found = find(rewrite, where)
     metrics = {} if found.rows is None else {"numDeletedRows": found.rows}
-    with rewrite.begin([*found.whole, *found.partial], where) as rewriting:
+    with rewrite.begin([*found.whole, *found.partial], where, whole=found.whole) as rewriting:
         if found.partial:
-            rows = rewrite.scan(found.partial).where(~holds(where)).withColumn(FATE, fate(Fate.KEPT))
-            counts = rewriting.write(rows)
+            rows = rewrite.scan(found.partial)
+            if rewrite.tells_changes:
+                fates: Column = f.when(holds(where), int(Fate.DELETED)).otherwise(int(Fate.KEPT))
+            else:
+                rows, fates = rows.where(~holds(where)), f.lit(int(Fate.KEPT))
+            counts = rewriting.write(rows.withColumn(FATE, fate(fates)))
             if counts[Fate.KEPT] != found.kept_rows:
                 _refuse_other_rows(rewriting, where, rewrite)
         if data is not None:
             fates = fate(f.when(holds(where), int(Fate.INSERTED)).otherwise(int(Fate.WRONG)))
-            counts = rewriting.write(rows_to_write(data, rewrite.plan, fates))
+            counts = rewriting.write(rows_to_write(data, rewrite.plan, fates), comes_whole=True)
             metrics["numInsertedRows"] = counts[Fate.INSERTED]
             if wrong := counts[Fate.WRONG]:
                 rewriting.refuse(
@@ -64,8 +68,11 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, str], where: str) -> Comm
                 wrong = wrong if misfit is None else wrong | misfit
             changed = f.when(wrong, int(Fate.WRONG)).otherwise(int(Fate.UPDATED))
             rows = rewrite.scan(touched).withColumn(FATE, fate(f.when(holds(where), changed).otherwise(int(Fate.KEPT))))
+            if rewrite.tells_changes:
+                rows = with_images(rows)
+            is_new = f.col(FATE) == int(Fate.UPDATED)
             columns = [
-                f.when(f.col(FATE) == int(Fate.KEPT), own).otherwise(new[name][0]).alias(name) if name in new else own
+                f.when(is_new, new[name][0]).otherwise(own).alias(name) if name in new else own
                 for name, own in ((name, f.col(schemas.quoted(name))) for name in rewrite.schema.fieldNames())
             ]
             computed = {name: f.lit(True) for name in rewrite.generated if name not in new}

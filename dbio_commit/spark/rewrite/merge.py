@@ -30,7 +30,7 @@ from dbio_commit.spark.rewrite.base import RESERVED, Rewrite
 from dbio_commit.spark.rewrite.by_condition import columns_named, misfits
 from dbio_commit.spark.rewrite.find import find_matches, find_unmatched
 from dbio_commit.spark.values import Assigned, assign
-from dbio_commit.spark.written import FATE, Fate, Writing, fate
+from dbio_commit.spark.written import FATE, Fate, Writing, fate, with_images
 
 # --- what is asked for --------------------------------------------------------------------------------------------
 
@@ -288,21 +288,26 @@ class _Merge:
         fates = f.when(in_target, int(Fate.KEPT)).otherwise(int(Fate.LEFT_OUT))
         for i, clause in enumerate(self._clauses):
             fates = f.when(by_clause[i], int(_FATES[clause.action])).otherwise(fates)
+        for i, values in enumerate(self._values):
+            for _, misfit in values.values():
+                if misfit is not None:
+                    fates = f.when(by_clause[i] & misfit, int(Fate.WRONG)).otherwise(fates)
+        both = both.withColumn(FATE, fates)
+        if rewrite.tells_changes:
+            both = with_images(both)
+        changes = f.col(FATE).isin(int(Fate.UPDATED), int(Fate.INSERTED))
         columns = []
         for field in rewrite.schema.fields:
             value = f.col(f"{TARGET}.{schemas.quoted(field.name)}")
             for i, values in enumerate(self._values):
                 if field.name in values:
-                    given, misfit = values[field.name]
-                    value = f.when(by_clause[i], given).otherwise(value)
-                    if misfit is not None:
-                        fates = f.when(by_clause[i] & misfit, int(Fate.WRONG)).otherwise(fates)
+                    value = f.when(changes & by_clause[i], values[field.name][0]).otherwise(value)
             columns.append(value.alias(field.name))
         written = [(i, values) for i, values in enumerate(self._values) if self._clauses[i].action != "delete"]
         computed = {
             name: f.col(_CLAUSE).isin([i for i, values in written if name not in values]) for name in rewrite.generated
         }
-        return rewrite.checked(both.select(*columns, _CLAUSE, fate(fates).alias(FATE)), computed).drop(_CLAUSE)
+        return rewrite.checked(both.select(*columns, _CLAUSE, fate(f.col(FATE)).alias(FATE)), computed).drop(_CLAUSE)
 
     def check_counts(self, rewriting: Writing, counts: Counter[Fate], files: Sequence[DataFile]) -> None:
         """Raises InvalidInputError for values that do not fit, and where rows would get lost or come twice."""
