@@ -35,7 +35,11 @@ SLOW_TWINS = {
     "test_2500_objects_in_nested_directories_are_deleted_by_batches": {"azure"},
     "test_2500_objects_are_listed_and_deleted": {"azure"},
     "test_2500_objects_are_listed_by_directory": {"azure"},
-    "test_of_a_writer_killed_at_any_call_all_or_nothing_is_seen_and_the_next_one_works": {"s3-overwrite", "s3-replace"},
+    "test_of_a_writer_killed_at_any_call_all_or_nothing_is_seen_and_the_next_one_works": {
+        "s3-overwrite",
+        "s3-replace",
+        "s3-restore",
+    },
     "test_of_a_spark_job_killed_at_a_step_all_or_nothing_is_seen_and_a_repetition_works": {"begun", "written"},
     "test_of_a_spark_job_killed_in_part_all_or_nothing_is_seen_and_a_repetition_works": {"workers", "driver"},
     "test_a_vacuum_with_spark_does_and_reports_the_same": {"s3-make_directory"},
