@@ -21,6 +21,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.feed import Feed, Wanted
 from dbio_commit.protocol.position import Start
 from dbio_commit.table import Table
+from tests.command_line import dbio
 from tests.golden import generate
 
 GOLDEN = Path(generate.__file__).parent
@@ -41,8 +42,12 @@ class Read:
     partition_columns: Sequence[str] = ()
     settings: Mapping[str, str] | None = None
     """None where the case does not say."""
+    columns: Sequence[str] | None = None
+    """The names of those that are recorded; None as above."""
     stream: Sequence[str] | str | None = None
     """What a stream of appended rows reads from the first commit on, in order, or how it fails; None as above."""
+    log: Sequence[str] | None = None
+    """What `dbio log` says that each commit did, the newest first; None as above."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +104,7 @@ def test_reader_sees_exactly_the_files_of_a_golden_directory(case: GoldenCase, r
     assert sorted(file.path for file in snapshot.files) == sorted(read.files)
     assert list(snapshot.partition_columns) == list(read.partition_columns)
     assert read.settings in (None, snapshot.settings)
+    assert read.columns in (None, [field["name"] for field in (snapshot.schema or {"fields": ()})["fields"]])
     assert {f.path: f.size for f in snapshot.files} == {f: (case.table / f).stat().st_size for f in read.files}
     assert sorted(_ids(snapshot.urls())) == sorted(read.ids)
 
@@ -117,6 +123,20 @@ def test_a_stream_reads_what_came_with_each_commit_of_a_golden_directory(
     except DbioError as error:
         found = type(error).__name__
     assert found == read.stream
+
+
+@each([(case, read) for case, read in READS if read.log is not None])
+def test_the_log_and_show_say_what_became_of_the_rows_of_a_golden_directory(
+    case: GoldenCase, read: Read, tmp_path: Path
+) -> None:
+    path = case.build(tmp_path / "table", read)
+    commits = [line.split("\t") for line in dbio("log", path).stdout.splitlines()]
+    assert [commit[2] for commit in commits] == read.log
+    for tid, said in ((commit[0], commit[2]) for commit in commits):
+        shown = " ".join(dbio("show", path, tid).stdout.split())
+        metrics = json.loads((case.table / f"_committed_{tid}").read_text())["dbio_commit"].get("metrics", {})
+        assert f" operation {said} added " in shown
+        assert all(f" {name} {value}" in shown for name, value in metrics.items())
 
 
 @each([(case, read) for case, read in READS if read.error])

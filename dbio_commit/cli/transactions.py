@@ -67,17 +67,18 @@ def _commit_columns(now: datetime) -> list[Column[Commit]]:
 def _operation(commit: Commit) -> str:
     if not commit.marker.is_data_change:
         return f"{commit.operation} (compact)"
-    kind = next((kind for metric, kind in _REWRITES.items() if metric in commit.metrics), None)
+    kind = next((kind for metric, kind in _KINDS.items() if metric in commit.metrics), None)
     return f"{commit.operation} ({kind})" if kind else commit.operation
 
 
-_REWRITES = {
+_KINDS = {
+    "numRestoredFiles": "restore",
     "numTargetRowsCopied": "merge",
     "numUpdatedRows": "update",
     "numInsertedRows": "replace",
     "numDeletedRows": "delete",
 }
-"""What a rewrite did, by the first of these metrics that it has."""
+"""What a commit did beyond its operation, by the first of these metrics that it has."""
 
 
 def _rows(commit: Commit) -> int | None:

@@ -47,9 +47,10 @@ def restore(store: Store, clock: Clock, as_of: AsOf) -> Commit:
     with begin(store, clock, operation=operation, target=target, if_tid=now.tid) as transaction:
         if has_its_columns:
             transaction.remove(live - {file.path for file in then.files})
-        _copy(store, transaction, [file for file in then.files if file.path not in live], recorded_files(then.decided))
+        gone = [file for file in then.files if file.path not in live]
+        _copy(store, transaction, gone, recorded_files(then.decided))
         transaction.vouch_for_rows()  # they are those of then, whatever the constraints are now
-        return transaction.commit(None if has_its_columns else then.schema)
+        return transaction.commit(None if has_its_columns else then.schema, metrics={"numRestoredFiles": len(gone)})
 
 
 def _copy(store: Store, transaction: Transaction, files: Iterable[DataFile], known: Mapping[str, FileInfo]) -> None:

@@ -2,7 +2,8 @@
 
 Each is `<nn-name>/table/` and `<nn-name>/expected.json`, which says what a reader must see. Nothing here uses
 dbio_commit: names, markers and expectations are spelled out by hand from the protocol, so that they can disagree with
-the code. Every data file has one row, and its `id` is unlike all others of its table: ids tell which files were read.
+the code. Every data file has one row, and its `id` is unlike all others of its table, but for copies: ids tell which
+files were read.
 """
 
 import gzip
@@ -44,6 +45,12 @@ class Case:
         """A file as DBIO names it."""
         name = f"part-{task:05d}-tid-{tid}-{JOB}-{attempt}-{task}-c000.snappy.parquet"
         return self.file(join(directory, name))
+
+    def copy(self, path: str, tid: str, *, task: int = 0) -> str:
+        """Another file with the same row, in the same partition."""
+        copied = self.data(tid, path.rpartition("/")[0], task=task)
+        self.ids[copied] = self.ids[path]
+        return copied
 
     def put(self, path: str, body: bytes | Mapping[str, Any] = b"") -> None:
         self.objects[path] = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -111,11 +118,11 @@ class OurTable(Case):
         *,
         start: bool = True,
         operation: str = "append",
+        columns: Sequence[str] = ("id", "name"),
         **more: Any,
     ) -> None:
         if start:
             self.start(tid)
-        columns = ["id", "name", *self.by]
         info = {
             "version": 1,
             "operation": operation,
@@ -124,7 +131,7 @@ class OurTable(Case):
             **more,
         }
         if operation != "abort":
-            info["schema"] = {"type": "struct", "fields": [column(name) for name in columns]}
+            info["schema"] = {"type": "struct", "fields": [column(name) for name in (*columns, *self.by)]}
             info["schema_turn"] = more.get("schema_turn", 0)
             info["files"] = {
                 "size": [len(parquet(self.ids[path])) for path in added],
@@ -1248,6 +1255,76 @@ def streams() -> Iterable[Case]:
     yield t
 
 
+def rewrites() -> Iterable[Case]:
+    def changed(name: str, about: str, **metrics: int) -> OurTable:
+        """Of three files, the first was rewritten without its row, or with another, and the second went."""
+        t = OurTable(name, about, by=["day"])
+        old = [t.data(P, "day=1"), t.data(P, "day=1", task=1), t.data(P, "day=2")]
+        t.commit(P, old)
+        new = [t.data(Q, "day=1", task=task) for task in range(metrics["numFiles"])]
+        t.put(f"_serial_{1:020d}", {"tid": Q})
+        t.commit(Q, new, old[:2], operation="rewrite", turn=1, schema_turn=1, metrics=sizes(new) | metrics)
+        t.sees(*new, old[2], stream="ChangedRowsError", log=[f"rewrite ({name.removeprefix('rows-')})", "append"])
+        t.sees(*old, as_of=P)
+        return t
+
+    yield changed("rows-delete", "Rows for which a condition held have gone.", numFiles=0, numDeletedRows=2)
+    yield changed(
+        "rows-update",
+        "Rows for which a condition held have other values.",
+        numFiles=2,
+        numUpdatedRows=1,
+        numCopiedRows=1,
+    )
+    yield changed("rows-replace", "Others are there in their place.", numFiles=1, numDeletedRows=2, numInsertedRows=1)
+    yield changed(
+        "rows-merge",
+        "Rows that a source matched have gone or have other values, and new ones have come.",
+        numFiles=3,
+        numTargetRowsInserted=2,
+        numTargetRowsUpdated=1,
+        numTargetRowsDeleted=1,
+        numTargetRowsCopied=0,
+    )
+
+    t = OurTable(
+        "restored", "What was added since goes, what was removed comes back as a copy, and the rest stays.", by=["day"]
+    )
+    stays, comes_back = t.data(P, "day=1"), t.data(P, "day=2")
+    t.commit(P, [stays, comes_back])
+    goes = t.data(Q, "day=2")
+    t.put(f"_serial_{1:020d}", {"tid": Q})
+    t.commit(Q, [goes], [comes_back], operation="replace_partitions", turn=1, schema_turn=1)
+    copied = t.copy(comes_back, R)
+    t.put(f"_serial_{2:020d}", {"tid": R})
+    metrics = {**sizes([copied]), "numRestoredFiles": 1}
+    t.commit(R, [copied], [goes], operation="rewrite", turn=2, schema_turn=2, metrics=metrics)
+    log = ["rewrite (restore)", "replace_partitions", "append"]
+    t.sees(stays, copied, stream="ChangedRowsError", log=log)
+    t.sees(stays, goes, as_of=Q)
+    yield t
+
+    t = OurTable("restored-columns", "They were others: an overwrite sets them, of copies of all files.")
+    first = t.data(P)
+    t.commit(P, [first])
+    wider = t.data(Q)
+    t.put(f"_serial_{1:020d}", {"tid": Q})
+    t.commit(Q, [wider], columns=["id", "name", "more"], turn=1, schema_turn=1)
+    copied = t.copy(first, R)
+    t.put(f"_serial_{2:020d}", {"tid": R})
+    metrics = {**sizes([copied]), "numRestoredFiles": 1}
+    t.commit(R, [copied], [first, wider], operation="overwrite", turn=2, schema_turn=2, metrics=metrics)
+    t.sees(copied, columns=["id", "name"], stream="ChangedRowsError", log=["overwrite (restore)", "append", "append"])
+    t.sees(first, wider, as_of=Q, columns=["id", "name", "more"])
+    yield t
+
+
+def sizes(added: Sequence[str]) -> dict[str, int]:
+    """What any commit counts."""
+    parts = {path.rpartition("/")[0] for path in added} - {""}
+    return {"numFiles": len(added), "numOutputRows": len(added), "numParts": len(parts), "jobCommitTime": 40}
+
+
 def begun(version: int) -> dict[str, Any]:
     return {"version": 1, "app": {"id": "nightly", "version": version}, "job": JOB}
 
@@ -1289,6 +1366,7 @@ TABLE_SCOPE = [
     by_reference,
     table_settings,
     streams,
+    rewrites,
 ]
 
 

@@ -34,6 +34,7 @@ def test_what_was_added_goes_and_what_was_removed_comes_back_as_a_copy(table: Ta
     assert copy.startswith("day=b/")
     assert commit.tid in copy
     assert (len(commit.removed), commit.operation) == (2, "rewrite")
+    assert commit.metrics["numRestoredFiles"] == 1
 
 
 def test_a_restore_can_be_taken_back(table: Table, clock: ManualClock) -> None:
@@ -64,6 +65,7 @@ def test_the_columns_come_back_too(table: Table, clock: ManualClock) -> None:
     table.set({"publish": "symlink"})
     commit = table.restore(first)
     assert (contents(table), commit.operation) == ([b"old"], "overwrite")
+    assert commit.metrics["numRestoredFiles"] == 1
     assert table.snapshot().schema == columns("id")
     assert table.settings() == {"publish": "symlink"}
 

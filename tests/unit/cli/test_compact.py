@@ -66,6 +66,7 @@ def test_a_target_size_bounds_the_new_files(filled: Table) -> None:
         ({"numUpdatedRows": 0, "numCopiedRows": 2}, "rewrite (update)"),
         ({"numDeletedRows": 3}, "rewrite (delete)"),
         ({"numDeletedRows": 3, "numInsertedRows": 0}, "rewrite (replace)"),
+        ({"numRestoredFiles": 0}, "rewrite (restore)"),
         ({}, "rewrite"),
     ],
 )
