@@ -18,7 +18,7 @@ from dbio_commit.errors import CorruptMarkerError, DbioError, InvalidInputError,
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import INSPECT, MAX_BYTES
 from dbio_commit.protocol.names import split
-from dbio_commit.store.upload import Upload
+from dbio_commit.store.upload import Download, Upload
 
 UPLOAD_BYTES = 16 * 1024 * 1024
 """A data file up to this size is one request; of a larger one, so much is in memory at a time. A task has many open."""
@@ -143,7 +143,10 @@ class Store(ABC):
 
     @abstractmethod
     def open_read(self, path: str) -> BinaryIO:
-        """A seekable stream of the object, for reading parts of a large one. Raises ObjectNotFoundError."""
+        """A seekable stream of the object, for reading parts of a large one.
+
+        Raises ObjectNotFoundError, as it is opened or read.
+        """
 
     @abstractmethod
     def put_if_absent(self, path: str, body: bytes) -> bool:
@@ -316,7 +319,10 @@ class FsspecStore(Store):
         """The object as the filesystem names it."""
 
     def open_read(self, path: str) -> BinaryIO:
-        return self.call("read", path, lambda: cast(BinaryIO, self.fs.open(self.location(path), "rb")))
+        def look() -> BinaryIO:
+            return cast(BinaryIO, self.fs.open(self.location(path), "rb"))
+
+        return cast(BinaryIO, Download(look, lambda function: self.call("read", path, function)))
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         where, end = self.location(path), start + length

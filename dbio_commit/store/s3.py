@@ -29,6 +29,7 @@ from dbio_commit.store.base import (
     within,
 )
 from dbio_commit.store.location import Location
+from dbio_commit.store.upload import Download
 
 _T = TypeVar("_T")
 
@@ -165,7 +166,10 @@ class S3Store(FsspecStore):
         return Entry(path, head["ContentLength"], head["LastModified"])
 
     def open_read(self, path: str) -> BinaryIO:
-        return self._unless_absent("read", path, lambda: cast(BinaryIO, self.fs.open(self.location(path), "rb")))
+        def look() -> BinaryIO:
+            return cast(BinaryIO, self.fs.open(self.location(path), "rb"))
+
+        return cast(BinaryIO, Download(look, lambda function: self._unless_absent("read", path, function)))
 
     def _unless_absent(self, action: str, path: str, function: Callable[[], _T]) -> _T:
         """`call`. Who may not list the bucket without a prefix is told 403 of what is not there: a listing tells."""

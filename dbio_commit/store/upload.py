@@ -1,4 +1,4 @@
-"""A stream to an object that is being written, whose failures are errors of this package."""
+"""Streams to objects that are being written, and from such that are read, whose failures are errors of this package."""
 
 import io
 from collections.abc import Callable
@@ -30,3 +30,41 @@ class Upload(io.RawIOBase):
             super().close()
             if hasattr(self, "_stream"):  # it was opened
                 self._guard(self._stream.close)
+
+
+class Download(io.RawIOBase):
+    """As `Upload`, of an object that is there: most of it is fetched when it is read, and may be gone by then."""
+
+    def __init__(self, open: Callable[[], BinaryIO], guard: Guard) -> None:
+        self._guard = guard
+        self._stream: BinaryIO = guard(open)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        found: bytes = self._guard(lambda: self._stream.read(size))
+        return found
+
+    def readall(self) -> bytes:
+        return self.read()
+
+    def readinto(self, buffer: Any, /) -> int:
+        found = self.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return self._stream.seek(offset, whence)  # the size is known, so that nothing is fetched
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            if hasattr(self, "_stream"):  # it was opened
+                self._stream.close()

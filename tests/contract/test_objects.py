@@ -165,6 +165,18 @@ def test_a_stream_reads_any_range(store: Store) -> None:
         assert file.read() == body
 
 
+@pytest.mark.parametrize("size", [100, 60_000_000])
+def test_an_object_that_is_deleted_while_it_is_read_is_not_found(remote: Place, size: int) -> None:
+    store = remote.open()
+    with store.open_write("part-0") as target:
+        target.write(bytes(size))
+    with store.open_read("part-0") as file:
+        assert size < 1000 or file.read(10) == bytes(10)  # which fetches more, but not all
+        store.delete_many(["part-0"])
+        with pytest.raises(ObjectNotFoundError, match="part-0"):
+            file.read()
+
+
 def test_many_objects_are_read_in_order(store: Store) -> None:
     names = [f"_{number * 7919 % 100:02d}" for number in range(100)]
     for name in names:
