@@ -6,7 +6,7 @@ Those who write by DBIO's rules alone have code of their own, since the package 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -17,6 +17,7 @@ from dbio_commit.errors import (
     CommitStateUnknownError,
     CorruptMarkerError,
     DbioError,
+    HistoryLostError,
     InvalidInputError,
     StoreError,
     TableExistsError,
@@ -28,7 +29,7 @@ from dbio_commit.errors import (
 )
 from dbio_commit.isolation import Isolation, Read
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import FileInfo, Operation
 from dbio_commit.protocol.names import Kind, Partition
@@ -43,7 +44,7 @@ from vacuum.run import vacuum_table
 
 from .directories import DirectoryModel
 from .model import Asked, Model
-from .world import DAY_S, HOUR_S, Actor, Violation, World
+from .world import DAY_S, HOUR_S, ROW_BYTES, Actor, Violation, World
 
 if TYPE_CHECKING:
     from .streams import Query, Reading
@@ -171,6 +172,47 @@ def upserter(stage: Stage, *, upserts: int, naps_s: Sequence[float] = (0, 0.1, 1
     return act
 
 
+def restorer(stage: Stage, *, restores: int, naps_s: Sequence[float] = (0.5, 60.0, HOUR_S, DAY_S)) -> Act:
+    """Somebody who brings back a state that they have seen in the history, of a time or of a commit."""
+
+    def act(world: World, actor: Actor) -> None:
+        table, chance, model = table_of(world, actor), world.random, stage.model
+        assert isinstance(model, Model)
+        for _ in range(restores):
+            actor.clock.sleep(chance.choice(naps_s))
+            try:
+                commits = [it for it in table.snapshot().decided if not it.marker.is_abort]
+            except DbioError as error:
+                give_up(world, actor, "cannot see what to restore", error)
+                continue
+            if commits:
+                commit = chance.choice(commits if chance.random() < 0.5 else commits[-4:])
+                is_clear = commit.modified <= world.now - timedelta(seconds=2) and not world.risks.whole_seconds
+                at = commit.modified if is_clear else world.now - timedelta(seconds=chance.choice((2, 60, 4000)))
+                _restore(stage, model, world, actor, commit.tid if is_clear else at, at)
+
+    return act
+
+
+def _restore(stage: Stage, model: Model, world: World, actor: Actor, as_of: AsOf, at: datetime) -> None:
+    """`at` is the time of `as_of`."""
+    since, asked = world.steps, Asked("restore", restores=at)
+    model.restoring[actor.name] = asked
+    world.note(actor.name, f"restores the state as of {as_of}")
+    try:
+        commit = table_of(world, actor).restore(as_of)
+        model.check_committed(commit.tid, commit)
+    except (HistoryLostError, InvalidInputError, CommitConflictError, TransactionAbortedError) as error:
+        give_up(world, actor, "cannot restore", error)
+        stage.failed += [tid for tid, it in model.asked.items() if it is asked]
+        if not isinstance(error, TransactionAbortedError):
+            model.check_refused(asked, error, since=since)
+    except (StoreError, CommitStateUnknownError, TransactionStateError, TableNotFoundError) as error:
+        give_up(world, actor, "cannot restore", error)
+    finally:
+        del model.restoring[actor.name]
+
+
 def failing_job(stage: Stage, *, after_s: float) -> Act:
     """A job that fails once it has begun, so that there is something new to tell, and nothing that tells it."""
 
@@ -273,7 +315,7 @@ class Job:
     def _write_file(self, url: str) -> str:
         path = url.removeprefix(self._world.store.url + "/")
         with self._world.store.open_write(path) as stream:
-            stream.write(b"rows")
+            stream.write(self._world.new_row())
         return path
 
     def _copy(self, transaction: Transaction) -> None:
@@ -366,8 +408,10 @@ def _resumed(stage: Stage, terms: Terms, asked: Asked, staged: Collection[str] |
         paths = asked.added if staged is None else staged
         for _ in range(4):
             transaction = table_of(world, actor).resume(terms)
+            world.store.make_durable(paths)  # who hands them over sees to it
             transaction.add(
-                FileInfo(path=path, size=4, partition=names.parse_partition(names.split(path)[0])) for path in paths
+                FileInfo(path=path, size=ROW_BYTES, partition=names.parse_partition(names.split(path)[0]))
+                for path in paths
             )
             if terms.operation == "rewrite":
                 transaction.remove(asked.removed)
@@ -412,8 +456,9 @@ def write_as_task(world: World, transaction: Transaction, task: int, partition: 
     path = names.join(names.format_partition(partition), name)
     KINDS[transaction.terms.scope](world.store, SYSTEM_CLOCK).mark(transaction.terms, names.split(path)[0])
     with world.store.open_write(path) as stream:
-        stream.write(b"rows")
-    return FileInfo(path=path, size=4, partition=partition)
+        stream.write(world.new_row())
+    world.store.make_durable([path])
+    return FileInfo(path=path, size=ROW_BYTES, partition=partition)
 
 
 def late_task(stage: Stage, transaction: Transaction) -> Act:
@@ -494,7 +539,7 @@ def _write_as_dbio(world: World, directories: Sequence[str], *, removed: dict[st
         world.store.put_if_absent(names.join(directory, names.started(tid)), b"")
         name = names.format_data_file(tid=tid, job="j", task=number, attempt=1, number=0, suffix=".parquet")
         with world.store.open_write(names.join(directory, name)) as stream:
-            stream.write(b"rows")
+            stream.write(world.new_row())
         if world.random.random() < 0.8:
             added.setdefault(directory, []).append(name)
     for directory in sorted({*directories, *removed}, key=lambda it: it not in directories):
@@ -504,7 +549,7 @@ def _write_as_dbio(world: World, directories: Sequence[str], *, removed: dict[st
 
 def write_by_hand(world: World, directory: str, name: str) -> None:
     with world.store.open_write(names.join(directory, name)) as stream:
-        stream.write(b"rows")
+        stream.write(world.new_row())
 
 
 def plain_writer(stage: Stage) -> Act:

@@ -5,26 +5,30 @@ a reader on a copy of the store that nothing disturbs. The directory scope has i
 """
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 from dbio_commit.clock import Clock
-from dbio_commit.errors import DbioError, TableNotFoundError
+from dbio_commit.errors import DbioError, HistoryLostError, InvalidInputError, TableNotFoundError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.names import Kind
 from dbio_commit.roots import read_snapshot
 from dbio_commit.snapshot import Snapshot
 
-from .world import EPOCH, SerialStore, Violation, World
+from .world import EPOCH, ROW_BYTES, SerialStore, Violation, World
 
 ADOPTED = "adopted"
 """Stands for the transaction that added what was there before the table."""
 
 FORGOTTEN_AFTER = timedelta(days=28)
 """The history may leave out what is older; it promises 30 days, by a clock that may be a day ahead."""
+
+OURS = ("writer", "query", "job", "restorer")
+"""What the names of those begin with who write, and abort what is their own."""
 
 LEASE_ENDED = "a writer that waited aborted the holder of the turn"
 
@@ -63,6 +67,8 @@ class Asked:
     """The partitions that it names; none for those that it writes to."""
     sets: Mapping[str, str] = field(default_factory=dict)
     """The settings that it changes; an empty text removes one."""
+    restores: datetime | None = None
+    """It brings back the state as of then, by whatever operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +118,15 @@ class Model:
     deletions: int = 0
     keys: dict[str, frozenset[str]] = field(default_factory=dict)
     """The keys of the rows in a file that somebody merged; each is in one live file at the most."""
+    rows: dict[str, bytes] = field(default_factory=dict)
+    """What is in each file, one row after the other, also when it is gone."""
+    restoring: dict[str, Asked] = field(default_factory=dict)
+    """By who is about to restore the table: its transaction begins within the package."""
     _removed_at: dict[str, datetime] = field(default_factory=dict)
     _written: dict[str, datetime] = field(default_factory=dict)
     """What no transaction wrote, and when it came."""
+    _checkpointed: int = 0
+    """The step in which a checkpoint was written last."""
     _late: set[str] = field(default_factory=set)
     """Files that were written after their transaction was decided, or by none: DBIO's readers see them."""
     _redecided: set[str] = field(default_factory=set)
@@ -140,6 +152,7 @@ class Model:
             return  # a stranger's, which means nothing here
         if marker is None:
             tid = names.parse_data_file(name)
+            self.rows[path] = body
             if path == names.DESCRIPTOR:
                 self.created = self.world.steps
             elif tid is None:
@@ -154,6 +167,7 @@ class Model:
         elif marker.kind is Kind.TURN:
             self._on_turn(json.loads(body)["tid"])
         elif marker.kind is Kind.CHECKPOINT:
+            self._checkpointed = self.world.steps
             self.world.happened("checkpoint")
         elif marker.kind is Kind.COMMITTED and body:
             self._on_decision(marker.id, json.loads(body))
@@ -202,6 +216,8 @@ class Model:
             self._again.add(tid)
         self.started.setdefault(tid, self.world.steps)
         self._owners.setdefault(tid, self._who())
+        if (asked := self.restoring.get(self._who())) is not None:
+            self.asked.setdefault(tid, asked)
         if body:
             app = json.loads(body)["app"]
             self._begun[tid] = app["id"], app["version"]
@@ -232,12 +248,14 @@ class Model:
                 self._check_redecision(tid, before, decision)
             return
         self.decided[tid] = decision
-        if decision.is_abort and tid in self.turns and self._who().startswith(("writer", "job")):
+        if decision.is_abort and tid in self.turns and self._who().startswith(OURS):
             self.world.happened("a writer gave up its turn" if self._who() == self._owners.get(tid) else LEASE_ENDED)
         if decision.is_abort:
             self._check_abort(tid)
         if missing := decision.added - self.world.store.objects.keys():
             raise Violation(f"I5: {tid} commits files that are not there: {sorted(missing)}")
+        if decision.info and (lost := decision.added - self.world.store.durable):
+            raise Violation(f"I2: {tid} commits files that a power cut may take: {sorted(lost)}")
         before_it, self.live = self.live, (self.live | decision.added) - decision.removed
         self._removed_at |= dict.fromkeys(decision.removed - self._removed_at.keys(), decision.modified)
         if not decision.is_abort:
@@ -268,7 +286,7 @@ class Model:
         """A writer aborts its own, who held the turn for too long, and attempts that could only be skipped."""
         who, owner, app = self._who(), self._owners.get(tid, ""), self._begun.get(tid)
         is_own = not owner or who.partition("-")[0] == owner.partition("-")[0]  # it may have begun before an adoption
-        if not who.startswith(("writer", "query", "job")) or tid in self.turns:
+        if not who.startswith(OURS) or tid in self.turns:
             return
         if app is not None and self.apps.get(app[0], -1) >= app[1]:
             if who != owner:
@@ -296,6 +314,8 @@ class Model:
         if not decision.info:  # a stranger's
             return
         asked = self.asked[tid]
+        if asked.restores is not None:
+            return self._check_restored(tid, decision, asked.restores)
         if decision.info["operation"] != asked.operation or decision.added not in (asked.added, *asked.copies):
             raise Violation(f"I9: {tid} is {decision}, and its writer wanted {asked}")
         match asked.operation:
@@ -308,6 +328,44 @@ class Model:
                 may = asked.removed
         if decision.removed != may:
             raise Violation(f"I9: {tid} removes {sorted(decision.removed)}, and its writer wanted {asked}")
+
+    def _check_restored(self, tid: str, decision: Decision, at: datetime) -> None:
+        """I2, I7, I9: it copies files of then alone; their rows are all that there is, but for blind appends beside it.
+
+        Those that came before its turn it must have known of: they would be undone, and nobody asked for that.
+        """
+        then = self.as_of(at)
+        known = {(names.split(path)[0], self.rows[path]): path for path in then.live}
+        for path in decision.added:
+            source = known.get((names.split(path)[0], self.rows[path]))
+            if source is None:
+                raise Violation(f"I9: {tid} restores the state as of {at}, and {path} is a copy of no file of it")
+            if source in self.keys:
+                self.keys[path] = self.keys[source]
+        taken = self.turns.get(tid, 0)
+        beside = {path for path in self.live - decision.added - then.live if self._is_beside(path, taken)}
+        found, wanted = self._rows_of(self.live - beside), self._rows_of(then.live)
+        if found != wanted:
+            raise Violation(
+                f"I7: {tid} restores the state as of {at}, loses {wanted - found}, and has {found - wanted}"
+            )
+        columns = _columns(decision.info.get("schema"))
+        if columns != (wanted_columns := then.columns or self.schemas[-1][1]):
+            raise Violation(f"I7: {tid} restores the columns {wanted_columns} as of {at}, and leaves {columns}")
+        self.world.happened(f"a state was restored by {decision.info['operation']}")
+        self.world.happened("files came back as copies" if decision.added else "nothing had to be copied")
+
+    def _is_beside(self, path: str, turn_taken: int) -> bool:
+        """Whether a blind append brought the file, later than somebody took a turn."""
+        writer = self.decided[self._adder(path)]
+        return writer.step > turn_taken and writer.is_blind
+
+    def _rows_of(self, paths: Iterable[str]) -> Counter[bytes]:
+        return Counter(rows[i : i + ROW_BYTES] for rows in map(self.rows.__getitem__, paths)
+                       for i in range(0, len(rows), ROW_BYTES))  # fmt: skip
+
+    def as_of(self, at: datetime) -> State:
+        return self._state_of({tid for tid, decision in self.decided.items() if decision.modified <= at})
 
     def _check_order(self, tid: str, decision: Decision, before: frozenset[str]) -> None:
         """I7: a commit that depends on the table's state has seen all that came before its turn."""
@@ -323,8 +381,8 @@ class Model:
         for path in self.live - decision.added:
             if replaced is not None and names.split(path)[0] not in replaced:
                 continue
-            writer = self._adder(path)
-            if self.decided[writer].step <= taken or not self.decided[writer].is_blind:
+            if not self._is_beside(path, taken):
+                writer = self._adder(path)
                 raise Violation(f"I7: {tid} overwrites, and {path} of {writer}, committed before its turn, is left")
 
     def _check_keys(self, tid: str, decision: Decision) -> None:
@@ -537,6 +595,25 @@ class Model:
         decision = self.decided.get(tid)
         if decision is None or decision.is_abort:
             raise Violation(f"I3: {tid} was reported as committed, and is {decision}")
+
+    def check_refused(self, asked: Asked, error: DbioError, *, since: int) -> None:
+        """Who wants to restore a state, since that step, was told that it cannot be: for a reason that there is."""
+        assert asked.restores is not None
+        there, own = self.world.store.objects.keys(), {tid for tid, it in self.asked.items() if it is asked}
+        match error:
+            case InvalidInputError():  # by then, or later still: what an older commit had removed is told no longer
+                vacuumed = [path for path, at in self._removed_at.items() if at > asked.restores and path not in there]
+                is_so = bool(vacuumed)
+                self.world.happened("a state was past restoring")
+            case HistoryLostError():
+                is_so = not self.as_of(asked.restores).live <= there
+                self.world.happened("a file was gone before it was copied")
+            case _:
+                is_so = any(it.step > since and not it.is_abort for tid, it in self.decided.items() if tid not in own)
+                is_so |= self._checkpointed > since  # which may forget what told of two commits which was the first
+                self.world.happened("something was committed while a state was restored")
+        if not is_so:
+            raise Violation(f"I9: the state as of {asked.restores} could not be restored since step {since}: {error!r}")
 
     def check_first(self, tid: str) -> None:
         """I7: it was to be the first commit of its table; those that depend on nothing may slip in."""

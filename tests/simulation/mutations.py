@@ -5,6 +5,7 @@ A mutation says which check it fails, by the beginning of the Violation's messag
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import count
@@ -13,11 +14,13 @@ from typing import Any
 from unittest.mock import patch
 
 from dbio_commit import decision, isolation, listing, roots, settled, snapshot, turns
+from dbio_commit.begin import begin
 from dbio_commit.clock import Clock
 from dbio_commit.errors import (
     CommitStateUnknownError,
     CorruptMarkerError,
     DbioError,
+    HistoryLostError,
     ObjectNotFoundError,
     StoreError,
     TableNotFoundError,
@@ -25,7 +28,7 @@ from dbio_commit.errors import (
 )
 from dbio_commit.protocol import feed, names, position
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
-from dbio_commit.protocol.commits import Commit, Decided
+from dbio_commit.protocol.commits import AsOf, Commit, Decided
 from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.feed import Change, Feed
@@ -42,7 +45,7 @@ from dbio_commit.store import Store
 from dbio_commit.table import Table
 from dbio_commit.tids import new_tid
 from dbio_commit.transaction import Transaction
-from dbio_commit.upkeep import checkpoints
+from dbio_commit.upkeep import checkpoints, restore
 from vacuum import directory_plan, table_plan
 from vacuum import table as vacuum_table
 from vacuum.hands import Hands
@@ -946,6 +949,68 @@ def take_other_merges_for_appends() -> Iterator[None]:
 def take_the_rows_of_a_compaction_for_old() -> Iterator[None]:
     """A merge does not ask whose rows a compaction has brought elsewhere."""
     with patch.object(isolation, "_writer_of", lambda path: None):
+        yield
+
+
+# --- restores -----------------------------------------------------------------------------------------------------
+
+
+@mutation("restores", "I7", first=35)
+def restore_whatever_was_committed_meanwhile() -> Iterator[None]:
+    """A restore does not ask for a table without commits since it looked."""
+    with patch.object(restore, "begin", lambda *arguments, if_tid, **more: begin(*arguments, **more)):
+        yield
+
+
+@mutation("restores", "I7")
+def restore_by_a_later_look() -> Iterator[None]:
+    """A restore asks for a table without commits since it began, though it had looked before."""
+
+    def mutated(store: Store, clock: Clock, *, if_tid: str, **more: Any) -> Transaction:
+        return begin(store, clock, if_tid=roots.read_snapshot(store, clock).tid, **more)
+
+    with patch.object(restore, "begin", mutated):
+        yield
+
+
+@mutation("restores", "I9", first=100)
+def take_a_file_that_is_gone_for_an_empty_one() -> Iterator[None]:
+    """What vacuum deletes before it is copied comes back without its rows."""
+    copied = restore._copy_file
+
+    def mutated(store: Store, path: str, target: str) -> None:
+        try:
+            copied(store, path, target)
+        except HistoryLostError:
+            _overwrite(store, target, b"")
+
+    with patch.object(restore, "_copy_file", mutated):
+        yield
+
+
+@mutation("restores", "I2")
+def commit_copies_that_a_power_cut_may_take() -> Iterator[None]:
+    """A restore does not make durable what it has copied."""
+    copied = restore._copy
+
+    def mutated(store: Store, *arguments: Any) -> None:
+        careless: Any = copy(store)
+        careless.make_durable = lambda paths: None
+        copied(careless, *arguments)
+
+    with patch.object(restore, "_copy", mutated):
+        yield
+
+
+@mutation("restores", "I7")
+def restore_no_columns() -> Iterator[None]:
+    """A restore brings back rows, and leaves the columns as they are."""
+
+    def mutated(store: Store, clock: Clock, *, as_of: AsOf = None) -> Any:
+        found = roots.read_snapshot(store, clock, as_of=as_of)
+        return found if as_of is None else SimpleNamespace(schema=None, files=found.files, decided=found.decided)
+
+    with patch.object(restore, "read_snapshot", mutated):
         yield
 
 

@@ -96,6 +96,11 @@ def streaming_risks(chance: random.Random) -> Risks:
     return replace(any_risks(chance), kill=chance.choice((0, 0.003, 0.01)), slow=chance.choice((0, 0, 0.2)))
 
 
+def restoring_risks(chance: random.Random) -> Risks:
+    """Whoever restores may take hours."""
+    return replace(any_risks(chance), stall=chance.choice((0, 0.02, 0.08)), stalls_s=(1, 60, 120, HOUR_S))
+
+
 def clock_risks(chance: random.Random) -> Risks:
     """The store's clock is set far back."""
     return Risks(stall=0.002, stalls_s=(0.5, 60.0), kill=chance.choice((0, 0.01)), steps=True)
@@ -314,6 +319,23 @@ def _merges(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     return [*cast, world.spawn("vacuum", vacuum, stalls_s=(1.0,))]
 
 
+def _restores(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """States that are brought back beside all that others do to a table, and beside a vacuum of what they were of."""
+    restorer = actors.restorer(stage, restores=4, naps_s=(0.5, 60.0, HOUR_S))
+    stalls_s = (0.5, HOUR_S, 3 * HOUR_S)  # long enough for vacuum to take what it is about to copy
+    cast = [world.spawn(f"restorer{i}", restorer, after_s=2.0, stalls_s=stalls_s) for i in range(chance.randint(1, 2))]
+    naps_s = (0.3, 30.0, 1200.0)
+    cast += [world.spawn(f"writer{i}", actors.writer(stage, transactions=4, apps=0.1, naps_s=naps_s)) for i in range(2)]
+    if chance.random() < 0.5:
+        cast.append(world.spawn("writer-merging", actors.upserter(stage, upserts=3, naps_s=naps_s)))
+    cast.append(world.spawn("compactor", streams.compactor(stage, runs=3, naps_s=(0.3, 60.0, HOUR_S))))
+    cast.append(world.spawn("reader", actors.reader(stage, reads=4)))
+    if chance.random() < 0.3:
+        _spawn_readings(world, stage, chance, naps_s=(0.5, 60.0, HOUR_S))
+    vacuum = actors.vacuumer(stage, runs=12, naps_s=(600.0, HOUR_S), checkpoint_after=(0, 3))
+    return [*cast, world.spawn("vacuum", vacuum, stalls_s=(1.0,))]
+
+
 def _laggards(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Streams so slow that what they have begun with is overwritten, vacuumed and forgotten."""
     cast = [world.spawn("writer0", actors.writer(stage, transactions=3, operations=("append",), apps=0, naps_s=(0,)))]
@@ -434,6 +456,7 @@ SCENARIOS = {
     "copies": Scenario(risks=copied_risks, cast=_copies, share=4, retentions_hours=(1, 48)),
     "streams": Scenario(risks=streaming_risks, cast=_streams, share=2, retentions_hours=(1, 48)),
     "merges": Scenario(risks=any_risks, cast=_merges, share=2, retentions_hours=(1, 48)),
+    "restores": Scenario(risks=restoring_risks, cast=_restores, share=4, retentions_hours=(1, 48)),
     "laggards": Scenario(risks=stalls(60, likely=0.01), cast=_laggards, share=1, retentions_hours=(1,)),
     "feeds": Scenario(risks=busy_risks, cast=_feeds, share=1, purge_after_s=8.0),
     "clocks": Scenario(risks=clock_risks, cast=_clocks, share=1, retentions_hours=(48,)),

@@ -38,7 +38,7 @@ from dbio_commit.transaction import Transaction
 
 from .actors import COLUMN, Act, Stage, give_up, table_of, tolerant
 from .model import Asked, Model
-from .world import DAY_S, EPOCH, HOUR_S, Actor, Violation, World
+from .world import DAY_S, EPOCH, HOUR_S, ROW_BYTES, Actor, Violation, World
 
 FROM_THE_FIRST = Start(begin="time", time=EPOCH - timedelta(days=400))
 NOTHING = CommitMarker(added=[], removed=[])
@@ -168,8 +168,9 @@ class _Batch:
         self._query.rows[path] = self._batch, task
         KINDS[terms.scope](world.store, actor.clock).mark(terms, names.split(path)[0])
         with world.store.open_write(path) as stream:
-            stream.write(b"rows")
-        return FileInfo(path=path, size=4, partition=partition)
+            stream.write(self._world.new_row())
+        self._world.store.make_durable([path])
+        return FileInfo(path=path, size=ROW_BYTES, partition=partition)
 
     def _abort(self, terms: Terms, files: Iterable[FileInfo]) -> None:
         """As Spark asks for it: of tasks that failed nothing is known."""
@@ -362,9 +363,9 @@ def compactor(stage: Stage, *, runs: int, naps_s: Sequence[float] = (1.0, 60.0, 
             with table.begin("rewrite", [COLUMN] if stage.partitioned else []) as transaction:
                 partition: Partition = {COLUMN: "0"} if stage.partitioned else {}
                 path = transaction.new_file(partition=partition).removeprefix(f"{world.store.url}/")
-                with world.store.open_write(path) as stream:
-                    stream.write(b"rows")
                 removed = frozenset(world.random.sample(live, min(len(live), 2)))
+                with world.store.open_write(path) as stream:
+                    stream.write(b"".join(world.store.objects[it][0] for it in removed if it in world.store.objects))
                 if isinstance(stage.model, Model):
                     keys = (stage.model.keys.get(it, frozenset()) for it in removed)
                     stage.model.keys[path] = frozenset[str]().union(*keys)

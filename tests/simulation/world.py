@@ -6,10 +6,10 @@ killed, or where its call fails. Nothing here knows the protocol; `actors` act, 
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet
@@ -29,6 +29,9 @@ _A = TypeVar("_A")
 MUTATIONS = ("put_if_absent", "write", "delete")
 
 HOUR_S, DAY_S = 3600.0, 86400.0
+
+ROW_BYTES = 4
+"""Of each row, which is unlike all others."""
 
 SLOWEST_PUT_S = 0.9
 """From the time of an object until it appears: less than readers wait for it."""
@@ -122,6 +125,7 @@ class World:
         """What it found first: the actor may be handling it as it does any error."""
         self._actors: dict[greenlet, Actor] = {}
         self._hub = getcurrent()
+        self._rows = count()
 
     @property
     def now(self) -> datetime:
@@ -236,6 +240,10 @@ class World:
             return "own conflict"
         return None
 
+    def new_row(self) -> bytes:
+        """What is in a new file: nobody else writes the same, but for who copies it."""
+        return f"{next(self._rows):0{ROW_BYTES}x}".encode()
+
     def is_slow(self, operation: str) -> bool:
         return operation == "put_if_absent" and self._happens(self.risks.slow)
 
@@ -300,6 +308,8 @@ class SimStore(SerialStore):
     def __init__(self, world: World) -> None:
         super().__init__()
         self.changes = 0
+        self.durable = set[str]()
+        """The files that are to survive a power cut, as far as somebody asked for it."""
         self._world = world
         self._stamp: datetime | None = None
         """Of an object that is about to appear, since some time."""
@@ -396,6 +406,9 @@ class SimStore(SerialStore):
         except Violation as violation:
             self._world.violation = violation
             raise
+
+    def make_durable(self, paths: Iterable[str]) -> None:
+        self.durable.update(paths)
 
     # --- listings -------------------------------------------------------------------------------------------------
 
