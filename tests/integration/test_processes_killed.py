@@ -391,10 +391,12 @@ def targets(enabled: "SparkSession", local_root: Root, s3_root: Root) -> list[Ta
 
 
 @contextmanager
-def driver(targets: list[Target], flags: Path, step: Step | Literal["any"]) -> Iterator["subprocess.Popen[bytes]"]:
-    """Killed at the end of the block: it, its JVM and its workers, at once."""
+def driver(
+    targets: list[Target], flags: Path, step: Step | Literal["any"], *, module: str = __name__
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """Runs the module's `drive`. Killed at the end of the block: it, its JVM and its workers, at once."""
     places = [(it.name, it.table.url, dict(it.table.storage_options), it.native) for it in targets]
-    code = f"from {__name__} import drive; import sys; drive(*sys.argv[1:])"
+    code = f"from {module} import drive; import sys; drive(*sys.argv[1:])"
     process = subprocess.Popen(
         [sys.executable, "-c", code, json.dumps(places), str(flags), step], cwd=PROJECT, start_new_session=True
     )
