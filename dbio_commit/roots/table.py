@@ -177,15 +177,26 @@ class TableRoot(Root):
         """Its start marker is at the root, since it was claimed; or comes now, from whichever task is the first."""
         if terms.unclaimed is None or self._claimed == terms.tid:
             return
+        while not self._put_start(terms):
+            pass
+        if not self.clock.is_within(terms.unclaimed, LOOK_S):
+            self._refuse_changed(terms.tid, terms.partition_columns)
+        self._claimed = terms.tid
+
+    def _put_start(self, terms: Terms) -> bool:
+        """False where it was there, and vacuum purged it before we could see whose it was."""
         self.check_life(terms)
         path, body = names.started(terms.tid), terms.begun
         if self.store.put_if_absent(path, body):
             probe(self.store, path, body)
-        elif self.store.get(path) != body:
+            return True
+        try:
+            found = self.store.get(path)
+        except ObjectNotFoundError:
+            return False
+        if found != body:
             raise StoreError(f"{self.store.url_of(path)} is there already, of another writer; write again")
-        if not self.clock.is_within(terms.unclaimed, LOOK_S):
-            self._refuse_changed(terms.tid, terms.partition_columns)
-        self._claimed = terms.tid
+        return True
 
     def check_place(self, file: FileInfo, terms: Terms) -> None:
         if tuple(file.partition) != terms.partition_columns:

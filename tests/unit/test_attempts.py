@@ -4,6 +4,7 @@ Numbers I1 to I9: PROTOCOL.md section 5.
 """
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -403,6 +404,26 @@ def test_a_late_task_of_the_last_turn_does_not_stop_others(store: MemoryStore) -
     write(table, "overwrite", bodies=[b"new"])
     assert contents(table) == [b"new"]
     assert names.committed(terms.tid) not in store.objects
+
+
+@pytest.mark.parametrize("days", [0, 8])
+def test_a_task_under_whose_eyes_its_start_marker_is_purged_comes_late_as_any_other(
+    table: Table, store: MemoryStore, clock: ManualClock, days: int
+) -> None:
+    terms = unclaimed(table, 3)
+    commit(table, terms, write_as_task(table, terms, b"first"))
+    table.checkpoint()
+
+    def sleep() -> None:
+        purge(store)
+        clock.advance(timedelta(days=days))
+
+    store.before = once("get", names.started(terms.tid), sleep)
+    with pytest.raises(TransactionAbortedError, match="days ago") if days else nullcontext():
+        write_as_task(table, terms, b"late")
+    assert (names.started(terms.tid) in store.objects) is not bool(days)
+    assert contents(table) == [b"first"]
+    assert table.check().pending == []
 
 
 def test_a_late_task_of_a_purged_transaction_is_no_attempt_to_abort(table: Table, store: MemoryStore) -> None:
