@@ -1,6 +1,7 @@
 """With the setting `change_data` a rewrite tells row by row what it changed; `changes`, feeds and streams have that."""
 
 import random
+import shutil
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
@@ -29,18 +30,20 @@ def changes_of(spark: SparkSession, path: str, commit: dbio.Commit) -> list[tupl
     return told(dbio.changes(spark, path, commit.tid, commit.tid))
 
 
-def first(spark: SparkSession, path: str) -> None:
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Rows 0 to 5, in two partitions, with the setting."""
+    path = f"{tmp_path_factory.mktemp('made')}/a table"
     frame = spark.sql("SELECT id, int(id) AS n, concat('d', id % 2) AS day FROM range(6)").coalesce(1)
     dbio.write(frame, path, partition_by="day")
     dbio.Table(path).set({"change_data": "true"})
+    return path
 
 
 @pytest.fixture
-def path(spark: SparkSession, tmp_path: Path) -> str:
-    path = f"{tmp_path}/a table"
-    first(spark, path)
-    return path
+def path(made: str, tmp_path: Path) -> str:
+    """A copy of it."""
+    return str(shutil.copytree(made, tmp_path / "a table"))
 
 
 def rows(spark: SparkSession, path: str) -> Counter[Row]:

@@ -3,6 +3,7 @@
 What files' statistics prove is in tests/unit/test_proof.py.
 """
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,14 +37,20 @@ def events(spark: "SparkSession", *rows: tuple[Any, ...], columns: str = "id, n,
     return frame.selectExpr(*(f"CAST({name} AS {kinds[name]}) AS {name}" for name in names))
 
 
-@pytest.fixture
-def path(spark: "SparkSession", tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def made(spark: "SparkSession", tmp_path_factory: pytest.TempPathFactory) -> str:
     """A table with one good row, and RULES."""
-    path = f"{tmp_path}/events"
+    path = f"{tmp_path_factory.mktemp('made')}/events"
     first = events(spark, (1, 1, "view", "2026-11-20 10:00:00", "2026-11-20"), columns="id, n, kind, ts, day")
     dbio.write(first, path, partition_by="day")
     dbio.constrain(spark, path, RULES)
     return path
+
+
+@pytest.fixture
+def path(made: str, tmp_path: Path) -> str:
+    """A copy of it."""
+    return str(shutil.copytree(made, tmp_path / "events"))
 
 
 def ids(spark: "SparkSession", path: str) -> list[int]:
