@@ -197,20 +197,31 @@ class Table:
         self,
         target_size: int = TARGET_BYTES,
         where: str | None = None,
-        sort_by: Sequence[str] = (),
+        sort_by: str | Sequence[str] = (),
         dry_run: bool = False,
+        *,
+        z_order: str | Sequence[str] = (),
     ) -> CompactReport:
         """Puts small files together to files of about `target_size` bytes, in each partition; the rows stay the same.
 
         `where` chooses files, as `Snapshot.where` does, and never rows. `sort_by` are columns by which the rows of each
-        new file are sorted. Appends go on beside it; files that somebody else removed meanwhile are left, and the
+        new file are sorted; `z_order`, instead, columns along whose Z-curve they lie, so that each stretch of a file
+        has few values of each. Appends go on beside it; files that somebody else removed meanwhile are left, and the
         report says so. Raises InvalidInputError where this is no table of ours, TableNotFoundError,
         TransactionAbortedError, CommitStateUnknownError, StoreError, UnsupportedStoreError without pyarrow.
         """
         self.refuse_partition()
         from dbio_commit.compaction.run import compact
 
-        return compact(self.store, self.clock, target_size=target_size, where=where, sort_by=sort_by, dry_run=dry_run)
+        return compact(
+            self.store,
+            self.clock,
+            target_size=target_size,
+            where=where,
+            sort_by=sort_by,
+            z_order=z_order,
+            dry_run=dry_run,
+        )
 
     def adopt(self) -> Commit:
         """Makes a table of a plain or DBIO directory, of the files that are visible now; moves and deletes nothing.

@@ -301,6 +301,9 @@ def compact(
     sort_by: Annotated[
         str, typer.Option(metavar="COLUMN,...", help="Sort the rows of each new file by these columns.")
     ] = "",
+    z_order: Annotated[
+        str, typer.Option(metavar="COLUMN,...", help="Put its rows along the Z-curve of these columns, instead.")
+    ] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
     as_json: _Json = False,
 ) -> None:
@@ -310,10 +313,9 @@ def compact(
     retention. In a pipe: directory, files and bytes before; path, bytes and rows of the new file; separated by tabs.
     """
     with _errors(as_json):
-        size, columns = parse_size(target_size), [column.strip() for column in sort_by.split(",") if column.strip()]
-        table = Table(path)
+        size, table = parse_size(target_size), Table(path)
         with status("compacting"):
-            report = table.compact(size, where=where, sort_by=columns, dry_run=dry_run)
+            report = table.compact(size, where=where, sort_by=_split(sort_by), z_order=_split(z_order), dry_run=dry_run)
     if as_json:
         print_json(compaction_json(report))
     else:
@@ -480,6 +482,10 @@ def jar(
         print_json({"jar": str(file)})
     else:
         say(f"wrote {file}")
+
+
+def _split(columns: str) -> list[str]:
+    return [column.strip() for column in columns.split(",") if column.strip()]
 
 
 def _confirm(question: str) -> None:

@@ -35,17 +35,17 @@ class Bin:
         return sum(_size(file) for file in self.files)
 
 
-def plan_bins(files: Iterable[DataFile], *, target_size: int, sorting: bool = False) -> list[Bin]:
+def plan_bins(files: Iterable[DataFile], *, target_size: int, in_order: bool = False) -> list[Bin]:
     """What to put together, directory by directory; a file that is large enough stays as it is.
 
     First fit, in the order given: no two files that are left would fit into one, so that a second plan finds nothing to
-    do. A file that would come alone is left, unless its rows are to be sorted.
+    do. A file that would come alone is left, unless its rows are to be put in order.
     """
     by_directory: dict[str, list[DataFile]] = {}
     for file in files:
         if 4 * file.size < 3 * target_size:
             by_directory.setdefault(names.split(file.path)[0], []).append(file)
-    least = 1 if sorting else 2
+    least = 1 if in_order else 2
     return [
         Bin(tuple(bin))
         for _, small in sorted(by_directory.items())

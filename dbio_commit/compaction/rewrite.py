@@ -1,7 +1,7 @@
 """One new file of the rows of small ones: what a thread does here, and a task of Spark's there.
 
-Rows are read by row groups and written by row groups, so that memory is bounded; to be sorted, those of one new file
-are in memory together. Which files those are is in `plan`, what becomes of the new one in `run`.
+Rows are read by row groups and written by row groups, so that memory is bounded; to be put in order, those of one new
+file are in memory together. Which files those are is in `plan`, what becomes of the new one in `run`.
 """
 
 import json
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
 from dbio_commit.compaction.plan import Bin
+from dbio_commit.compaction.z_order import z_order
 from dbio_commit.data import encoding
 from dbio_commit.data.columns import arrow_schema
 from dbio_commit.data.conform import conform
@@ -35,6 +36,9 @@ from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
 
+Z_PARTS = 4
+"""So many times the row groups, along a Z-curve: its columns share what readers can skip by. Costs 3% in size."""
+
 _AHEAD_FILES = 32
 _AHEAD_BYTES = 64 * 1024 * 1024
 """What is fetched at once: a small file is one request, and mostly waiting."""
@@ -49,6 +53,7 @@ class Work:
     columns: str
     """The table's, without partition columns, as Spark's JSON."""
     sort_by: tuple[str, ...] = ()
+    z_order: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,9 +104,10 @@ class _Rewriting:
         no_statistics = self._columns_with_nan()
         self._rows, self._versions = 0, []
         batches = self._batches(self._target)
-        if self._work.sort_by:
-            batches = self._sorted(batches)
-        tables = collect(batches, rows=ROW_GROUP_ROWS, size_bytes=ROW_GROUP_BYTES)
+        if self._work.sort_by or self._work.z_order:
+            batches = self._in_order(batches)
+        parts = Z_PARTS if self._work.z_order else 1
+        tables = collect(batches, rows=ROW_GROUP_ROWS // parts, size_bytes=ROW_GROUP_BYTES // parts)
         first = next(tables, self._target.empty_table())
         codec = self._codec or "snappy"
         name = names.format_data_file(
@@ -159,14 +165,17 @@ class _Rewriting:
                 found |= encoding.columns_with_nan(pa.Table.from_batches([batch]))
         return frozenset(found)
 
-    def _sorted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _in_order(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = pa.Table.from_batches(batches, schema=self._target)
+        by, along = self._work.sort_by, self._work.z_order
         try:
-            order: Any = pc.sort_indices(table, [(column, "ascending") for column in self._work.sort_by])
+            order: Any = pc.sort_indices(table, [(name, "ascending") for name in by]) if by else z_order(table, along)
             for start in range(0, len(order), ROW_GROUP_ROWS):
                 yield from table.take(order.slice(start, ROW_GROUP_ROWS)).to_batches()
         except pa.ArrowException as error:  # more text than Arrow takes at once, for one
-            raise InvalidInputError(f"its rows cannot be sorted: {error!s:.200}; give a smaller target size") from error
+            raise InvalidInputError(
+                f"its rows cannot be ordered: {error!s:.200}; give a smaller target size"
+            ) from error
 
     def _batches(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         for files in _windows(self._bin.files):

@@ -8,6 +8,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dbio_commit.begin import begin, look
@@ -28,6 +29,7 @@ try:
     import pyarrow.parquet as pq
 
     from dbio_commit.compaction.rewrite import Outcome, Work, rewrite
+    from dbio_commit.compaction.z_order import check_columns
     from dbio_commit.data import columns as kinds
 except ImportError as error:
     raise UnsupportedStoreError("compaction needs the package pyarrow; run `pip install pyarrow`") from error
@@ -46,7 +48,8 @@ def compact(
     *,
     target_size: int = TARGET_BYTES,
     where: str | None = None,
-    sort_by: Sequence[str] = (),
+    sort_by: str | Sequence[str] = (),
+    z_order: str | Sequence[str] = (),
     dry_run: bool = False,
     time_zone: str | None = None,
     hands: Hands | None = None,
@@ -54,6 +57,10 @@ def compact(
     """See `Table.compact`. `hands` do the work; by default, threads of this process."""
     if type(target_size) is not int or target_size < 1:
         raise InvalidInputError(f"target_size is {target_size!r:.100}, not a number of bytes from 1")
+    if sort_by and z_order:
+        raise InvalidInputError("sort_by and z_order are two orders of the same rows; give one of them")
+    z_order = [z_order] if isinstance(z_order, str) else z_order
+    check_columns(z_order)
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is not Scope.TABLE:
         raise InvalidInputError(
@@ -67,13 +74,15 @@ def compact(
     if not snapshot.files:
         return CompactReport(url=store.url, dry_run=dry_run)
     columns = _columns(snapshot, store)
-    by = _sort_columns([sort_by] if isinstance(sort_by, str) else sort_by, columns, snapshot)
+    by = _order_columns([sort_by] if isinstance(sort_by, str) else sort_by, columns, snapshot)
+    along = _order_columns(z_order, columns, snapshot)
     chosen = snapshot if where is None else snapshot.where(where, time_zone=time_zone)
-    bins = plan_bins(chosen.files, target_size=target_size, sorting=bool(by))
+    bins = plan_bins(chosen.files, target_size=target_size, in_order=bool(by or along))
     if dry_run:
         planned = [_compacted(bin, None) for bin in bins]
         return CompactReport(url=store.url, dry_run=True, compacted=tuple(planned))
-    run = _Run(store, clock, json.dumps(columns), by, hands or _in_threads(store))
+    work = Work(tid="", job="", columns=json.dumps(columns), sort_by=by, z_order=along)
+    run = _Run(store, clock, work, hands or _in_threads(store))
     for together in in_commits(bins):
         run.commit(together)
     return run.report()
@@ -92,8 +101,8 @@ def _in_threads(store: Store) -> Hands:
 class _Run:
     """One compaction, commit by commit."""
 
-    def __init__(self, store: Store, clock: Clock, columns: str, sort_by: tuple[str, ...], hands: Hands) -> None:
-        self._store, self._clock, self._columns, self._sort_by, self._hands = store, clock, columns, sort_by, hands
+    def __init__(self, store: Store, clock: Clock, work: Work, hands: Hands) -> None:
+        self._store, self._clock, self._work, self._hands = store, clock, work, hands
         self.compacted: list[Compacted] = []
         self.commits: list[str] = []
         self.left: list[LeftFiles] = []
@@ -117,8 +126,7 @@ class _Run:
             raise CommitConflictError(f"{self._store.url} was dropped while it was compacted")
         with begin(self._store, self._clock, operation="rewrite", target=target, changes_rows=False) as transaction:
             terms = transaction.terms
-            work = Work(tid=terms.tid, job=terms.job, columns=self._columns, sort_by=self._sort_by)
-            outcomes = self._hands(work, bins)
+            outcomes = self._hands(replace(self._work, tid=terms.tid, job=terms.job), bins)
             done = self._without_problems((bins[outcome.number], outcome) for outcome in outcomes)
             live = self._are_live([bin for bin, _ in done])
             self._store.delete_many([it.path for (_, it), is_live in zip(done, live, strict=True) if not is_live])
@@ -213,7 +221,7 @@ def _columns_of_file(store: Store, path: str) -> Mapping[str, Any]:
         raise InvalidInputError(f"{where} does not tell its columns: {error!r:.200}; run `dbio check`") from error
 
 
-def _sort_columns(sort_by: Sequence[str], columns: Mapping[str, Any], snapshot: Snapshot) -> tuple[str, ...]:
+def _order_columns(sort_by: Sequence[str], columns: Mapping[str, Any], snapshot: Snapshot) -> tuple[str, ...]:
     """As the table spells them, without partition columns, of which a file has one value. Raises InvalidInputError."""
     schema = kinds.arrow_schema(columns, where=snapshot.url)
     spelling = {field.name.lower(): field for field in schema}
@@ -224,7 +232,7 @@ def _sort_columns(sort_by: Sequence[str], columns: Mapping[str, Any], snapshot: 
             raise InvalidInputError(f"{name!r:.100} is no column of {snapshot.url}; see `dbio schema`")
         field = spelling.get(name.lower())
         if field is not None and pa.types.is_nested(field.type):
-            raise InvalidInputError(f"column {name!r} is {field.type}, which has no order; sort by another")
+            raise InvalidInputError(f"column {name!r} is {field.type}, which has no order; take another")
         if field is not None:
             found.append(field.name)
     return tuple(dict.fromkeys(found))

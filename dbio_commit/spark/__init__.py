@@ -457,6 +457,7 @@ def compact(
     sort_by: str | Sequence[str] = (),
     dry_run: bool = False,
     *,
+    z_order: str | Sequence[str] = (),
     storage_options: Mapping[str, Any] | None = None,
 ) -> CompactReport:
     """As `Table.compact`, by Spark's tasks: each writes new files, of the rows of small ones in the same partition."""
@@ -469,6 +470,7 @@ def compact(
             target_size=target_size,
             where=where,
             sort_by=sort_by,
+            z_order=z_order,
             dry_run=dry_run,
             time_zone=spark.conf.get("spark.sql.session.timeZone"),
             hands=in_tasks(spark, table),

@@ -34,6 +34,20 @@ def test_small_files_become_one_for_each_partition_and_the_rows_stay(spark: Spar
     assert dbio.Table(path).check().ok
 
 
+def test_spark_skips_row_groups_along_a_curve_and_reads_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "table")
+    rows = spark.range(1000).selectExpr("hash(id) as x", "hash(id, 1) as y", "id")
+    dbio.write(rows.repartition(8), path)
+    assert dbio.compact(spark, path, z_order=["x", "y"]).files_after == 1
+    after = dbio.read(spark, path)
+    assert sorted(after.collect()) == sorted(rows.collect())
+    found = [row.x for row in after.collect()]  # in the order of the file
+    low = sorted(found)[: len(found) // 2]
+    assert set(found[: len(found) // 4]) <= set(low)
+    with pytest.raises(dbio.InvalidInputError):
+        dbio.compact(spark, path, z_order=["z"])
+
+
 def test_a_dry_run_and_errors_come_as_from_the_table(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "table")
     dbio.write(spark.range(8).repartition(4), path)

@@ -4,10 +4,11 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -167,7 +168,48 @@ def test_rows_are_sorted_where_that_is_asked_for(table: Table) -> None:
     assert table.snapshot().to_arrow()["id"].to_pylist() == [1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("wrong", [{"sort_by": ["x"]}, {"sort_by": ["tags"]}, {"target_size": 0}, {"target_size": "1"}])
+def test_row_groups_along_a_curve_are_narrow_in_each_of_its_columns(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewrite, "ROW_GROUP_ROWS", 64 * rewrite.Z_PARTS)
+    points = [(x, y) for x in range(32) for y in range(32)]
+    Random(1).shuffle(points)
+    for start in range(0, len(points), 100):
+        some = points[start : start + 100]
+        put(table, pa.table({"x": [x for x, _ in some], "y": [f"{y:02}" for _, y in some], "n": [0] * len(some)}))
+    table.compact(z_order=["X", "y"])
+    (path,) = paths(table)
+    file = pq.ParquetFile(pa.BufferReader(table.store.get(path)))
+    groups = [file.read_row_group(i).to_pylist() for i in range(file.metadata.num_row_groups)]
+    assert sorted((row["x"], int(row["y"])) for group in groups for row in group) == sorted(points)
+    assert len(groups) == 16
+    for group in groups:  # a square of 8 by 8 each
+        x, y = ({row["x"] for row in group}, {row["y"] for row in group})
+        assert max(x) - min(x) == 7
+        assert int(max(y)) - int(min(y)) == 7
+    bounds: Any = file.metadata.row_group(3).column(0).statistics
+    assert bounds.max - bounds.min == 7
+
+
+def test_rows_of_all_types_lie_along_a_curve_and_are_the_same(tmp_path: Path) -> None:
+    table, day = Table(tmp_path / "table"), date(2026, 1, 1)
+    kinds: dict[str, list[Any]] = {
+        "flag": [True, None, False], "n": [3, 1, None], "x": [math.inf, None, -0.5], "text": ["b", None, ""],
+        "raw": [b"b", b"", None], "price": [Decimal("1.50"), None, Decimal(-1)], "day": [day, None, day],
+        "at": [datetime(2026, 1, 1), None, datetime(1969, 1, 1)], "more": [["a"], None, []],
+    }  # fmt: skip
+    for _ in range(3):
+        put(table, pa.table(kinds))
+    before = table.snapshot().to_arrow().to_pylist()
+    for column in kinds.keys() - {"more"}:
+        table.compact(z_order=column)
+    table.compact(z_order=["flag", "n", "x", "text", "raw", "price", "day", "at"])
+    assert sorted(table.snapshot().to_arrow().to_pylist(), key=str) == sorted(before, key=str)
+
+
+@pytest.mark.parametrize("wrong", [{"sort_by": ["x"]}, {"sort_by": ["tags"]}, {"target_size": 0}, {"target_size": "1"},
+                                   {"z_order": ["id", "x"]}, {"z_order": "tags"}, {"z_order": ["id"] * 9},
+                                   {"z_order": ["id"], "sort_by": "id"}])  # fmt: skip
 def test_what_cannot_be_done_is_refused_before_anything_is_written(wrong: dict[str, Any], table: Table) -> None:
     for _ in range(2):
         put(table, pa.table({"id": [1], "tags": [["a"]]}))

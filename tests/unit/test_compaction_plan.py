@@ -41,7 +41,7 @@ def test_a_file_of_three_quarters_of_the_target_stays_as_it_is() -> None:
 
 def test_a_file_that_would_come_alone_is_left_unless_its_rows_are_to_be_sorted() -> None:
     assert plan_bins(files_of(10), target_size=TARGET) == []
-    assert sizes_of(plan_bins(files_of(10, 75), target_size=TARGET, sorting=True)) == [[10]]
+    assert sizes_of(plan_bins(files_of(10, 75), target_size=TARGET, in_order=True)) == [[10]]
 
 
 def test_files_of_unknown_size_are_taken_for_small() -> None:
@@ -54,15 +54,15 @@ def test_directories_that_mean_the_same_partition_are_kept_apart() -> None:
 
 
 @given(ANY_FILES, st.booleans())
-def test_each_file_is_in_one_bin_or_left_and_no_bin_has_two_directories(files: list[DataFile], sorting: bool) -> None:
-    bins = plan_bins(files, target_size=TARGET, sorting=sorting)
+def test_each_file_is_in_one_bin_or_left_and_no_bin_has_two_directories(files: list[DataFile], in_order: bool) -> None:
+    bins = plan_bins(files, target_size=TARGET, in_order=in_order)
     taken = [path for bin in bins for path in bin.paths]
     assert max(Counter(taken).values(), default=1) == 1
     assert set(taken) <= {file.path for file in files}
     for bin in bins:
         assert {names.split(path)[0] for path in bin.paths} == {bin.directory}
         assert bin.size <= TARGET
-        assert len(bin.files) >= (1 if sorting else 2)
+        assert len(bin.files) >= (1 if in_order else 2)
 
 
 @given(ANY_FILES)

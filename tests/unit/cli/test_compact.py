@@ -45,6 +45,12 @@ def test_compact_as_json(filled: Table) -> None:
     assert before > report["before"]["size"] > report["after"]["size"]
 
 
+def test_columns_of_a_curve_are_separated_by_commas(filled: Table) -> None:
+    assert dbio_json("compact", filled.url, "--z-order", " id, ID,")["after"]["files"] == 2
+    assert dbio_json("compact", filled.url)["after"]["files"] == 0
+    assert dbio_json("compact", filled.url, "--z-order", "id")["before"]["files"] == 2  # also what lies alone
+
+
 def test_a_dry_run_in_a_terminal_shows_what_would_become_one_file(filled: Table) -> None:
     code, screen = in_terminal(120, "compact", filled.url, "--dry-run")
     assert code == 0
@@ -86,6 +92,7 @@ def test_the_log_says_that_a_compaction_changed_no_rows(filled: Table) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--target-size", "large"], ["--target-size", "0"], ["--sort-by", "nothing"],
+                                       ["--z-order", "id,nothing"], ["--z-order", "id", "--sort-by", "id"],
                                        ["--where", "nothing = 1"]])  # fmt: skip
 def test_wrong_options_exit_with_2(arguments: list[str], filled: Table) -> None:
     assert dbio("compact", filled.url, *arguments).exit_code == 2
