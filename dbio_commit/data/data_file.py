@@ -91,6 +91,11 @@ class DataFileWriter:
         self.no_statistics = no_statistics
         self.rows = 0
 
+    @property
+    def size(self) -> int:
+        """In bytes, so far."""
+        return self._stream.tell()
+
     def write(self, table: pa.Table) -> None:
         self._writer.write_table(table, row_group_size=table.num_rows)
         self._nulls = list(map(operator.add, self._nulls, encoding.count_nulls(table)))
@@ -100,7 +105,7 @@ class DataFileWriter:
         with self._context:
             self._writer.add_key_value_metadata(dict(metadata))
             self._writer.close()
-            size = self._stream.tell()
+            size = self.size
         statistics = bounds(self._schema, self._footers[0], nulls=self._nulls)
         return FileInfo(path=self._path, size=size, rows=self.rows, partition=self._partition, statistics=statistics)
 

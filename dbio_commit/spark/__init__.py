@@ -32,6 +32,7 @@ from dbio_commit.spark.compaction import in_tasks
 from dbio_commit.spark.constraints import constrain as change_constraints
 from dbio_commit.spark.constraints import rows_to_write
 from dbio_commit.spark.datasource import DbioDataSource, register_source, register_sources
+from dbio_commit.spark.file_sizes import balanced
 from dbio_commit.spark.job import WriteOptions, errors_of_workers, no_commit, plan_write
 from dbio_commit.spark.rewrite.base import CommitOptions, Rewrite
 from dbio_commit.spark.rewrite.by_condition import replace_rows, update_rows
@@ -91,6 +92,7 @@ def write(
     retries: int = 0,
     compression: Compression = "snappy",
     max_records_per_file: int = 0,
+    target_file_size: int | None = None,
     merge_schema: bool = False,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Commit:
@@ -103,6 +105,8 @@ def write(
     since: else it fails with CommitConflictError. `replace_where`, a condition in Spark's SQL, makes an overwrite
     replace the rows for which it holds, and no others; it must hold for all of the data, and `isolation` is as in
     `delete`. `retries`: how often to write again, after a pause, where a commit of others was in the way.
+    `target_file_size`, in bytes: the rows are shuffled, so that files of about that size come out, and one for each
+    partition that has less.
 
     Without `merge_schema`, the data must have the table's columns, or narrower ones, which are cast; with it, it may
     also bring new columns and fields and wider types, and lack old ones, which are null in it.
@@ -115,7 +119,10 @@ def write(
     if replace_where is not None and mode != "overwrite":
         raise InvalidInputError(f"replace_where goes with mode='overwrite', not with mode={mode!r:.100}")
     options = WriteOptions(
-        compression=compression, max_records_per_file=max_records_per_file, merge_schema=merge_schema
+        compression=compression,
+        max_records_per_file=max_records_per_file,
+        merge_schema=merge_schema,
+        target_file_size=target_file_size,
     )
     beside = CommitOptions(app=app, if_tid=if_tid, isolation=isolation, retries=retries)
     spark = df.sparkSession
@@ -132,14 +139,16 @@ def write(
             if_tid=if_tid,
         )
         if replace_where is not None:
-            return replace_rows(Rewrite.of(spark, table, plan, isolation), replace_where, df)
+            with balanced(df, plan) as rows:
+                return replace_rows(Rewrite.of(spark, table, plan, isolation), replace_where, rows)
         job = plan.begin()
         with job.transaction() as transaction:
             writing = Writing(job, transaction, plan.constraints)
-            if plan.constraints:
-                writing.write(rows_to_write(df, plan))
-            else:
-                writing.write_all(df)
+            with balanced(rows_to_write(df, plan) if plan.constraints else df, plan) as rows:
+                if plan.constraints:
+                    writing.write(rows)
+                else:
+                    writing.write_all(rows)
             return writing.commit({})
 
     try:

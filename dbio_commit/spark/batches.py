@@ -10,10 +10,9 @@ Works on classic sessions and over Spark Connect.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -33,6 +32,7 @@ from pyspark.sql.types import (
 from dbio_commit.spark.arrow import FILLER, with_decimals, without_fillers
 from dbio_commit.spark.schema import arrow_type, quoted
 from dbio_commit.spark.session import is_connect
+from dbio_commit.spark.settings import holding, own
 
 BATCH_BYTES = 32 * 1024 * 1024
 _MOST_ROWS = 10_000
@@ -183,41 +183,11 @@ _UNBOUNDED_BYTES = "2147483647"  # any other value makes the JVM measure the bat
 _BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
-_lock = Lock()
-_in_use: dict[int, list[int]] = {}
-_before: dict[int, dict[str, str | None]] = {}
-
 
 @contextmanager
 def arrow_batches(spark: SparkSession, schema: StructType) -> Iterator[None]:
-    """Within, the session hands Arrow batches to Python at full speed: bounded by their rows, which are `weighted`.
-
-    Session settings are shared by threads: the smallest batch that anybody asks for holds until the last one leaves.
-    """
-    session = id(spark)
-    rows = batch_rows(schema)
-    with _lock:
-        if session not in _before:
-            _before[session] = {name: spark.conf.get(name, None) for name in (_BYTES, _RECORDS)}
-        configured = int(_before[session][_RECORDS] or 0)
-        rows = min(rows, configured) if configured > 0 else rows
-        _in_use.setdefault(session, []).append(rows)
-        _set(spark, {_BYTES: _UNBOUNDED_BYTES, _RECORDS: str(min(_in_use[session]))})
-    try:
+    """Within, the session hands Arrow batches to Python at full speed: bounded by their rows, which are `weighted`."""
+    rows, configured = batch_rows(schema), int(own(spark, _RECORDS) or 0)
+    rows = min(rows, configured) if configured > 0 else rows
+    with holding(spark, {_BYTES: _UNBOUNDED_BYTES, _RECORDS: rows}):
         yield
-    finally:
-        with _lock:
-            _in_use[session].remove(rows)
-            if _in_use[session]:
-                _set(spark, {_RECORDS: str(min(_in_use[session]))})
-            else:
-                _set(spark, _before.pop(session))
-                del _in_use[session]
-
-
-def _set(spark: SparkSession, settings: Mapping[str, str | None]) -> None:
-    for name, value in settings.items():
-        if value is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, value)

@@ -44,6 +44,9 @@ _OPERATIONS: Mapping[Mode, Operation] = {
 }
 
 
+_LARGEST_FILE = 10**12
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
     """How the files are written, and whether they may bring new columns."""
@@ -52,12 +55,17 @@ class WriteOptions:
     max_records_per_file: int = 0
     """0: no bound."""
     merge_schema: bool = False
+    target_file_size: int | None = None
+    """In bytes; None leaves the rows with the tasks that have them."""
 
     def __post_init__(self) -> None:
         if self.compression not in get_args(Compression):
             raise InvalidInputError(f"compression {self.compression!r} is none of {', '.join(get_args(Compression))}")
         if type(self.max_records_per_file) is not int or self.max_records_per_file < 0:
             raise InvalidInputError(f"max_records_per_file is {self.max_records_per_file!r}, not a number from 0 on")
+        size = self.target_file_size
+        if size is not None and (type(size) is not int or not 1 <= size <= _LARGEST_FILE):
+            raise InvalidInputError(f"target_file_size is {size!r:.100}, not a number of bytes, such as 128_000_000")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +197,7 @@ class WritePlan:
                 limits=self.limits,
                 compression=self.options.compression,
                 max_records_per_file=self.options.max_records_per_file,
+                target_file_size=self.options.target_file_size,
                 spark_metadata={
                     "org.apache.spark.version": pyspark.__version__,
                     ROW_METADATA: layout.data_schema.json(),

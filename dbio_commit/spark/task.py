@@ -79,6 +79,8 @@ class TaskSpec:
     compression: Compression = "snappy"
     max_records_per_file: int = 0
     """0: no bound."""
+    target_file_size: int | None = None
+    """A file that has so many bytes gets no more row groups."""
     spark_metadata: Mapping[str, str] = field(default_factory=dict)
     """For the footers: Spark's version, and the columns in its own terms."""
     changes: bool = False
@@ -252,7 +254,8 @@ class _Output:
 
     def write(self, run: _Run) -> None:
         directory = names.format_partition(run.partition)
-        for group in cut(run.table, rows=ROW_GROUP_ROWS, size_bytes=ROW_GROUP_BYTES):
+        target = self._spec.target_file_size or sys.maxsize
+        for group in cut(run.table, rows=ROW_GROUP_ROWS, size_bytes=min(ROW_GROUP_BYTES, -(-target // 2))):
             self._keep_nan_out_of_statistics(directory, group)
             start, bound = 0, self._spec.max_records_per_file or sys.maxsize
             while start < group.num_rows:
@@ -260,7 +263,7 @@ class _Output:
                 part = group.slice(start, bound - file.rows)
                 file.write(part)
                 start += part.num_rows
-                if file.rows == bound:
+                if file.rows == bound or file.size >= target:
                     self._close(directory)
         if run.last and directory in self._open:
             self._close(directory)

@@ -117,7 +117,10 @@ JOB = """
     before = [spark.conf.get(name, None) for name in names]
     spark.conf.set(names[1], "777")
     dbio.write(numbers(0, 2), f"{root}/settings")
+    dbio.write(numbers(0, 40).repartition(8), f"{root}/sizes", partition_by="day", target_file_size=10**8)
     found["settings"] = [spark.conf.get(names[0], None) == before[0], spark.conf.get(names[1])]
+    advisory = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+    found["sizes"] = [len(dbio.Table(f"{root}/sizes").snapshot().files), "300000000" in spark.conf.get(advisory)]
 
     # the data source and the functions
     dbio.enable(spark)
@@ -218,6 +221,7 @@ def test_errors_are_the_same_over_connect(found: dict[str, Any]) -> None:
 
 def test_the_sessions_settings_come_back_over_connect(found: dict[str, Any]) -> None:
     assert found["settings"] == [True, "777"]
+    assert found["sizes"] == [2, False]
 
 
 def test_the_data_source_and_the_functions_work_over_connect(found: dict[str, Any]) -> None:

@@ -86,6 +86,20 @@ def test_no_rows_write_no_file(sink: DirectorySink, partition_columns: tuple[str
     assert sink.opened == []
 
 
+@pytest.mark.parametrize("partition_columns", [(), ("p",)])
+def test_a_file_of_the_target_size_gets_no_more_row_groups(
+    sink: DirectorySink, partition_columns: tuple[str, ...]
+) -> None:
+    values = [(i * 2654435761) % 2**40 for i in range(20_000)]
+    rows = batch(value=values, p=["a"] * len(values))
+    infos = write(sink, rows, partition_columns=partition_columns, target_file_size=40_000)
+    assert [value for info in infos for value in sink.read(info).column("value").to_pylist()] == values
+    assert len(infos) in (3, 4)
+    assert all(40_000 <= info.size < 65_000 for info in infos[:-1])
+    [whole] = write(sink, rows, partition_columns=partition_columns, target_file_size=10**9)
+    assert whole.rows == len(values)
+
+
 @given(sizes=st.lists(st.integers(0, 12), max_size=6), bound=st.integers(1, 7), group=st.integers(1, 9))
 def test_every_file_but_the_last_holds_exactly_max_records(sizes: list[int], bound: int, group: int) -> None:
     with pytest.MonkeyPatch.context() as small, tempfile.TemporaryDirectory() as root:
