@@ -201,14 +201,16 @@ class Table:
         dry_run: bool = False,
         *,
         z_order: str | Sequence[str] = (),
+        min_files: int = 1,
     ) -> CompactReport:
         """Puts small files together to files of about `target_size` bytes, in each partition; the rows stay the same.
 
         `where` chooses files, as `Snapshot.where` does, and never rows. `sort_by` are columns by which the rows of each
         new file are sorted; `z_order`, instead, columns along whose Z-curve they lie, so that each stretch of a file
-        has few values of each. Appends go on beside it; files that somebody else removed meanwhile are left, and the
-        report says so. Raises InvalidInputError where this is no table of ours, TableNotFoundError,
-        TransactionAbortedError, CommitStateUnknownError, StoreError, UnsupportedStoreError without pyarrow.
+        has few values of each. Fewer than `min_files` that would become one stay as they are. Appends go on beside it;
+        files that somebody else removed meanwhile are left, and the report says so. Raises InvalidInputError where this
+        is no table of ours, TableNotFoundError, TransactionAbortedError, CommitStateUnknownError, StoreError,
+        UnsupportedStoreError without pyarrow.
         """
         self.refuse_partition()
         from dbio_commit.compaction.run import compact
@@ -220,6 +222,7 @@ class Table:
             where=where,
             sort_by=sort_by,
             z_order=z_order,
+            min_files=min_files,
             dry_run=dry_run,
         )
 

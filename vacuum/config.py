@@ -10,17 +10,21 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Self
 from zoneinfo import ZoneInfo
 
 from apscheduler.triggers.cron import CronTrigger  # type: ignore[import-untyped]
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
+from dbio_commit.cli.values import parse_size
+from dbio_commit.compaction.plan import TARGET_BYTES, check_order
 from dbio_commit.errors import DbioError, InvalidInputError
 from dbio_commit.store import Location, open_store, parse_location
+from vacuum.compaction import MIN_FILES, CompactOptions
 from vacuum.report import HISTORY_DAYS, LEAST_RETENTION_HOURS, VacuumOptions
 
 _SECRET_NAME = re.compile(r"key|secret|token|passw|credential|connection_?string|signature", re.IGNORECASE)
@@ -204,6 +208,61 @@ class HttpConfig(_Part):
     """0 lets the system choose; the log says which it is."""
 
 
+def _parse_size(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_size(value)
+    except InvalidInputError as error:
+        raise ValueError(str(error)) from None
+
+
+def _one_or_more(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+_Columns = Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_one_or_more)]
+
+
+class CompactConfig(_Part):
+    """What `compact` says, where it is more than yes or no."""
+
+    enabled: bool = True
+    target_size: Annotated[int, BeforeValidator(_parse_size), Field(ge=1)] = TARGET_BYTES
+    where: Annotated[str, Field(min_length=1)] | None = None
+    sort_by: _Columns = Field(default_factory=list)
+    z_order: _Columns = Field(default_factory=list)
+    min_files: Annotated[int, Field(ge=1)] = MIN_FILES
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.enabled and find_spec("pyarrow") is None:
+            raise ValueError("compaction needs the package pyarrow; run `pip install pyarrow`")
+        try:
+            check_order(self.sort_by, self.z_order)
+        except InvalidInputError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def options(self) -> CompactOptions | None:
+        if not self.enabled:
+            return None
+        return CompactOptions(
+            target_size=self.target_size,
+            where=self.where,
+            sort_by=tuple(self.sort_by),
+            z_order=tuple(self.z_order),
+            min_files=self.min_files,
+        )
+
+
+def _yes_or_no(value: Any) -> Any:
+    return {"enabled": value} if isinstance(value, bool) else value
+
+
+_Compact = Annotated[CompactConfig, BeforeValidator(_yes_or_no)]
+
+
 class TableConfig(_Part):
     """A [[tables]]: None is what the top level says."""
 
@@ -216,6 +275,7 @@ class TableConfig(_Part):
     history_days: _History | None = None
     memory_mb: _Memory | None = None
     deadline_s: _Deadline | None = None
+    compact: _Compact | None = None
     streams: list[Annotated[str, Field(min_length=1)]] = Field(default_factory=list)
     """The checkpoints of streams that read it, in a store of the same credentials."""
     storage_options: Annotated[dict[str, Any], AfterValidator(_check_options)] = Field(default_factory=dict)
@@ -248,6 +308,8 @@ class ConfigEntry:
     """What the process of one vacuum may have in memory."""
     deadline_s: int
     """How long it may take."""
+    compact: CompactOptions | None
+    """What to put together before each vacuum."""
     streams: Sequence[str]
     """The checkpoints of streams that read the table."""
     storage_options: Mapping[str, Any]
@@ -286,6 +348,7 @@ class Config(_Part):
     history_days: _History = HISTORY_DAYS
     memory_mb: _Memory = 2048
     deadline_s: _Deadline = 7200
+    compact: _Compact = CompactConfig(enabled=False)
     http: HttpConfig = HttpConfig()
     tables: Annotated[list[TableConfig], Field(min_length=1)]
 
@@ -302,6 +365,7 @@ class Config(_Part):
             timezone=self.timezone,
             jitter_s=self.jitter_s,
             options=VacuumOptions(untracked=table.untracked, **{key: said[key] for key in _OPTIONS}),
+            compact=(table.compact or self.compact).options(),
             streams=tuple(table.streams),
             storage_options=table.storage_options,
             **{key: said[key] for key in _SETTINGS},
@@ -326,7 +390,7 @@ class Config(_Part):
 _SETTINGS = ("cron", "dry_run", "memory_mb", "deadline_s")
 _OPTIONS = ("retention_hours", "checkpoint_after", "history_days")
 
-_KEYS: Mapping[str, type[BaseModel]] = {"tables": TableConfig, "http": HttpConfig}
+_KEYS: Mapping[str, type[BaseModel]] = {"tables": TableConfig, "http": HttpConfig, "compact": CompactConfig}
 
 
 def _explain(detail: ErrorDetails) -> str:
@@ -334,7 +398,8 @@ def _explain(detail: ErrorDetails) -> str:
     place, message = detail["loc"], detail["msg"].removeprefix("Value error, ")
     if detail["type"] == "extra_forbidden":
         name = str(place[-1])
-        model = _KEYS.get(str(place[0]), Config) if len(place) > 1 else Config
+        within = "compact" if "compact" in place[:-1] else str(place[0])
+        model = _KEYS.get(within, Config) if len(place) > 1 else Config
         message = f"unknown key {name!r}; known are {', '.join(sorted(model.model_fields))}"
         if _SECRET_NAME.search(name):
             message += f". It looks like a secret, which does not belong into this file; {_ELSEWHERE}"

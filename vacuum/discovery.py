@@ -31,6 +31,7 @@ class FoundTable:
             dry_run=entry.dry_run,
             memory_mb=entry.memory_mb,
             deadline_s=entry.deadline_s,
+            compact=entry.compact,
             streams=entry.streams,
             secrets=secrets,
         )

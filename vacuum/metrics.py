@@ -4,6 +4,7 @@ from datetime import datetime
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Summary
 
+from vacuum.compaction import CompactionSummary
 from vacuum.report import RunSummary
 
 _PREFIX = "dbio_vacuum_"
@@ -21,6 +22,9 @@ class Metrics:
         self._bytes = self._counter("deleted_bytes", "Bytes deleted", "reason")
         self._aborted = self._counter("aborted_transactions", "Pending transactions decided against their writers")
         self._checkpoints = self._counter("checkpoints", "Checkpoints written")
+        self._compacted_files = self._counter("compacted_files", "Small files that compactions put together")
+        self._compacted_bytes = self._counter("compacted_bytes", "Their bytes")
+        self._compaction_failures = self._counter("compaction_failures", "Compactions that failed as a whole")
         self._seconds = Summary(_PREFIX + "run_seconds", "How long vacuums took", ["table"], registry=self.registry)
         self._oldest = self._gauge("oldest_garbage_seconds", "Age of the oldest garbage that is left; 0 without any")
         self._success = self._gauge("last_success_timestamp_seconds", "When a vacuum last ended without a failure")
@@ -39,7 +43,17 @@ class Metrics:
             ["pattern"],
             registry=self.registry,
         )
-        self._plain = (self._runs, self._failures, self._skipped, self._aborted, self._checkpoints, self._seconds)
+        self._plain = (
+            self._runs,
+            self._failures,
+            self._skipped,
+            self._aborted,
+            self._checkpoints,
+            self._seconds,
+            self._compacted_files,
+            self._compacted_bytes,
+            self._compaction_failures,
+        )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(_PREFIX + name, text, ["table", *labels], registry=self.registry)
@@ -68,6 +82,14 @@ class Metrics:
 
     def succeeded(self, table: str, at: datetime) -> None:
         self._success.labels(table).set(at.timestamp())
+
+    def compacted(self, table: str, done: CompactionSummary | None) -> None:
+        """None is one that failed. A dry run has compacted nothing."""
+        if done is None:
+            self._compaction_failures.labels(table).inc()
+        elif not done.dry_run:
+            self._compacted_files.labels(table).inc(done.files)
+            self._compacted_bytes.labels(table).inc(done.size)
 
     def reported(self, table: str, run: RunSummary) -> None:
         """A dry run has deleted nothing."""

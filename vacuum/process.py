@@ -1,4 +1,4 @@
-"""One table's vacuum in a process of its own, with bounds on its time and memory: both ends of it.
+"""One table's vacuum, or compaction, in a process of its own, with bounds on its time and memory: both ends of it.
 
 Anybody who may write to a table's prefix can make its vacuum slow or large. Then this process is ended, which vacuum
 may be at any moment, and the service's other tables know nothing of it. (docs/adr/0017)
@@ -24,11 +24,12 @@ from dbio_commit.errors import DbioError
 from dbio_commit.report.health import TableHealth, look
 from dbio_commit.table import Table
 from dbio_commit.upkeep.streams import StreamLag
+from vacuum.compaction import CompactionSummary, CompactOptions, compact_table
 from vacuum.report import Control, RunSummary, VacuumOptions, VacuumReport, in_short
 from vacuum.run import vacuum_table
 
 STOP_S = 45.0
-"""How long a vacuum that is told to stop may go on with the batch that it is at."""
+"""How long what is told to stop may go on with the batch that it is at."""
 
 _POLL_S = 0.1
 _log = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ class Job:
     dry_run: bool
     memory_mb: int
     deadline_s: float
+    compact: CompactOptions | None = None
+    """What `compact_in_process` goes by."""
     streams: Sequence[str] = ()
     """The checkpoints of streams that read the table."""
     secrets: Collection[str] = field(repr=False)
@@ -55,7 +58,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed(Exception):
-    """A vacuum that came to no report: an error of its own, or the end that it was put to."""
+    """A vacuum or a compaction that came to no report: an error of its own, or the end that it was put to."""
 
     error: str
     """What kind: the name of the exception, or "TimeLimit", "MemoryLimit", "ProcessDied"."""
@@ -70,6 +73,7 @@ class RunFailed(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
     summary: RunSummary | None = None
+    compaction: CompactionSummary | None = None
     error: str = ""
     message: str = ""
     traceback: str = ""
@@ -83,6 +87,18 @@ def vacuum_in_process(job: Job, *, stop: Event) -> RunSummary:
 
     `stop` ends it in good order, as `Control.stop` does; where that takes too long, the process is killed too.
     """
+    answer = _in_process(replace(job, compact=None), stop)
+    return answer.summary or RunSummary(dry_run=job.dry_run, stopped=True)
+
+
+def compact_in_process(job: Job, *, stop: Event) -> CompactionSummary:
+    """The same for the job's compaction, in another process: whatever ends that, the vacuum can still run."""
+    answer = _in_process(job, stop)
+    return answer.compaction or CompactionSummary(dry_run=job.dry_run, stopped=True)
+
+
+def _in_process(job: Job, stop: Event) -> _Answer:
+    """An answer without content where the process did not stop, and was killed. Raises RunFailed."""
     ours, theirs = Pipe()
     with ours:
         with theirs:
@@ -97,7 +113,7 @@ def vacuum_in_process(job: Job, *, stop: Event) -> RunSummary:
             except (EOFError, OSError):
                 raise _died(child) from None
             except _WouldNotStop:
-                return RunSummary(dry_run=job.dry_run, stopped=True)
+                return _Answer()
             finally:
                 child.kill()
 
@@ -116,8 +132,8 @@ def _wait(connection: Connection, child: "Popen[bytes]", job: Job, stop: Event) 
         if now_s - began_s > job.deadline_s:
             raise RunFailed(
                 "TimeLimit",
-                f"was not done after {job.deadline_s:g} s (deadline_s), and was ended; what it deleted is deleted, and "
-                "the next run goes on. Give it more time; or look at its store, and at who wrote what to its prefix",
+                f"was not done after {job.deadline_s:g} s (deadline_s), and was ended; what it did is done, and the "
+                "next run goes on. Give it more time; or look at its store, and at who wrote what to its prefix",
             )
         if (used := _resident_bytes(child.pid)) > job.memory_mb * 2**20:
             raise RunFailed(
@@ -131,15 +147,15 @@ class _WouldNotStop(Exception):
     pass
 
 
-def _read(answer: bytes) -> RunSummary:
+def _read(answer: bytes) -> _Answer:
     try:
         found = _ANSWER.validate_json(answer)
     except ValidationError as error:
         message = f"its process answered what cannot be read, with {error.error_count()} mistakes"
         raise RunFailed("ProcessDied", message) from None
-    if found.summary is None:
+    if found.summary is None and found.compaction is None:
         raise RunFailed(found.error, found.message, found.traceback)
-    return found.summary
+    return found
 
 
 def _died(child: "Popen[bytes]") -> RunFailed:
@@ -183,6 +199,8 @@ def _listen(connection: Connection, stop: Event) -> None:
 def _do(job: Job, stop: Event) -> _Answer:
     try:
         table, control = Table(job.url, job.storage_options), Control(stop=stop.is_set)
+        if job.compact:
+            return _Answer(compaction=compact_table(table, job.compact, dry_run=job.dry_run, stop=stop.is_set))
         report = vacuum_table(table, job.options, dry_run=job.dry_run, control=control)
         health = None if report.stopped else _look(table, report, job.streams)
     except Exception as error:  # whatever it is: the service says so, and goes on with the others

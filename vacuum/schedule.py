@@ -1,6 +1,7 @@
-"""The service: vacuums every table when its cron expression says so, or all of them once.
+"""The service: vacuums every table when its cron expression says so, or all of them once; before, it may compact it.
 
-What a vacuum does is `run`'s; signals, and the process, are `__main__`'s. One table's failure stops no other.
+What a vacuum does is `run`'s, what a compaction does `compaction`'s; signals, and the process, are `__main__`'s. One
+table's failure stops no other.
 """
 
 from collections.abc import Mapping
@@ -27,10 +28,11 @@ from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.errors import DbioError
 from dbio_commit.report.health import TableHealth
 from dbio_commit.report.page import Subject, render_index, render_page
+from vacuum.compaction import CompactionSummary
 from vacuum.config import Config, ConfigEntry, secrets
 from vacuum.discovery import FoundTable, find_tables
 from vacuum.metrics import Metrics
-from vacuum.process import Job, RunFailed, vacuum_in_process
+from vacuum.process import Job, RunFailed, compact_in_process, vacuum_in_process
 from vacuum.report import RunSummary
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("vacuum")
@@ -42,6 +44,12 @@ class Vacuum(Protocol):
     """What is run for each table: `vacuum_in_process`, but for tests."""
 
     def __call__(self, job: Job, /, *, stop: Event) -> RunSummary: ...
+
+
+class Compact(Protocol):
+    """What is run before, where it is asked for: `compact_in_process`, but for tests."""
+
+    def __call__(self, job: Job, /, *, stop: Event) -> CompactionSummary: ...
 
 
 class Outcome(StrEnum):
@@ -65,6 +73,8 @@ class _State:
     last_success: datetime | None = None
     result: str = ""
     """How the last run ended, in words."""
+    compaction: Outcome | None = None
+    """How the compaction ended that came before; None where there was none."""
     health: TableHealth | None = None
     """As the last run that told it left the table."""
 
@@ -72,7 +82,14 @@ class _State:
 class Service:
     """One process's vacuums. `stop` ends it in good order: no run begins, and those under way end after a batch."""
 
-    def __init__(self, config: Config, *, vacuum: Vacuum = vacuum_in_process, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        vacuum: Vacuum = vacuum_in_process,
+        compact: Compact = compact_in_process,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self.config, self.entries = config, config.entries
         self.metrics = Metrics()
         self.stop = Event()
@@ -82,7 +99,7 @@ class Service:
             # A run that could not begin in time begins late, and once for all that were missed.
             job_defaults={"coalesce": True, "max_instances": 1, "misfire_grace_time": None},
         )
-        self._vacuum, self._clock, self._secrets = vacuum, clock, secrets(config)
+        self._vacuum, self._compact, self._clock, self._secrets = vacuum, compact, clock, secrets(config)
         self._pool = ThreadPoolExecutor(config.concurrency, thread_name_prefix="vacuum")
         self._lock = Lock()
         self._tables: dict[str, _State] = {}
@@ -96,12 +113,12 @@ class Service:
                 self._know(entry.name, entry)
 
     def once(self) -> bool:
-        """Vacuums every table now. Whether none failed; one that `stop` kept from it did not."""
+        """Vacuums every table now. Whether nothing failed; what `stop` kept from running did not."""
         for entry in self.entries:
             self.tick(entry)
         self.finish()
         states = (*self._tables.values(), *self._patterns.values())
-        return all(state.outcome is not Outcome.FAILED for state in states)
+        return all(Outcome.FAILED not in (state.outcome, state.compaction) for state in states)
 
     def results(self) -> Mapping[str, str]:
         """How the last run of each table ended, in words; and what kept a pattern from being one's."""
@@ -186,17 +203,35 @@ class Service:
             if self.stop.is_set():
                 self._unfinished.append(table)
             else:
-                self._run_vacuum(table)
+                job = table.job(self._secrets)
+                self._run_vacuum(table, job, said=self._run_compaction(job) if job.compact else "")
         finally:
             with self._lock:
                 self._tables[table.url].busy = False
 
-    def _run_vacuum(self, table: FoundTable) -> None:
+    def _run_compaction(self, job: Job) -> str:
+        """What came of it, in words, for the vacuum's to follow: whatever it is, that goes on."""
+        log, started = _log.bind(table=job.url), self._clock.monotonic()
+        outcome, done = Outcome.FAILED, None
+        try:
+            done = self._compact(job, stop=self.stop)
+        except Exception as error:
+            _log_failure(log, error, "compaction failed", seconds=round(self._clock.monotonic() - started, 3))
+            text = f"compaction {_failure(error)}"
+        else:
+            outcome, text = Outcome.STOPPED if done.stopped else Outcome.OK, done.text
+            _log_compaction(log, done, outcome, self._clock.monotonic() - started)
+        self.metrics.compacted(job.url, done)
+        with self._lock:
+            self._tables[job.url].compaction = outcome
+        return f"{text}; "
+
+    def _run_vacuum(self, table: FoundTable, job: Job, *, said: str) -> None:
         entry, log = table.entry, _log.bind(table=table.url)
         log.info("run started", retention_hours=entry.options.retention_hours, dry_run=entry.dry_run)
         outcome, health, started = Outcome.FAILED, None, self._clock.monotonic()
         try:
-            run = self._vacuum(table.job(self._secrets), stop=self.stop)
+            run = self._vacuum(job, stop=self.stop)
         except Exception as error:  # whatever it is: it is this table's, and the others go on
             duration_s = self._clock.monotonic() - started
             _log_failure(log, error, seconds=round(duration_s, 3))
@@ -209,7 +244,7 @@ class Service:
             result, health = run.text, run.health
             if run.stopped:
                 self._unfinished.append(table)
-        self._ended(table.url, outcome, duration_s, result, health)
+        self._ended(table.url, outcome, duration_s, said + result, health)
 
     def _ended(
         self, name: str, outcome: Outcome, duration_s: float, result: str, health: TableHealth | None = None
@@ -288,6 +323,7 @@ def _facts(state: _State, now: datetime) -> dict[str, Any]:
         "outcome": state.outcome,
         "last_success": state.last_success,
         "overdue": _is_overdue(state, now),
+        **({"compaction": state.compaction} if state.compaction else {}),
     }
 
 
@@ -298,10 +334,14 @@ def _link(table: str) -> str:
 def _subject(name: str, state: _State, now: datetime) -> Subject:
     """What a page says of a table. Why something failed is in the log: not all who may see this page may read that."""
     failed, overdue = state.outcome is Outcome.FAILED, _is_overdue(state, now)
-    said = "vacuum failed" if failed else "overdue" if overdue else "vacuumed" if state.health else "not vacuumed yet"
+    uncompacted = state.compaction is Outcome.FAILED
+    troubles = {"vacuum failed": failed, "overdue": overdue, "compaction failed": uncompacted}
+    fine = "vacuumed" if state.health else "not vacuumed yet"
+    said = next((trouble for trouble, is_so in troubles.items() if is_so), fine)
     ran = f"Last vacuum: {state.outcome}, {moment_text(state.last_run, now)}" if state.last_run else ""
-    note = f"{ran}; the log says why" if failed else ran
-    return Subject(name=name, health=state.health, note=note, said=said, failed=failed or overdue)
+    ran += "; compaction failed" if ran and uncompacted else ""
+    note = f"{ran}; the log says why" if failed or uncompacted else ran
+    return Subject(name=name, health=state.health, note=note, said=said, failed=any(troubles.values()))
 
 
 def _is_overdue(state: _State, now: datetime) -> bool:
@@ -331,14 +371,33 @@ def _log_run(log: structlog.stdlib.BoundLogger, run: RunSummary, outcome: Outcom
     )
 
 
-def _log_failure(log: structlog.stdlib.BoundLogger, error: Exception, **facts: Any) -> None:
+def _log_compaction(
+    log: structlog.stdlib.BoundLogger, done: CompactionSummary, outcome: Outcome, duration_s: float
+) -> None:
+    for left in done.left:
+        log.warning("not compacted", path=left.first, files=left.files, message=left.reason)
+    log.info(
+        "compaction finished",
+        outcome=outcome,
+        dry_run=done.dry_run,
+        seconds=round(duration_s, 3),
+        files=done.files,
+        bytes=done.size,
+        new_files=done.new_files,
+        new_bytes=done.new_size,
+        commits=done.commits,
+        left=done.left_files,
+    )
+
+
+def _log_failure(log: structlog.stdlib.BoundLogger, error: Exception, event: str = "run failed", **facts: Any) -> None:
     """What is no error of ours may be a bug, and is shown with where it came from."""
     if isinstance(error, RunFailed):
         where = {"exception": error.traceback} if error.traceback else {}
-        log.error("run failed", error=error.error, message=error.message, **where, **facts)
+        log.error(event, error=error.error, message=error.message, **where, **facts)
         return
     ours = isinstance(error, DbioError)
-    log.error("run failed", error=type(error).__name__, message=str(error), exc_info=not ours, **facts)
+    log.error(event, error=type(error).__name__, message=str(error), exc_info=not ours, **facts)
 
 
 def _failure(error: Exception) -> str:

@@ -304,6 +304,7 @@ def compact(
     z_order: Annotated[
         str, typer.Option(metavar="COLUMN,...", help="Put its rows along the Z-curve of these columns, instead.")
     ] = "",
+    min_files: Annotated[int, typer.Option(metavar="NUMBER", help="Leave fewer files than so many as they are.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and change nothing.")] = False,
     as_json: _Json = False,
 ) -> None:
@@ -315,7 +316,14 @@ def compact(
     with _errors(as_json):
         size, table = parse_size(target_size), Table(path)
         with status("compacting"):
-            report = table.compact(size, where=where, sort_by=_split(sort_by), z_order=_split(z_order), dry_run=dry_run)
+            report = table.compact(
+                size,
+                where=where,
+                sort_by=_split(sort_by),
+                z_order=_split(z_order),
+                min_files=min_files,
+                dry_run=dry_run,
+            )
     if as_json:
         print_json(compaction_json(report))
     else:

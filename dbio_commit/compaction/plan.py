@@ -3,11 +3,15 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.state import DataFile
 
 TARGET_BYTES = 128 * 1000 * 1000
 """Of a new file, as large as the files that go into it together."""
+
+MOST_Z_COLUMNS = 8
+"""By so many, a thousandth of the rows still spans about half of each column."""
 
 COMMIT_BYTES = 16 * 1000**3
 COMMIT_FILES = 50_000
@@ -35,17 +39,29 @@ class Bin:
         return sum(_size(file) for file in self.files)
 
 
-def plan_bins(files: Iterable[DataFile], *, target_size: int, in_order: bool = False) -> list[Bin]:
+def check_order(sort_by: Sequence[str], z_order: Sequence[str]) -> None:
+    """Raises InvalidInputError for two orders at once, and for a curve through too many columns."""
+    if sort_by and z_order:
+        raise InvalidInputError("sort_by and z_order are two orders of the same rows; give one of them")
+    if len(z_order) > MOST_Z_COLUMNS:
+        raise InvalidInputError(
+            f"z_order goes by {MOST_Z_COLUMNS} columns at most, not by {len(z_order)}: the more there are, the less of "
+            "the data a condition on one of them leaves out"
+        )
+
+
+def plan_bins(files: Iterable[DataFile], *, target_size: int, in_order: bool = False, min_files: int = 1) -> list[Bin]:
     """What to put together, directory by directory; a file that is large enough stays as it is.
 
     First fit, in the order given: no two files that are left would fit into one, so that a second plan finds nothing to
-    do. A file that would come alone is left, unless its rows are to be put in order.
+    do. Fewer than `min_files` that would come together are left, and so is a file alone, unless its rows are to be put
+    in order.
     """
     by_directory: dict[str, list[DataFile]] = {}
     for file in files:
         if 4 * file.size < 3 * target_size:
             by_directory.setdefault(names.split(file.path)[0], []).append(file)
-    least = 1 if in_order else 2
+    least = max(min_files, 1 if in_order else 2)
     return [
         Bin(tuple(bin))
         for _, small in sorted(by_directory.items())

@@ -19,6 +19,10 @@ class Compacted:
     rows: int | None
 
 
+STOPPED = "the compaction was told to stop"
+"""A reason why files are left."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftFiles:
     """Files of one directory that were to become one, and stay as they are."""

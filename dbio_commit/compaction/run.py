@@ -13,8 +13,8 @@ from typing import Any
 
 from dbio_commit.begin import begin, look
 from dbio_commit.clock import Clock
-from dbio_commit.compaction.plan import TARGET_BYTES, Bin, in_commits, plan_bins
-from dbio_commit.compaction.report import Compacted, CompactReport, LeftFiles
+from dbio_commit.compaction.plan import TARGET_BYTES, Bin, check_order, in_commits, plan_bins
+from dbio_commit.compaction.report import STOPPED, Compacted, CompactReport, LeftFiles
 from dbio_commit.data.footers import ROW_METADATA
 from dbio_commit.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError, UnsupportedStoreError
 from dbio_commit.protocol import names
@@ -29,7 +29,6 @@ try:
     import pyarrow.parquet as pq
 
     from dbio_commit.compaction.rewrite import Outcome, Work, rewrite
-    from dbio_commit.compaction.z_order import check_columns
     from dbio_commit.data import columns as kinds
 except ImportError as error:
     raise UnsupportedStoreError("compaction needs the package pyarrow; run `pip install pyarrow`") from error
@@ -50,17 +49,19 @@ def compact(
     where: str | None = None,
     sort_by: str | Sequence[str] = (),
     z_order: str | Sequence[str] = (),
+    min_files: int = 1,
     dry_run: bool = False,
     time_zone: str | None = None,
     hands: Hands | None = None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> CompactReport:
-    """See `Table.compact`. `hands` do the work; by default, threads of this process."""
+    """See `Table.compact`. `hands` do the work, by default in threads; `stop` is asked before each commit."""
     if type(target_size) is not int or target_size < 1:
         raise InvalidInputError(f"target_size is {target_size!r:.100}, not a number of bytes from 1")
-    if sort_by and z_order:
-        raise InvalidInputError("sort_by and z_order are two orders of the same rows; give one of them")
-    z_order = [z_order] if isinstance(z_order, str) else z_order
-    check_columns(z_order)
+    if type(min_files) is not int or min_files < 1:
+        raise InvalidInputError(f"min_files is {min_files!r:.100}, not a number from 1")
+    sort_by, z_order = ([it] if isinstance(it, str) else it for it in (sort_by, z_order))
+    check_order(sort_by, z_order)
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is not Scope.TABLE:
         raise InvalidInputError(
@@ -74,26 +75,36 @@ def compact(
     if not snapshot.files:
         return CompactReport(url=store.url, dry_run=dry_run)
     columns = _columns(snapshot, store)
-    by = _order_columns([sort_by] if isinstance(sort_by, str) else sort_by, columns, snapshot)
+    by = _order_columns(sort_by, columns, snapshot)
     along = _order_columns(z_order, columns, snapshot)
     chosen = snapshot if where is None else snapshot.where(where, time_zone=time_zone)
-    bins = plan_bins(chosen.files, target_size=target_size, in_order=bool(by or along))
+    bins = plan_bins(chosen.files, target_size=target_size, in_order=bool(by or along), min_files=min_files)
     if dry_run:
         planned = [_compacted(bin, None) for bin in bins]
         return CompactReport(url=store.url, dry_run=True, compacted=tuple(planned))
     work = Work(tid="", job="", columns=json.dumps(columns), sort_by=by, z_order=along)
-    run = _Run(store, clock, work, hands or _in_threads(store))
+    run = _Run(store, clock, work, hands or in_threads(store))
     for together in in_commits(bins):
-        run.commit(together)
+        if stop():
+            run.leave(together, STOPPED)
+        else:
+            run.commit(together)
     return run.report()
 
 
-def _in_threads(store: Store) -> Hands:
+def in_threads(store: Store, *, at_once: int = _THREADS, stop: Callable[[], bool] = lambda: False) -> Hands:
+    """What rewrites so many bins at once; none any more, once it is to stop."""
+
     def hands(work: Work, bins: Sequence[Bin]) -> Sequence[Outcome]:
-        numbered = list(enumerate(bins))
-        return store.in_parallel(
-            lambda it: rewrite(store, work, it[1], number=it[0], attempt=0), numbered, at_once=_THREADS
-        )
+        def one(numbered: tuple[int, Bin]) -> Outcome:
+            number, bin = numbered
+            return (
+                Outcome(number=number, problem=STOPPED)
+                if stop()
+                else rewrite(store, work, bin, number=number, attempt=0)
+            )
+
+        return store.in_parallel(one, list(enumerate(bins)), at_once=at_once)
 
     return hands
 
@@ -141,7 +152,7 @@ class _Run:
             except CommitConflictError as error:
                 transaction.abort()
                 _log.info("%s: %s", self._store.url, error)
-                self._leave((bin for bin, _ in done), _CHANGED)
+                self.leave((bin for bin, _ in done), _CHANGED)
                 return
         self.commits.append(commit.tid)
         self.compacted += [_compacted(bin, file) for bin, file in done]
@@ -150,7 +161,7 @@ class _Run:
         """Whether all of its files are, for each; leaves the others."""
         live = {file.path for file in read_snapshot(self._store, self._clock).files}
         found = [live.issuperset(bin.paths) for bin in bins]
-        self._leave((bin for bin, is_live in zip(bins, found, strict=True) if not is_live), _CHANGED)
+        self.leave((bin for bin, is_live in zip(bins, found, strict=True) if not is_live), _CHANGED)
         return found
 
     def _without_problems(self, outcomes: Iterable[tuple[Bin, Outcome]]) -> list[tuple[Bin, FileInfo]]:
@@ -161,12 +172,12 @@ class _Run:
                 if all(self._are_live([bin])):
                     raise ObjectNotFoundError(f"{outcome.problem}; it is a live file: run `dbio check`")
             elif outcome.file is None:
-                self._leave([bin], outcome.problem)
+                self.leave([bin], outcome.problem)
             else:
                 done.append((bin, outcome.file))
         return done
 
-    def _leave(self, bins: Iterable[Bin], reason: str) -> None:
+    def leave(self, bins: Iterable[Bin], reason: str) -> None:
         self.left += [LeftFiles(paths=bin.paths, size=bin.size, reason=reason) for bin in bins]
 
 

@@ -10,24 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dbio_commit.errors import InvalidInputError
-
-MOST_COLUMNS = 8
-"""By so many, a thousandth of the rows still spans about half of each column."""
-
 _CODE_BITS = 64
 _KEY_BITS = 16
 """Of each column, where there are few: 65,536 steps, more than any file has row groups."""
 _TABLE_BITS = 8
-
-
-def check_columns(columns: Sequence[str]) -> None:
-    """Raises InvalidInputError for more columns than a curve can serve."""
-    if len(columns) > MOST_COLUMNS:
-        raise InvalidInputError(
-            f"z_order goes by {MOST_COLUMNS} columns at most, not by {len(columns)}: the more there are, the less of "
-            "the data a condition on one of them leaves out"
-        )
 
 
 def z_order(table: pa.Table, columns: Sequence[str]) -> Any:

@@ -467,6 +467,7 @@ def compact(
     dry_run: bool = False,
     *,
     z_order: str | Sequence[str] = (),
+    min_files: int = 1,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CompactReport:
     """As `Table.compact`, by Spark's tasks: each writes new files, of the rows of small ones in the same partition."""
@@ -480,6 +481,7 @@ def compact(
             where=where,
             sort_by=sort_by,
             z_order=z_order,
+            min_files=min_files,
             dry_run=dry_run,
             time_zone=spark.conf.get("spark.sql.session.timeZone"),
             hands=in_tasks(spark, table),

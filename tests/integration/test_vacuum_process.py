@@ -10,6 +10,8 @@ from queue import SimpleQueue
 from threading import Event, Thread
 from unittest.mock import ANY
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from structlog.testing import capture_logs
 
@@ -17,11 +19,13 @@ from dbio_commit import Table
 from dbio_commit.report.health import Amount, Vacuumed
 from tests.builders import QUERY, stream_checkpoint
 from tests.command_line import append
+from tests.histories import columns
 from tests.writers import contents, write
 from vacuum import Reason, VacuumOptions
 from vacuum import process as process_module
+from vacuum.compaction import CompactionSummary, CompactOptions
 from vacuum.config import Config
-from vacuum.process import Job, RunFailed, vacuum_in_process
+from vacuum.process import Job, RunFailed, compact_in_process, vacuum_in_process
 from vacuum.report import RunSummary, Total
 from vacuum.schedule import Service
 
@@ -63,6 +67,25 @@ def vacuum_table(table, options, *, dry_run, control):
     return real(table, options, dry_run=dry_run, control=control)
 
 run.vacuum_table = vacuum_table
+
+from vacuum import compaction
+
+really = compaction.compact_table
+
+def compact_table(table, options, *, dry_run, stop):
+    if options.where == "hungry":
+        vacuum_table(type("", (), {"url": "/hungry"}), None, dry_run=dry_run, control=None)
+    if options.where == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if options.where == "slow":
+        with open(os.environ["TEST_STARTED"], "w") as pipe:
+            pipe.write(str(os.getpid()))
+        while not stop():
+            threading.Event().wait(0.01)
+        options = compaction.CompactOptions()
+    return really(table, options, dry_run=dry_run, stop=stop)
+
+compaction.compact_table = compact_table
 """
 
 
@@ -148,6 +171,54 @@ def test_what_a_vacuum_did_comes_back_from_its_process(table: Table) -> None:
     assert vacuum_in_process(job(table.url), stop=Event()).deleted == {Reason.UNTRACKED: Total(objects=1, size=7)}
     assert not Path(table.url, "stray").exists()
     assert contents(table) == [b"live"]
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Table:
+    """With four small files of rows, in two partitions."""
+    table = Table(tmp_path / "lake/small")
+    for number in range(4):
+        with table.begin(partition_by=["day"]) as transaction:
+            path = transaction.new_file(partition={"day": str(number % 2)})
+            pq.write_table(pa.table({"id": [number]}), path)
+            transaction.commit(columns(id="long", day="integer"))
+    return table
+
+
+def test_what_a_compaction_did_comes_back_from_its_process(small: Table) -> None:
+    compacting = replace(job(small.url), compact=CompactOptions())
+    would = compact_in_process(replace(compacting, dry_run=True), stop=Event())
+    assert (would.dry_run, would.files, would.new_files, would.commits) == (True, 4, 2, 0)
+    assert len(small.snapshot().files) == 4
+    done = compact_in_process(compacting, stop=Event())
+    assert (done.files, done.new_files, done.commits, done.left, done.stopped) == (4, 2, 1, (), False)
+    assert done.size == would.size > done.new_size == sum(file.size for file in small.snapshot().files)
+    assert compact_in_process(compacting, stop=Event()).text == "nothing to compact"
+    vacuumed = vacuum_in_process(compacting, stop=Event())  # which compacts nothing
+    assert vacuumed.health is not None
+    assert vacuumed.health.live_files == 2
+
+
+def test_a_compaction_that_cannot_be_says_why(small: Table, table: Table) -> None:
+    for of, options, said in [
+        (small, CompactOptions(sort_by=("nothing",)), "no column"),
+        (small, CompactOptions(where="nothing = 1"), "nothing"),
+        (table, CompactOptions(where="id = 1"), "recorded"),
+    ]:
+        with pytest.raises(RunFailed, match=said) as raised:
+            compact_in_process(replace(job(of.url), compact=options), stop=Event())
+        assert (raised.value.error, raised.value.traceback) == ("InvalidInputError", "")
+
+
+def test_a_compaction_that_is_told_to_stop_ends_in_good_order(small: Table, started: Path) -> None:
+    stop, results = Event(), SimpleQueue[CompactionSummary]()
+    slow = replace(job(small.url), compact=CompactOptions(where="slow"))
+    Thread(target=lambda: results.put(compact_in_process(slow, stop=stop)), daemon=True).start()
+    started.read_text()
+    stop.set()
+    done = results.get(timeout=60)
+    assert (done.stopped, done.files, done.left_files) == (True, 0, 4)
+    assert not small.check().pending
 
 
 def test_how_a_vacuum_left_the_table_comes_back_from_its_process(table: Table) -> None:
@@ -271,6 +342,25 @@ def test_a_hostile_table_takes_no_other_with_it(
         "killed": "ProcessDied",
     }
     assert [line["table"] for line in logs("run finished")] == [table.url]
+
+
+@pytest.mark.parametrize(("how", "error"), [("killed", "ProcessDied"), ("hungry", "MemoryLimit")])
+def test_a_compaction_that_is_put_to_an_end_keeps_no_vacuum_from_running(
+    small: Table, logs: Callable[[str], list[dict[str, object]]], how: str, error: str
+) -> None:
+    tables = [{"path": small.url, "compact": {"where": how}}]
+    service = Service(Config.model_validate({"memory_mb": 300, "tables": tables}))
+    assert not service.once()
+    assert [line["error"] for line in logs("compaction failed")] == [error]
+    assert [line["outcome"] for line in logs("run finished")] == ["ok"]
+
+
+def test_the_service_compacts_and_then_vacuums(small: Table, logs: Callable[[str], list[dict[str, object]]]) -> None:
+    tables = [{"path": small.url, "compact": {"z_order": ["id"], "min_files": 2}, "checkpoint_after": 0}]
+    assert Service(Config.model_validate({"tables": tables})).once()
+    assert [(line["files"], line["new_files"]) for line in logs("compaction finished")] == [(4, 2)]
+    assert [line["checkpoint"] is not None for line in logs("run finished")] == [True]
+    assert len(small.snapshot().files) == 2
 
 
 def test_the_log_of_a_process_is_the_service_s(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from dbio_commit import DbioError, InvalidInputError, ObjectNotFoundError, StoreError, Table
 from dbio_commit.compaction import rewrite, run
+from dbio_commit.compaction.report import STOPPED
 from dbio_commit.data.conform import conform
 from dbio_commit.data.footers import ROW_METADATA, inspect_files
 from dbio_commit.follow import Follower
@@ -209,6 +210,7 @@ def test_rows_of_all_types_lie_along_a_curve_and_are_the_same(tmp_path: Path) ->
 
 @pytest.mark.parametrize("wrong", [{"sort_by": ["x"]}, {"sort_by": ["tags"]}, {"target_size": 0}, {"target_size": "1"},
                                    {"z_order": ["id", "x"]}, {"z_order": "tags"}, {"z_order": ["id"] * 9},
+                                   {"min_files": 0}, {"min_files": "2"},
                                    {"z_order": ["id"], "sort_by": "id"}])  # fmt: skip
 def test_what_cannot_be_done_is_refused_before_anything_is_written(wrong: dict[str, Any], table: Table) -> None:
     for _ in range(2):
@@ -331,6 +333,33 @@ def test_a_live_file_that_is_missing_is_an_error(table: Table, store: MemoryStor
 
 
 # --- others at work -----------------------------------------------------------------------------------------------
+
+
+def test_told_to_stop_it_commits_what_is_done_and_leaves_the_rest(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = ["1", "2", "3", "4"]
+    for day in days:
+        for number in range(2):
+            put(table, ids(number), {"day": day})
+    monkeypatch.setattr(run, "in_commits", lambda bins: [bins[:3], bins[3:]])
+    done = 0
+
+    def hands(work: Any, bins: Any) -> Any:
+        return run.in_threads(table.store, at_once=1, stop=stop)(work, bins)
+
+    def stop() -> bool:
+        nonlocal done
+        done += 1
+        return done > 3  # asked before the first commit, and before each of its files
+
+    report = run.compact(table.store, table.clock, hands=hands, stop=stop)
+    assert [it.directory for it in report.compacted] == ["day=1", "day=2"]
+    assert [it.reason for it in report.left] == [STOPPED, STOPPED]
+    assert len(report.commits) == 1
+    assert rows_of(table) == sorted([0, 1] * 4)
+    assert not table.check().pending
+    assert table.compact().files_after == 2
 
 
 def test_an_append_beside_it_stays(table: Table, store: MemoryStore) -> None:

@@ -48,6 +48,14 @@ def test_files_of_unknown_size_are_taken_for_small() -> None:
     assert sizes_of(plan_bins(files_of(UNKNOWN_SIZE, 10), target_size=TARGET)) == [[UNKNOWN_SIZE, 10]]
 
 
+def test_fewer_files_than_are_asked_for_are_left() -> None:
+    files = files_of(10, 10, 60, 60, 60)
+    assert sizes_of(plan_bins(files, target_size=TARGET)) == [[10, 10, 60]]
+    assert sizes_of(plan_bins(files, target_size=TARGET, min_files=3, in_order=True)) == [[10, 10, 60]]
+    assert sizes_of(plan_bins(files, target_size=TARGET, min_files=4)) == []
+    assert sizes_of(plan_bins(files_of(10), target_size=TARGET, min_files=1)) == []
+
+
 def test_directories_that_mean_the_same_partition_are_kept_apart() -> None:
     files = [*files_of(1, 1, directory="day=1"), *files_of(1, 1, directory="day=01")]
     assert [bin.directory for bin in plan_bins(files, target_size=TARGET)] == ["day=01", "day=1"]

@@ -13,7 +13,9 @@ from markdown_it import MarkdownIt
 
 from dbio_commit.errors import InvalidInputError
 from vacuum import VacuumOptions
-from vacuum.config import Config, HttpConfig, TableConfig, fire_times, read_config, secrets
+from vacuum import config as config_module
+from vacuum.compaction import CompactOptions
+from vacuum.config import CompactConfig, Config, HttpConfig, TableConfig, fire_times, read_config, secrets
 
 DOCUMENT = Path(__file__).parents[2] / "docs/SCHEDULE.md"
 FRIDAY = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
@@ -74,6 +76,49 @@ def test_a_table_takes_from_the_top_level_what_it_does_not_say(read: Read) -> No
     assert special.options == VacuumOptions(retention_hours=2.5, untracked=True, checkpoint_after=5, history_days=60)
 
 
+def test_a_table_is_compacted_where_it_or_the_top_level_says_so(read: Read) -> None:
+    others = '[[tables]]\npath = "/data/a"\n[[tables]]\npath = "/data/b"\ncompact = false\n'
+    own = table('compact = { target_size = "64MiB", where = "day > 5", z_order = ["a", "b"], min_files = 8 }')
+    special = CompactOptions(target_size=1 << 26, where="day > 5", z_order=("a", "b"), min_files=8)
+    assert [it.compact for it in read(others + own).entries] == [None, None, special]
+    plain = CompactOptions()
+    assert [it.compact for it in read("compact = true\n" + others + own).entries] == [plain, None, special]
+    top = 'compact = { sort_by = "id", target_size = 1000 }\n' + others + table("compact = true")
+    assert [it.compact for it in read(top).entries] == [
+        CompactOptions(sort_by=("id",), target_size=1000), None, plain
+    ]  # fmt: skip
+
+
+def test_compaction_without_pyarrow_is_a_mistake_and_its_absence_is_none(
+    mistakes: Mistakes, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config_module, "find_spec", lambda name: None)
+    (said,) = mistakes(table("compact = true"))
+    assert said == "[[tables]] number 1 compact: compaction needs the package pyarrow; run `pip install pyarrow`"
+    assert read(table("compact = false")).entries[0].compact is None
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "said"),
+    [
+        (table("compact = 3"), "[[tables]] number 1 compact", "dictionary"),
+        ('compact = "yes"\n' + table(), "compact", "dictionary"),
+        (table('compact = { sort = "id" }'), "[[tables]] number 1 compact",
+         "unknown key 'sort'; known are enabled, min_files, sort_by, target_size, where, z_order"),
+        ("compact = { min_file = 3 }\n" + table(), "compact", "unknown key 'min_file'; known are enabled"),
+        (table('compact = { target_size = "large" }'), "[[tables]] number 1 compact target_size", "is no size"),
+        (table("compact = { target_size = 0 }"), "[[tables]] number 1 compact target_size", "greater than"),
+        (table("compact = { min_files = 0 }"), "[[tables]] number 1 compact min_files", "greater than"),
+        (table('compact = { sort_by = ["a"], z_order = ["b"] }'), "[[tables]] number 1 compact", "two orders"),
+        (table('compact = { z_order = ["a","b","c","d","e","f","g","h","i"] }'), "[[tables]] number 1 compact", "8"),
+    ],
+)  # fmt: skip
+def test_a_mistake_about_compaction_is_said(mistakes: Mistakes, text: str, place: str, said: str) -> None:
+    (mistake,) = mistakes(text)
+    assert mistake.startswith(f"{place}: ")
+    assert said in mistake
+
+
 def test_a_storage_option_can_come_from_the_environment(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAKE_SECRET", "a-very-secret-text")
     options = (
@@ -113,8 +158,8 @@ def test_all_mistakes_are_said_at_once_with_their_places(mistakes: Mistakes) -> 
         [
             "timezone",
             "concurrency",
-            "unknown key 'retention_hour'; known are checkpoint_after, concurrency, cron, deadline_s, dry_run, "
-            "history_days, http, jitter_s, memory_mb, retention_hours, tables, timezone",
+            "unknown key 'retention_hour'; known are checkpoint_after, compact, concurrency, cron, deadline_s, "
+            "dry_run, history_days, http, jitter_s, memory_mb, retention_hours, tables, timezone",
             "jitter_s",
             "[http] port",
             "[http]",
@@ -126,7 +171,7 @@ def test_all_mistakes_are_said_at_once_with_their_places(mistakes: Mistakes) -> 
             "[[tables]] number 2",
         ]
     )
-    assert any("'corn'; known are checkpoint_after, cron," in line for line in said)
+    assert any("'corn'; known are checkpoint_after, compact, cron," in line for line in said)
     assert any("'hots'; known are host, port" in line for line in said)
 
 
@@ -291,5 +336,5 @@ def test_the_examples_of_the_document_are_right(read: Read, monkeypatch: pytest.
 
 def test_the_document_names_every_key() -> None:
     text = DOCUMENT.read_text()
-    for model in (Config, HttpConfig, TableConfig):
+    for model in (Config, HttpConfig, TableConfig, CompactConfig):
         assert all(f"`{name}`" in text or f"`[{name}]`" in text for name in model.model_fields)

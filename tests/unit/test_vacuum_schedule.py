@@ -32,6 +32,7 @@ from dbio_commit.upkeep.streams import StreamLag
 from tests.builders import World, data, marker
 from tests.reports import Page
 from vacuum import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport
+from vacuum.compaction import CompactionSummary, CompactOptions, Left
 from vacuum.config import Config
 from vacuum.listener import listening
 from vacuum.process import Job, RunFailed
@@ -70,6 +71,21 @@ class FakeVacuum:
 
     def next_started(self) -> str:
         return self.started.get(timeout=WAIT_S)
+
+
+class FakeCompaction:
+    """The same for compactions."""
+
+    def __init__(self, *does: CompactionSummary | Exception) -> None:
+        self.jobs: list[Job] = []
+        self._does = list(does)
+
+    def __call__(self, job: Job, /, *, stop: Event) -> CompactionSummary:
+        self.jobs.append(job)
+        does = self._does.pop(0) if self._does else CompactionSummary(dry_run=job.dry_run)
+        if isinstance(does, Exception):
+            raise does
+        return does
 
 
 def _nothing(control: Control) -> None:
@@ -308,6 +324,102 @@ def test_what_a_run_warns_of_is_said(logs: Logs) -> None:
     assert Service(config("/data/a"), vacuum=fake).once()
     (line,) = said(logs, "run warning")
     assert (line["table"], line["message"]) == ("/data/a", "somebody was here")
+
+
+# --- compaction ---------------------------------------------------------------------------------------------------
+
+
+SOME = CompactionSummary(files=6, size=6000, new_files=2, new_size=5000, commits=1)
+
+
+def test_a_table_is_compacted_as_its_entry_says_before_its_vacuum_and_no_other_is(logs: Logs) -> None:
+    vacuum, compaction = FakeVacuum(), FakeCompaction(SOME)
+    order: list[str] = []
+    vacuum.does = {"/a": lambda control: order.append(f"vacuum after {len(compaction.jobs)}")}
+    tables = [{"path": "/a", "compact": {"sort_by": "id", "min_files": 5}}, {"path": "/b"}]
+    service = Service(Config.model_validate({"tables": tables}), vacuum=vacuum, compact=compaction)
+    assert service.once()
+    assert [(job.url, job.compact) for job in compaction.jobs] == [("/a", CompactOptions(sort_by=("id",), min_files=5))]
+    assert order == ["vacuum after 1"]
+    (line,) = said(logs, "compaction finished")
+    told = {name: line[name] for name in ("table", "outcome", "files", "bytes", "new_files", "new_bytes", "commits")}
+    assert told == {"table": "/a", "outcome": "ok", "files": 6, "bytes": 6000, "new_files": 2, "new_bytes": 5000,
+                    "commits": 1}  # fmt: skip
+    assert service.results() == {
+        "/a": "6 files, 6.0 kB, compacted into 2 files; 0 objects deleted, 0 bytes",
+        "/b": "0 objects deleted, 0 bytes",
+    }
+    assert [value(service, "compacted_files_total", it) for it in ("/a", "/b")] == [6, 0]
+    assert value(service, "compacted_bytes_total", "/a") == 6000
+    tables_now = service.health()[1]["tables"]
+    assert tables_now["/a"]["compaction"] == "ok"
+    assert "compaction" not in tables_now["/b"]
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (StoreError("refused"), "StoreError"),
+        (ZeroDivisionError("a bug"), "ZeroDivisionError"),
+        (RunFailed("MemoryLimit", "too much"), "MemoryLimit"),
+    ],
+)
+def test_a_compaction_that_fails_is_told_and_the_table_is_vacuumed_all_the_same(
+    logs: Logs, error: Exception, name: str
+) -> None:
+    vacuum, compaction = FakeVacuum(), FakeCompaction(error)
+    service = Service(config("/a", compact=True), vacuum=vacuum, compact=compaction)
+    assert not service.once()
+    assert vacuum.calls.keys() == {"/a"}
+    assert [(line["table"], line["error"], line["log_level"]) for line in said(logs, "compaction failed")] == [
+        ("/a", name, "error")
+    ]
+    assert [line["outcome"] for line in said(logs, "run finished")] == ["ok"]
+    assert not said(logs, "run failed")
+    counted = [value(service, f"{it}_total", "/a") for it in ("compaction_failures", "failures", "runs")]
+    assert counted == [1, 0, 1]
+    assert service.results()["/a"].startswith(f"compaction failed: {name}: {error}; 0 objects deleted")
+    facts = service.health()[1]["tables"]["/a"]
+    assert (facts["outcome"], facts["compaction"], facts["overdue"]) == ("ok", "failed", False)
+    page = service.report("/a")
+    assert page is not None
+    assert "compaction failed" in page
+    assert str(error) not in page
+
+
+def test_the_next_compaction_that_succeeds_ends_the_alarm() -> None:
+    compaction = FakeCompaction(StoreError("refused"))
+    service = Service(config("/a", compact=True), vacuum=FakeVacuum(), compact=compaction)
+    with serving(service):
+        for _ in range(2):
+            fire(service, "/a")
+            while service.health()[1]["tables"]["/a"]["busy"]:
+                Event().wait(0.01)
+        assert len(compaction.jobs) == 2
+        assert service.health()[1]["tables"]["/a"]["compaction"] == "ok"
+    page = service.report("/a")
+    assert page is not None
+    assert "compaction failed" not in page
+
+
+def test_a_dry_run_compacts_nothing_and_counts_nothing() -> None:
+    compaction = FakeCompaction(replace(SOME, dry_run=True))
+    service = Service(config("/a", compact=True, dry_run=True), vacuum=FakeVacuum(), compact=compaction)
+    assert service.once()
+    assert compaction.jobs[0].dry_run
+    assert value(service, "compacted_files_total", "/a") == 0
+    assert service.results()["/a"].startswith("6 files, 6.0 kB, would be compacted into 2 files; dry run")
+
+
+def test_what_a_compaction_left_is_said_and_is_no_failure(logs: Logs) -> None:
+    left = Left(first="day=1/part-0.parquet", files=3, reason="cannot be read")
+    compaction = FakeCompaction(replace(SOME, left=(left,), left_files=3))
+    service = Service(config("/a", compact=True), vacuum=FakeVacuum(), compact=compaction)
+    assert service.once()
+    (line,) = said(logs, "not compacted")
+    assert (line["table"], line["path"], line["files"]) == ("/a", "day=1/part-0.parquet", 3)
+    assert line["message"] == "cannot be read"
+    assert said(logs, "compaction finished")[0]["left"] == 3
 
 
 def test_the_results_are_a_line_for_each_table() -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.compaction.z_order import MOST_COLUMNS, keys, z_codes, z_order
+from dbio_commit.compaction.plan import MOST_Z_COLUMNS
+from dbio_commit.compaction.z_order import keys, z_codes, z_order
 
 NUMBERS = st.one_of(st.none(), st.floats(width=32), st.sampled_from([0.0, -0.0, math.nan, math.inf]))
 TEXTS = st.one_of(st.none(), st.text(max_size=3))
@@ -61,7 +62,7 @@ def test_any_number_of_columns_shares_the_bits_of_a_code(columns: int, bits: int
     values = [[(i * (2 * j + 1) + j) % 97 for i in range(97)] for j in range(columns)]
     rows = zip(*(expected_keys(some, bits) for some in values), strict=True)
     assert z_codes([column(some) for some in values]).to_pylist() == [expected_code(row, bits) for row in rows]
-    assert columns <= MOST_COLUMNS
+    assert columns <= MOST_Z_COLUMNS
 
 
 def test_two_values_differ_in_the_first_bit_however_few_rows_have_one() -> None:

@@ -45,6 +45,12 @@ def test_compact_as_json(filled: Table) -> None:
     assert before > report["before"]["size"] > report["after"]["size"]
 
 
+def test_fewer_files_than_asked_for_are_left(filled: Table) -> None:
+    assert dbio_json("compact", filled.url, "--min-files", "3")["after"]["files"] == 0
+    assert dbio_json("compact", filled.url, "--min-files", "2")["after"]["files"] == 2
+    assert dbio("compact", filled.url, "--min-files", "0").exit_code == 2
+
+
 def test_columns_of_a_curve_are_separated_by_commas(filled: Table) -> None:
     assert dbio_json("compact", filled.url, "--z-order", " id, ID,")["after"]["files"] == 2
     assert dbio_json("compact", filled.url)["after"]["files"] == 0
