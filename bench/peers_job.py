@@ -60,6 +60,10 @@ class Way:
         """Updates the rows of the source that are there, by the KEY, and inserts the others."""
         raise NotImplementedError
 
+    def compact(self, spark: SparkSession, table: str, target_bytes: int) -> None:
+        """Into files of about so many bytes, in no order."""
+        raise NotImplementedError
+
     def drop(self, spark: SparkSession, table: str) -> None:
         """Also where there is none."""
         shutil.rmtree(self.path(table), ignore_errors=True)
@@ -91,6 +95,9 @@ class Ours(Way):
     def merge(self, spark: SparkSession, table: str, source: DataFrame) -> None:
         dbio.merge(spark, self.path(table), source, on=data.KEY)
 
+    def compact(self, spark: SparkSession, table: str, target_bytes: int) -> None:
+        assert not dbio.compact(spark, self.path(table), target_bytes).left
+
     def forget(self, spark: SparkSession) -> None:
         forget()
 
@@ -115,6 +122,11 @@ class Delta(Way):
     def merge(self, spark: SparkSession, table: str, source: DataFrame) -> None:
         merge = self._table(spark, table).alias("target").merge(source.alias("source"), _ON)
         merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+
+    def compact(self, spark: SparkSession, table: str, target_bytes: int) -> None:
+        for bound in ("maxFileSize", "minFileSize"):
+            spark.conf.set(f"spark.databricks.delta.optimize.{bound}", str(target_bytes))
+        self._table(spark, table).optimize().executeCompaction()
 
     def _table(self, spark: SparkSession, table: str) -> Any:
         tables: Any = import_module("delta.tables")  # is in the peer's environment only
@@ -343,6 +355,12 @@ class Jobs:
 
     def merge(self, way: str, table: str, source: str) -> None:
         self._ways[way].merge(self._spark, table, self._spark.read.parquet(source))
+
+    def compact(self, way: str, table: str, target_bytes: int) -> None:
+        self._ways[way].compact(self._spark, table, target_bytes)
+
+    def live_files(self, way: str, table: str) -> int:
+        return len(self._ways[way].read(self._spark, table).inputFiles())
 
     def checksum(self, way: str, table: str) -> list[str]:
         """By which two tables have the same rows, as far as a rewrite can tell them apart."""

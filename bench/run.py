@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bench import (
     cases_busy,
+    cases_compact,
     cases_large,
     cases_memory,
     cases_peers,
@@ -43,6 +44,7 @@ CASES: dict[str, Callable[[Bench], report.Section]] = {
     "large": cases_large.large,
     "peers": cases_peers.peers,
     "rewrites": cases_rewrites.rewrites,
+    "compact": cases_compact.compact,
 }
 
 

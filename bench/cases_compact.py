@@ -1,0 +1,78 @@
+"""Case `compact`: a scan of very many small files before and after compaction, beside Delta's OPTIMIZE.
+
+What is measured runs in the peer's own environment: see peers_job.py.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from functools import partial
+
+from bench import data, report
+from bench.duels import Duel, cells_of, duel, home_of, said, started, target_of
+from bench.measure import Bench, take_turns
+
+FILES = 10_000
+TARGET_BYTES = 128_000_000
+TABLE = "small"
+
+
+def compact(bench: Bench) -> report.Section:
+    home_of("delta")
+    source = str(data.make_lineitem(bench.directory, bench.scale))
+    directory = bench.directory / "compact"
+    shutil.rmtree(directory, ignore_errors=True)
+    files = max(200, round(FILES * min(bench.scale, 1)))
+    with started(directory, "delta") as (delta,):
+        table, targets = _measure(bench, duel(delta, "delta"), source, files)
+        versions = said(delta.versions)
+    shutil.rmtree(directory)
+    return report.Section(
+        title="compaction beside Delta's OPTIMIZE",
+        how=_HOW.format(versions=versions, files=files, target_mb=TARGET_BYTES // 1_000_000),
+        tables=[table],
+        targets=targets,
+    )
+
+
+_HOW = """\
+Both on the same Spark, in the same session: {versions}. lineitem lies in {files:,} files by ranges of its orders, in
+one directory. They are compacted to files of {target_mb} MB, by `dbio.compact` and by OPTIMIZE without an order; before
+each turn, the table is as it was. A scan makes the DataFrame anew, in a process that has forgotten what it read; of one
+column, it is `sum(l_extendedprice)`. Files are those that a scan reads."""
+
+
+def _measure(bench: Bench, both: Duel, source: str, files: int) -> tuple[str, list[report.Target]]:
+    contenders = {one.name: one for one in (both.ours, both.theirs)}
+    against = {both.ours.name: both.theirs.name}
+    rows: list[list[object]] = []
+    targets: list[report.Target] = []
+    made = bench.progress.add_task(f"compact: tables of {files:,} files", total=len(contenders))
+    for one in contenders.values():
+        one.ask("write_in_files", TABLE, source, files)
+        one.ask("keep", TABLE)
+        bench.progress.advance(made)
+
+    def renew(name: str) -> None:
+        contenders[name].ask("bring_back", TABLE)
+        os.sync()
+
+    def forget(name: str) -> None:
+        contenders[name].ask("forget")
+
+    def measure(what: str, before: Callable[[str], None], job: str, *arguments: object) -> None:
+        ways = {name: partial(one.ask, job, TABLE, *arguments) for name, one in contenders.items()}
+        timings = take_turns(bench, f"compact: {what}", ways, before=before)
+        for name, cells in cells_of(timings, against).items():
+            rows.append([what, name, *cells, f"{contenders[name].ask('live_files', TABLE):,}"])
+        targets.append(target_of(what, timings, against, peer="Delta"))
+
+    for when in ("before", "after"):
+        measure(f"scan one column {when}", forget, "read_one_column")
+        measure(f"scan all columns {when}", forget, "read_all_columns")
+        sums = {name: one.ask("checksum", TABLE) for name, one in contenders.items()}
+        if when == "before":
+            expected = sums
+            measure("compact", renew, "compact", TARGET_BYTES)
+    assert sums == expected, f"a compaction changed rows: {expected} became {sums}"
+    return report.table(["what", "way", "median", "min", "max", "× Delta", "files"], rows), targets
