@@ -1287,6 +1287,17 @@ def rewrites() -> Iterable[Case]:
         numTargetRowsCopied=0,
     )
 
+    t = OurTable("rows-told", "An update with change data: its change file, which it adds and removes, is never live.")
+    first = t.data(P)
+    t.commit(P, [first])
+    new, changes = t.data(Q), t.file(f"cdc-00000-tid-{Q}-{JOB}-0-0-c000.snappy.parquet")
+    t.put(f"_serial_{1:020d}", {"tid": Q})
+    metrics = sizes([new]) | {"numUpdatedRows": 1, "numCopiedRows": 0}
+    t.commit(Q, [new, changes], [first, changes], operation="rewrite", turn=1, schema_turn=1, metrics=metrics, whole=[])
+    t.sees(new, stream="ChangedRowsError", log=["rewrite (update)", "append"])
+    t.sees(first, as_of=P)
+    yield t
+
     t = OurTable(
         "restored", "What was added since goes, what was removed comes back as a copy, and the rest stays.", by=["day"]
     )

@@ -18,7 +18,7 @@ import pytest
 
 import dbio_commit as dbio
 from dbio_commit import Table
-from dbio_commit.spark.rewrite.written import Rewriting
+from dbio_commit.spark.written import Writing
 from tests.conftest import Root
 from tests.integration.test_processes_killed import (
     DEADLINE_S,
@@ -97,9 +97,9 @@ def wait_in_a_task(stopped: dict[str, Path]) -> None:
     """Of the tasks that write what a merge makes of a table, the one with the last row waits, at its first attempt."""
     from pyspark.sql.functions import udf
 
-    written = Rewriting.write
+    written = Writing.write
 
-    def write(self: Rewriting, rows: "DataFrame", *schema: Any) -> Any:
+    def write(self: Writing, rows: "DataFrame", **options: Any) -> Any:
         flag = stopped[self._transaction._store.url]
 
         @udf("bigint")
@@ -109,9 +109,9 @@ def wait_in_a_task(stopped: dict[str, Path]) -> None:
                 time.sleep(2 * DEADLINE_S)
             return id
 
-        return written(self, rows.withColumn("id", waiting("id")), *schema)
+        return written(self, rows.withColumn("id", waiting("id")), **options)
 
-    Rewriting.write = write  # type: ignore[assignment, method-assign]
+    Writing.write = write  # type: ignore[assignment, method-assign]
 
 
 @pytest.fixture
