@@ -235,6 +235,7 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     referring = markers.decode_commit(bodies["referring"], where="the document")
     settings = markers.decode_commit(bodies["settings"], where="the document")
     compaction = markers.decode_commit(bodies["compaction"], where="the document")
+    recorded = markers.decode_commit(bodies["recorded"], where="the document")
     begun = markers.decode_begun(bodies["begun"], where="the document")
     turn = markers.decode_turn(bodies["turn"], where="the document")
     tombstone = markers.decode_tombstone(bodies["tombstone"], where="the document")
@@ -243,9 +244,10 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     assert referring.dbio_commit
     assert settings.dbio_commit
     assert compaction.dbio_commit
+    assert recorded.dbio_commit
     assert begun
-    infos = (commit.dbio_commit, referring.dbio_commit, settings.dbio_commit, compaction.dbio_commit)
-    shown = {key for info in infos for key in info.model_fields_set}
+    told = (it.dbio_commit for it in (commit, referring, settings, compaction, recorded))
+    shown = {key for info in told if info for key in info.model_fields_set}
     assert shown == set(markers.CommitInfo.model_fields), "a key is not shown"
     for example in (descriptor, commit, commit.dbio_commit.files, begun, turn, tombstone):
         assert example.model_fields_set == set(type(example).model_fields), "a key is not shown"

@@ -111,7 +111,7 @@ def wait_in_a_task(stopped: dict[str, Path]) -> None:
 
         return written(self, rows.withColumn("id", waiting("id")), **options)
 
-    Writing.write = write  # type: ignore[assignment, method-assign]
+    Writing.write = write  # type: ignore[method-assign]
 
 
 @pytest.fixture
