@@ -723,11 +723,12 @@ def delete_before_the_abort() -> Iterator[None]:
     abort, delete = TableVacuum._abort, Hands.delete
 
     def later(self: Any, tids: Sequence[str]) -> None:
-        self.later = tids
+        self._hands.later = self, tids
 
     def mutated(self: Any, due: Sequence[Candidate]) -> set[str]:
         gone = delete(self, due)
-        abort(self, self.__dict__.pop("later", ()))
+        if "later" in self.__dict__:
+            abort(*self.__dict__.pop("later"))
         return gone
 
     with _late_taken_for_aborted(), patch.object(TableVacuum, "_abort", later), patch.object(Hands, "delete", mutated):
