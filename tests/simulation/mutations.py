@@ -95,7 +95,7 @@ def mutation(scenario: str, *breaks: str, first: int = 0) -> Callable[[Callable[
 def find(mutation: Mutation, *, within: int = 400) -> tuple[int, Violation]:
     """The first seed that finds it, and what it finds."""
     with mutation.switch():
-        for seed in (*range(mutation.first, within), *range(mutation.first)):
+        for seed in (*range(mutation.first, max(within, mutation.first + 1)), *range(mutation.first)):
             try:
                 simulate(seed, scenario=mutation.scenario)
             except Violation as violation:
@@ -500,7 +500,7 @@ def tell_turns_by_the_clock() -> Iterator[None]:
         yield
 
 
-@mutation("readers", "I6", "I7", "I9")
+@mutation("readers", "I6", "I7", "I9", first=429)
 def pass_over_a_purged_marker() -> Iterator[None]:
     """A commit marker that is gone when it is read counts as one that says nothing."""
 
