@@ -34,6 +34,9 @@ class Read:
     """Which of a snapshot's files may hold rows that it would have changed, or gone by."""
     isolation: Isolation
 
+    def __post_init__(self) -> None:
+        check_isolation(self.isolation)
+
 
 def refuse_news(table: Snapshot, read: Read, *, tid: str) -> None:
     """Of the table as it stands when the rewrite `tid` is decided.

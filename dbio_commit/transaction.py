@@ -146,6 +146,8 @@ class Transaction:
     def goes_by(self, read: Read) -> None:
         """Of a rewrite: it commits only where what it read has not changed, as far as its isolation asks for that."""
         self._require_open("say what was read")
+        if self.terms.operation != "rewrite":
+            raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} goes by no rows")
         self._read = read
 
     def replace_partition(self, partition: Mapping[str, str | None]) -> None:

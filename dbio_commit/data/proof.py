@@ -38,7 +38,8 @@ def refuse_unproven(
     for constraint, file in find_unproven(files, constraints, schema)[:1]:
         raise InvalidInputError(
             f"the statistics of {file.path} do not tell that its rows keep {constraint.says} of {where}; "
-            "nothing was committed: write them with dbio.write, which looks at each row"
+            "nothing was committed: write them with dbio.write, which looks at each row, or look yourself, and call "
+            "vouch_for_rows() before the commit"
         )
 
 

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -19,12 +19,15 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
+from dbio_commit.isolation import Read
+from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers import MAX_BYTES, Bounds, FileInfo, Operation, decode_commit, encode_commit
 from dbio_commit.protocol.names import HIVE_NULL
 from dbio_commit.roots import table as table_module
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
+from tests.builders import columns
 from tests.faults import DurableStore, calls_to, once
 from tests.writers import contents, data_files, live, stage, write, write_days
 from vacuum import VacuumOptions, vacuum_table
@@ -618,3 +621,49 @@ def test_a_marker_that_no_put_holds_is_refused_with_the_number_of_files(
     assert len(data_files(store)) == 1
     write(table, "overwrite", bodies=[b"new"])  # the turn is free
     assert contents(table) == [b"new"]
+
+
+@pytest.mark.parametrize("operation", ["append", "overwrite", "replace_partitions"])
+def test_only_a_rewrite_goes_by_rows_and_tells_changes(table: Table, operation: Any) -> None:
+    read = Read(tids=frozenset(), may_match=lambda now: now.files, isolation="serializable")
+    transaction = table.begin(operation)
+    with pytest.raises(TransactionStateError, match=f"operation '{operation}' goes by no rows"):
+        transaction.goes_by(read)
+    with pytest.raises(TransactionStateError, match=f"operation '{operation}' tells no changes"):
+        transaction.tell_changes([])
+    transaction.abort()
+
+
+def test_what_is_no_isolation_is_refused_where_it_is_given() -> None:
+    with pytest.raises(InvalidInputError, match="isolation 'snapshot' is none of write_serializable, serializable"):
+        Read(tids=frozenset(), may_match=lambda now: now.files, isolation=cast(Any, "snapshot"))
+
+
+def test_who_has_looked_at_the_rows_vouches_for_them(table: Table) -> None:
+    write(table, schema=columns("a"))
+    table.set({"check.a": "a LIKE '%x%'"})
+    transaction = table.begin()
+    stage(table, transaction)
+    with pytest.raises(InvalidInputError, match=r"do not tell that its rows keep check\.a .*vouch_for_rows"):
+        transaction.commit()
+    transaction = table.begin()
+    stage(table, transaction)
+    transaction.vouch_for_rows()
+    assert transaction.commit().added_files == 1
+
+
+def test_files_of_changes_are_told_and_are_not_live(table: Table) -> None:
+    write(table, schema=columns("a"))
+    (old,) = (file.path for file in table.snapshot().files)
+    transaction = table.begin("rewrite")
+    transaction.remove([old])
+    name = names.format_data_file(
+        tid=transaction.tid, job=transaction.terms.job, task=0, attempt=0, number=0, suffix=".parquet", changes=True
+    )
+    table.store.put_if_absent(name, b"PAR1 changes PAR1")
+    transaction.add([FileInfo(path=name, size=17, rows=2)])
+    new = stage(table, transaction)
+    transaction.tell_changes([])
+    commit = transaction.commit()
+    assert (commit.change_files, commit.removed, commit.metrics["numFiles"]) == ([name], [old], 1)
+    assert live(table) == {new} == {*commit.added}
