@@ -99,7 +99,9 @@ def condense(
         if is_old and not left_added and not left_removed and not commit.marker.removed_tids:
             continue
         if (len(left_added), len(left_removed)) != (len(added), len(removed)):
-            lost = Forgotten(len(added) - len(left_added), len(removed) - len(left_removed))
+            own = set(commit.marker.change_files)  # they count as removed: who reads what was added needs none of them
+            lost_data = sum(path in gone and path not in own for path in added)
+            lost = Forgotten(lost_data, len(removed) - len(left_removed))
             commit = commit._replace(
                 marker=select_files(commit.marker, added=left_added, removed=left_removed),
                 forgotten=Forgotten(commit.forgotten.added + lost.added, commit.forgotten.removed + lost.removed),

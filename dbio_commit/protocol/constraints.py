@@ -39,7 +39,7 @@ class Constraints:
     generated: Mapping[str, str] = field(default_factory=dict)
     """By column: an expression in Spark's SQL of other columns, which its values are."""
     defaults: Mapping[str, str] = field(default_factory=dict)
-    """By column: an expression in Spark's SQL, for rows that come without the column."""
+    """By column that is not generated: an expression in Spark's SQL, for rows that come without the column."""
 
     @classmethod
     def of(cls, settings: Settings | None) -> Self:
@@ -48,11 +48,12 @@ class Constraints:
             kind, dot, rest = name.partition(".")
             if dot and kind in by_kind:
                 by_kind[kind][rest] = text
+        generated = {column.lower() for column in by_kind[GENERATED]}
         return cls(
             not_null=tuple(by_kind[NOT_NULL]),
             checks=by_kind[CHECK],
             generated=by_kind[GENERATED],
-            defaults=by_kind[DEFAULT],
+            defaults={column: sql for column, sql in by_kind[DEFAULT].items() if column.lower() not in generated},
         )
 
     def __bool__(self) -> bool:
@@ -68,10 +69,9 @@ class Constraints:
         )
 
     @property
-    def filled(self) -> Mapping[str, str]:
-        """By column, in lower case: what it is in rows that come without it."""
-        values = {**self.defaults, **self.generated}
-        return {column.lower(): sql for column, sql in values.items()}
+    def filled(self) -> frozenset[str]:
+        """The columns, in lower case, that rows may come without."""
+        return frozenset(column.lower() for column in (*self.defaults, *self.generated))
 
     def refuse_lost(self, columns: Iterable[str], *, where: str) -> None:
         """Raises InvalidInputError where a column that the settings name is none of these, the table's new ones."""

@@ -93,7 +93,10 @@ class Draft:
     @property
     def data_files(self) -> list[FileInfo]:
         """Those of `files` that hold rows of the table; the others tell what it changed."""
-        return [file for file in self.files if not names.is_change_file(file.path)]
+        return [file for file in self.files if not self._tells(file)]
+
+    def _tells(self, file: FileInfo) -> bool:
+        return self.whole is not None and names.is_change_file(file.path)
 
     @property
     def changes_schema(self) -> bool:
@@ -128,7 +131,7 @@ class Draft:
         """The commit marker that adds and removes these; `metadata` of the table after it."""
         return CommitMarker(
             added=[file.path for file in files],
-            removed=[*removed, *(file.path for file in files if names.is_change_file(file.path))],
+            removed=[*removed, *(file.path for file in files if self._tells(file))],
             dbio_commit=CommitInfo(
                 operation=self.terms.operation,
                 commit_id=self.terms.commit_id,

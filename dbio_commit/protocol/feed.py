@@ -206,15 +206,18 @@ class Feed:
         rest = [commit for commit in self._rest(at) if target is None or target.had(commit)]
         for commit in rest:
             try:
-                files = [change.file for change in self._changes(commit)]
+                changes = self._changes(commit)
             except (ChangedRowsError, HistoryLostError):
                 if done:
                     break  # what comes before it is still read
                 raise
+            files = [change.file for change in changes]
             skip = _done(at, commit.tid, len(files))
-            taken = left.count(files[skip:]) if left else 0
-            if skip + taken < len(files):
-                cut = Part(tid=commit.tid, done=skip + taken, files=len(files)) if skip + taken else None
+            had = skip + (left.count(files[skip:]) if left else 0)
+            if any(change.kind == "recorded" for change in changes[skip:had]):
+                had = len(files)  # what a row was, and what it is, may be in two files: both are read at once
+            if had < len(files):
+                cut = Part(tid=commit.tid, done=had, files=len(files)) if had else None
                 break
             done.append(commit)
             left = left and left.less(files[skip:])

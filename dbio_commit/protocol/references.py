@@ -21,7 +21,7 @@ def refer(marker: CommitMarker, *, live: Iterable[DataFile], commits: Iterable[D
         else:
             stays.add(file.path)
     gone = {commit.tid for commit in commits if stays.isdisjoint(commit.marker.added)}
-    by_path = [file.path for file in goes if file.tid not in gone]
+    by_path = [*(file.path for file in goes if file.tid not in gone), *marker.change_files]  # which were never live
     tids = list(dict.fromkeys(file.tid for file in goes if file.tid in gone))
     if info is None or not tids:
         return marker

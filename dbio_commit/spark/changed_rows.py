@@ -99,7 +99,7 @@ def _frame(spark: SparkSession, table: Table, shape: Shape, changes: Sequence[Ch
     return rows.select(*names, kind.alias(feeds.TYPE), feeds.TID, feeds.TIMESTAMP)
 
 
-_KIND = "_dbio_kind"
+_KIND = f"{PATH}_kind"
 
 
 def _net(rows: DataFrame, others: DataFrame, kind: Kind) -> DataFrame:

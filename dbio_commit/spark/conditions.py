@@ -42,15 +42,20 @@ def check(rows: DataFrame, where: str, *, name: str = "where") -> None:
     """
     if not isinstance(where, str) or not where.strip():
         raise InvalidInputError(f'{name}={where!r:.200} is no condition; give one as text, in Spark\'s SQL: "id > 5"')
-    if (tree := parse(where)) is not None and tree.find(exp.Query):
-        raise InvalidInputError(
-            f"{name}={where!r:.200} asks other tables, which may change while rows are replaced; look there first, and "
-            "give the values"
-        )
+    refuse_queries(where, name=name)
     rows.where(where).schema  # noqa: B018  (over Connect, asking for it is what looks for errors)
     if not is_deterministic(rows, f.expr(where)):
         raise InvalidInputError(
             f"{name}={where!r:.200} does not go by the rows alone: it holds for others each time; nothing was written"
+        )
+
+
+def refuse_queries(sql: str, *, name: str) -> None:
+    """Raises InvalidInputError for what asks more than the rows at hand."""
+    if (tree := parse(sql)) is not None and tree.find(exp.Query):
+        raise InvalidInputError(
+            f"{name}={sql!r:.200} asks other tables, which may change while rows are written; look there first, and "
+            "give the values"
         )
 
 

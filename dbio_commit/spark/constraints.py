@@ -17,12 +17,12 @@ from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.settings import DEFAULT, GENERATED, change, check_changes
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.conditions import check, holds
+from dbio_commit.spark.conditions import check, holds, refuse_queries
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import WritePlan
 from dbio_commit.spark.scan import scan_files
 from dbio_commit.spark.values import Assigned, assign
-from dbio_commit.spark.written import FATE, VIOLATES, Fate, describe, fate, shown
+from dbio_commit.spark.written import FATE, VIOLATES, Fate, describe_texts, fate, shown
 from dbio_commit.table import Table
 from dbio_commit.upkeep.settings import change_settings
 
@@ -35,9 +35,10 @@ def rows_to_write(data: DataFrame, plan: WritePlan, fates: Column | None = None)
     """
     rows, schema = _with_columns(data, plan.layout.schema), plan.layout.schema
     asked = _Asked(data.sparkSession, plan.constraints, schema, where=plan.table.url)
-    for values in (asked.defaults, asked.generated):  # which may go by the former, and go before them
-        for name in values.keys() & {*plan.filled}:
-            rows = rows.withColumn(name, values[name][0])
+    absent = {*plan.filled}
+    rows = asked.with_defaults(rows, {name: name for name in asked.defaults if name in absent})
+    for name in asked.generated.keys() & absent:  # these may go by defaults
+        rows = rows.withColumn(name, asked.generated[name][0])
     return asked.check(rows.withColumn(FATE, fate(Fate.INSERTED if fates is None else fates)), {})
 
 
@@ -95,15 +96,25 @@ def _refuse_rows(
     bad = checked(rows, constraints, schema, {}, where=table.url).where(f.col(FATE) >= VIOLATES)
     for number, count in sorted(bad.groupBy(FATE).count().collect())[:1]:
         constraint, names = constraints.each[number - VIOLATES], schema.fieldNames()
-        example = bad.where(f.col(FATE) == number).limit(1).collect()[0]
-        values = describe({names[i]: example[i] for i in shown(constraint, names)})
+        which = shown(constraint, names).values()
+        texts = [_as_text(schema[name]) for name in which]  # by Spark, since Python knows fewer dates
+        example = bad.where(f.col(FATE) == number).select(*texts).limit(1).collect()[0]
+        values = describe_texts(dict(zip(which, example, strict=True)))
         raise InvalidInputError(f"{violated(constraint, count, values, where=table.url)}; nothing was committed")
 
 
-def default_values(constraints: Constraints) -> dict[str, str]:
-    """By column, in lower case: Spark's SQL of what it is in rows that come without it, and is not generated."""
-    generated = {column.lower() for column in constraints.generated}
-    return {it.lower(): sql for it, sql in constraints.defaults.items() if it.lower() not in generated}
+def with_defaults(rows: DataFrame, plan: WritePlan, columns: Mapping[str, str]) -> DataFrame:
+    """The rows, and beside them, under these names, the values of columns of the table that have defaults."""
+    asked = _Asked(rows.sparkSession, plan.constraints, plan.layout.schema, where=plan.table.url)
+    return asked.with_defaults(rows, columns)
+
+
+def _as_text(field: t.StructField) -> Column:
+    value = f.col(schemas.quoted(field.name))
+    return f.concat(f.lit("'"), value, f.lit("'")) if isinstance(field.dataType, t.StringType) else value.cast("string")
+
+
+_HIDDEN = "_dbio_column_"
 
 
 class _Asked:
@@ -127,16 +138,26 @@ class _Asked:
     @cached_property
     def defaults(self) -> Mapping[str, Assigned]:
         """By column: its values, which go by no column."""
-        return dict(
-            self._values(DEFAULT, self._constraints.defaults, self._spark.range(1).select(f.lit(1).alias(FATE)))
-        )
+        one = self._spark.range(1).select(f.lit(1).alias(f"{_HIDDEN}0"))
+        return dict(self._values(DEFAULT, self._constraints.defaults, one))
+
+    def with_defaults(self, rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
+        """The rows, and the values of the first of these, under the names of the second, in whose place they come."""
+        if not columns:
+            return rows
+        # Else `current_date` would be the column of that name, where the rows have one.
+        hidden = rows.toDF(*(f"{_HIDDEN}{i}" for i in range(len(rows.columns))))
+        taken = {*columns.values()}
+        own = [f.col(f"{_HIDDEN}{i}").alias(name) for i, name in enumerate(rows.columns) if name not in taken]
+        return hidden.select(*own, *(self.defaults[name][0].alias(other) for name, other in columns.items()))
 
     def _values(self, which: str, given: Mapping[str, str], rows: DataFrame) -> Iterator[tuple[str, Assigned]]:
         for column, sql in given.items():
             field = self._fields[column.lower()]
             with self._explained(f"{which}.{column}", sql):
+                refuse_queries(sql, name=f"{which}.{column}")
                 if which == GENERATED:
-                    check(rows, f"({sql}) IS NULL", name=f"{which}.{column}")
+                    check(rows, f"({sql}\n) IS NULL", name=f"{which}.{column}")
                 value, misfit = assign(rows, [(sql, field)])[field.name]
                 if which == DEFAULT and misfit is not None and not rows.where(misfit).isEmpty():
                     raise InvalidInputError(
@@ -157,6 +178,8 @@ class _Asked:
             return column.isNull()
         value, misfit = self.generated[name]
         differs = ~column.eqNullSafe(value)
+        with self._explained(constraint.setting, constraint.sql):
+            self._nothing.select(differs).schema  # noqa: B018  (a map cannot be compared)
         return differs if misfit is None else differs | misfit
 
     def check(self, rows: DataFrame, computed: Mapping[str, Column]) -> DataFrame:
@@ -192,7 +215,9 @@ class _Asked:
 
 
 def _with_columns(data: DataFrame, schema: t.StructType) -> DataFrame:
-    """The data with the table's columns, by its names and in its order; values inside of others stay as they are."""
+    """The data with the table's columns, by its names, in its order and of its types: conditions are asked of those."""
+    if clash := next((name for name in schema.fieldNames() if name.lower() == FATE), None):
+        raise InvalidInputError(f"rows of a table with a column {clash} cannot be checked; rename it")
     given = {field.name.lower(): field for field in data.schema.fields}
     columns = []
     for field in schema.fields:
@@ -200,13 +225,34 @@ def _with_columns(data: DataFrame, schema: t.StructType) -> DataFrame:
         if own is None:
             column = f.lit(None).cast(field.dataType)
         else:
-            column = f.col(schemas.quoted(own.name))
-            if isinstance(field.dataType, t.AtomicType) and own.dataType != field.dataType:
-                column = column.cast(field.dataType)
+            column = _as_type(f.col(schemas.quoted(own.name)), own.dataType, field.dataType)
         columns.append(column.alias(field.name))
     return data.select(*columns)
 
 
+def _as_type(value: Column, own: t.DataType, wanted: t.DataType) -> Column:
+    """The value as the table's type has it, which holds all of its own; fields go by name."""
+    own = schemas.plain(own)
+    match own, wanted:
+        case _ if own == wanted:
+            return value
+        case t.StructType(), t.StructType():
+            given = {field.name.lower(): field for field in own.fields}
+            parts = [
+                _as_type(value.getField(it.name), it.dataType, field.dataType).alias(field.name)
+                if (it := given.get(field.name.lower()))
+                else f.lit(None).cast(field.dataType).alias(field.name)
+                for field in wanted.fields
+            ]
+            return f.when(value.isNotNull(), f.struct(*parts))
+        case t.ArrayType(), t.ArrayType():
+            return f.transform(value, lambda it: _as_type(it, own.elementType, wanted.elementType))
+        case t.MapType(), t.MapType():
+            keys = f.transform_keys(value, lambda key, _: _as_type(key, own.keyType, wanted.keyType))
+            return f.transform_values(keys, lambda _, it: _as_type(it, own.valueType, wanted.valueType))
+    return value.cast(wanted)
+
+
 def _first_line(error: Exception) -> str:
     """Spark's go on with their plan."""
-    return f"{str(error).partition(chr(10))[0]:.300}"
+    return f"{str(error).strip().partition(chr(10))[0]:.300}"

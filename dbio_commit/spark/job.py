@@ -26,6 +26,7 @@ from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import App, CommitMarker, Operation
+from dbio_commit.protocol.settings import CHANGE_DATA
 from dbio_commit.protocol.since import check_if_tid
 from dbio_commit.roots import KINDS, Target
 from dbio_commit.spark import schema as schemas
@@ -154,6 +155,17 @@ class WritePlan:
     filled: tuple[str, ...]
     """Columns that the data lacks, and the table fills in; they count as its last ones."""
 
+    @property
+    def tells_changes(self) -> bool:
+        """Whether the table wants to have told which rows a rewrite changes."""
+        return (self.target.metadata.settings or {}).get(CHANGE_DATA) == "true"
+
+    @property
+    def casts_rows(self) -> bool:
+        """Whether rows come with narrower types than the table has."""
+        given = {name for position, name in self.layout.columns if position is not None}
+        return not given.isdisjoint(self.layout.casts)
+
     def refuse_unchecked(self) -> None:
         """For who hands over rows as they come: what the table asks of them must show in the statistics of files.
 
@@ -226,17 +238,18 @@ def plan_write(
         raise InvalidInputError(f"mode {mode!r} is none of {', '.join(_OPERATIONS)}")
     partition_by = names.check_partition_columns(partition_by)
     schema = schemas.plain_schema(schema)
-    schemas.check_writable(schema, partition_by, allow_void=True)
+    schemas.check_writable(schema, (), allow_void=True)
     table.refuse_partition()
     must_be_empty = mode in ("error", "ignore")
     target = look(table.store, table.clock, must_be_empty=must_be_empty)
-    columns = choose_partition_columns(target, schemas.respell(partition_by, schema), where=table.url)
     sets_columns = mode == "overwrite"
     constraints = Constraints.of(target.metadata.settings)
     is_asked = not sets_columns or schemas.has_void(schema) or bool(constraints.filled)
     current = _current(table, target) if is_asked else None
     filled = _filled(schema, current, constraints)
     schema = StructType([*schema.fields, *filled])
+    schemas.check_writable(schema, partition_by, allow_void=True)
+    columns = choose_partition_columns(target, schemas.respell(partition_by, schema), where=table.url)
     if current is None or sets_columns:
         schemas.check_writable(schema, columns, allow_void=True)
     layout = schemas.layout(
@@ -272,7 +285,7 @@ def plan_write(
 def _filled(schema: StructType, table: StructType | None, constraints: Constraints) -> list[StructField]:
     """The columns that such data lacks, and the table fills in."""
     given = {name.lower() for name in schema.fieldNames()}
-    missing = constraints.filled.keys() - given
+    missing = constraints.filled - given
     return [field for field in table.fields if field.name.lower() in missing] if table else []
 
 

@@ -19,6 +19,7 @@ from dbio_commit.protocol.constraints import Constraint, Constraints, violated
 from dbio_commit.spark import arrow
 from dbio_commit.spark.batches import arrow_batches, pack
 from dbio_commit.spark.conditions import has_word
+from dbio_commit.spark.feeds import TYPE
 from dbio_commit.spark.job import Job, commit_files, errors_of_workers
 from dbio_commit.spark.task import (
     RESULT_SCHEMA,
@@ -51,7 +52,6 @@ class Fate(IntEnum):
     """What an updated row was before; only where changes are told."""
 
 
-CHANGE_TYPE = "_change_type"
 _TYPES = {
     Fate.UPDATED: "update_postimage",
     Fate.INSERTED: "insert",
@@ -168,12 +168,12 @@ def _changes(batch: pa.RecordBatch, place: int) -> pa.Table:
     changed = arrow.sound(batch.filter(pc.is_in(batch.column(place), value_set=pa.array(_TYPES, pa.int8()))))
     types: Any = pa.array([_TYPES.get(it) for it in Fate], pa.string())
     arrays = [*changed.columns[:place], types.take(changed.column(place))]
-    return pa.Table.from_arrays(arrays, names=[*map(str, range(place)), CHANGE_TYPE])
+    return pa.Table.from_arrays(arrays, names=[*map(str, range(place)), TYPE])
 
 
 def _of_changes(spec: TaskSpec) -> TaskSpec:
     metadata = {key: text for key, text in spec.spark_metadata.items() if key != ROW_METADATA}
-    columns = (*spec.columns, (len(spec.columns), CHANGE_TYPE))
+    columns = (*spec.columns, (len(spec.columns), TYPE))
     return replace(spec, columns=columns, changes=True, spark_metadata=metadata)
 
 
@@ -191,7 +191,7 @@ def _run_with_fates(
             news = {entry["values"]: entry["counts"] for entry in told.to_pylist()}
             for number in news.keys() & named.keys() - examples.keys():
                 row = pc.index(fates, number).as_py()
-                examples[number] = describe({name: batch.column(i)[row].as_py() for i, name in named[number].items()})
+                examples[number] = describe({name: _python(batch.column(i)[row]) for i, name in named[number].items()})
             counts.update(news)
             see(batch)
             stays = pc.less_equal(fates, pa.scalar(max(_STAYS), pa.int8()))
@@ -239,9 +239,22 @@ def _task(
     return write
 
 
+def _python(value: Any) -> Any:
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):  # a date after 9999, or within a value
+        return str(value.cast(pa.string())) if not pa.types.is_nested(value.type) else "…"
+
+
 def describe(values: Mapping[str, Any]) -> str:
     """A row, as far as it fits into a message."""
-    return f"{', '.join(f'{name}={_text(value):.60}' for name, value in values.items()):.300}"
+    return describe_texts({name: _text(value) for name, value in values.items()})
+
+
+def describe_texts(texts: Mapping[str, str | None]) -> str:
+    """The same of texts, which need no quotes."""
+    told = (f"{name}={'null' if text is None else text:.60}" for name, text in texts.items())
+    return f"{', '.join(told):.300}"
 
 
 def _text(value: Any) -> str:

@@ -416,3 +416,91 @@ def test_batches_of_a_stream_are_checked_as_writes_are(spark: "SparkSession", pa
     with pytest.raises(InvalidInputError, match=r"check\.positive"):
         write(events(spark, (3, 0, "2026-11-21 10:00:00"), columns="id, n, ts"), 1)
     assert ids(spark, path) == [1, 2]
+
+
+# --- what looked right and was not --------------------------------------------------------------------------------
+
+
+def test_what_lies_inside_of_other_values_is_asked_as_the_table_has_it(spark: "SparkSession", tmp_path: Path) -> None:
+    path = f"{tmp_path}/nested"
+    dbio.write(spark.sql("SELECT 1L AS id, named_struct('a', 1.5D, 'b', 1L) AS s, '1.5' AS told"), path)
+    dbio.constrain(spark, path, {"generated.told": "string(s.a)", "check.b": "s.b * 2 > 0"})
+    dbio.write(spark.sql("SELECT 2L AS id, named_struct('b', 2000000000, 'a', float(0.1)) AS s"), path)
+    assert only(spark, path, 2).told == "0.10000000149011612"
+    with pytest.raises(InvalidInputError, match=r"1 row violates check\.b"):
+        dbio.write(spark.sql("SELECT 3L AS id, named_struct('a', 1.0D) AS s"), path, merge_schema=True)
+    dbio.write(
+        spark.sql("SELECT 4L AS id, named_struct('b', 1S) AS s, CAST(NULL AS string) AS told"), path, merge_schema=True
+    )
+    assert only(spark, path, 4).s.a is None
+
+
+def test_a_default_goes_by_no_column_whatever_the_columns_are_called(spark: "SparkSession", tmp_path: Path) -> None:
+    path = f"{tmp_path}/named"
+    old = "DATE'2000-01-01'"
+    dbio.write(spark.sql(f"SELECT 1 AS id, {old} AS current_date, {old} AS d"), path)
+    dbio.constrain(spark, path, {"default.d": "current_date"})
+    dbio.write(spark.sql(f"SELECT 2 AS id, {old} AS current_date"), path)
+    source = spark.sql(f"SELECT 3 AS id, {old} AS current_date")
+    dbio.merge(spark, path, source, ["id"], [dbio.when_not_matched().insert()])
+    assert [only(spark, path, id).d.year >= 2026 for id in (2, 3)] == [True, True]
+    for sql in ("(SELECT 1)", "_dbio_fate", "id"):
+        with pytest.raises(InvalidInputError, match=r"default\.id"):
+            dbio.constrain(spark, path, {"default.id": sql})
+
+
+def test_a_generated_column_may_be_named_as_the_one_to_partition_by(spark: "SparkSession", path: str) -> None:
+    rows = events(spark, (2, 2, "2026-11-21 10:00:00"), columns="id, n, ts")
+    dbio.write(rows, path, partition_by="day")
+    assert str(only(spark, path, 2).day) == "2026-11-21"
+
+
+def test_a_row_that_python_cannot_hold_is_shown_nevertheless(spark: "SparkSession", tmp_path: Path) -> None:
+    path = f"{tmp_path}/late"
+    dbio.write(spark.sql("SELECT 1 AS id, DATE'2026-01-01' AS d"), path)
+    dbio.constrain(spark, path, {"check.d": "d < DATE'3000-01-01'"})
+    late = spark.sql("SELECT 2 AS id, date_add(DATE'9999-01-01', 1000000) AS d")
+    with pytest.raises(InvalidInputError, match=r"1 row violates check\.d \(d < DATE'3000-01-01'\)"):
+        dbio.write(late, path)
+    dbio.Table(path).set({"check.d": ""})
+    dbio.write(late, path)
+    with pytest.raises(InvalidInputError, match=r"1 row violates check\.d .*such as d=\+12736-"):
+        dbio.constrain(spark, path, {"check.d": "d < DATE'3000-01-01'"})
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [("generated.m", r"generated\.m=.* cannot be asked.*map"), ("check.a", r"check\.a='id >' .*: \S.*\. Nothing")],
+)
+def test_what_cannot_be_asked_says_why(spark: "SparkSession", tmp_path: Path, setting: str, message: str) -> None:
+    path = f"{tmp_path}/maps"
+    dbio.write(spark.sql("SELECT 'a' AS id, map('a', 'b') AS m"), path)
+    with pytest.raises(InvalidInputError, match=f"(?i){message}"):
+        dbio.constrain(spark, path, {setting: "map('a', id)" if setting == "generated.m" else "id >"})
+
+
+def test_a_name_of_ours_is_refused_where_rows_are_checked(spark: "SparkSession", tmp_path: Path) -> None:
+    path = f"{tmp_path}/ours"
+    dbio.write(spark.sql("SELECT 1 AS id, 2 AS _DBIO_fate"), path)
+    dbio.Table(path).set({"check.id": "id > 0"})
+    with pytest.raises(InvalidInputError, match="_DBIO_fate"):
+        dbio.write(spark.sql("SELECT 1 AS id, 2 AS _DBIO_fate"), path)
+
+
+@needs_sink
+def test_a_stream_ends_where_the_columns_are_widened_under_it(
+    spark: "SparkSession", counted: str, tmp_path: Path
+) -> None:
+    files = Files(tmp_path / "in")
+    files.add([1])
+    dbio.write(spark.sql("SELECT 0 AS id, 'd0' AS day, 0 AS twice"), counted, mode="overwrite")
+    query = dbio.write_stream(files.stream(spark).selectExpr("int(id) AS id", "day"), counted, tmp_path / "checkpoint")
+    try:
+        query.processAllAvailable()
+        wider = spark.sql("SELECT 5L AS id, 'd0' AS day, 10L AS twice")
+        dbio.write(wider, counted, merge_schema=True)
+        files.add([2])
+        with pytest.raises(SPARK_ERRORS, match="types of its columns, have changed since this query"):
+            query.processAllAvailable()
+    finally:
+        query.stop()

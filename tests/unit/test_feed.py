@@ -825,3 +825,10 @@ def test_files_of_changes_may_be_gone_and_are_looked_for(books: Books) -> None:
 def test_without_whole_a_path_that_is_added_and_removed_is_no_file_of_changes(books: Books) -> None:
     books.add([5], [data("b", 0)], tid="b", operation="rewrite")
     assert books.commits[0].marker.change_files == []
+
+
+def test_what_a_commit_tells_row_by_row_is_read_at_once(books: Books) -> None:
+    books.add([5], tid="a")
+    books.add([5, 5, 5], [data("a", 0), data("b", 1), data("b", 2)], tid="b", operation="rewrite", whole=[data("b", 0)])
+    stream = Stream(books, CHANGES, most=Most(files=1), at=SINCE_B)
+    assert [paths(stream.batch()) for _ in range(3)] == [[data("b", 0)], [data("b", 1), data("b", 2)], []]

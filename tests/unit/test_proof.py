@@ -138,7 +138,8 @@ def test_settings_say_what_rows_must_be_like() -> None:
     }
     found = Constraints.of(settings)
     assert [it.says for it in found.each] == ["not_null.n", "generated.day (x)", "check.a (n > 0)"]
-    assert found.filled == {"day": "x", "kind": "'a'"}
+    assert found.filled == {"day", "kind"}
+    assert Constraints.of({"generated.day": "x", "default.DAY": "y"}).defaults == {}
     assert not Constraints.of({"publish": "delta", "check": "n", "of_a_later_version.x": "1"})
     assert not Constraints.of(None)
 

@@ -27,6 +27,7 @@ from dbio_commit.protocol.names import HIVE_NULL
 from dbio_commit.roots import table as table_module
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.transaction import Transaction
 from tests.builders import columns
 from tests.faults import DurableStore, calls_to, once
 from tests.writers import contents, data_files, live, stage, write, write_days
@@ -652,9 +653,8 @@ def test_who_has_looked_at_the_rows_vouches_for_them(table: Table) -> None:
     assert transaction.commit().added_files == 1
 
 
-def test_files_of_changes_are_told_and_are_not_live(table: Table) -> None:
-    write(table, schema=columns("a"))
-    (old,) = (file.path for file in table.snapshot().files)
+def rewrite_with_changes(table: Table, old: str) -> tuple[str, Transaction]:
+    """A rewrite of a file, and the path of its file of changes."""
     transaction = table.begin("rewrite")
     transaction.remove([old])
     name = names.format_data_file(
@@ -662,8 +662,56 @@ def test_files_of_changes_are_told_and_are_not_live(table: Table) -> None:
     )
     table.store.put_if_absent(name, b"PAR1 changes PAR1")
     transaction.add([FileInfo(path=name, size=17, rows=2)])
-    new = stage(table, transaction)
+    stage(table, transaction)
+    return name, transaction
+
+
+def test_files_of_changes_stay_dead_where_a_marker_names_transactions(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(table, schema=columns("a"))
+    (old,) = live(table)
+    monkeypatch.setattr(table_module.TableRoot, "refer_above", 10)
+    name, transaction = rewrite_with_changes(table, old)
+    transaction.tell_changes([])
+    commit = transaction.commit()
+    assert live(table) == {*commit.added}
+    assert name not in live(table)
+    marker = decode_commit(table.store.get(names.committed(commit.tid)), where="it")
+    assert (marker.removed, len(marker.removed_tids)) == ([name], 1)
+
+
+def test_a_file_with_such_a_name_is_data_where_no_changes_are_told(table: Table) -> None:
+    write(table, schema=columns("a"))
+    (old,) = live(table)
+    name, transaction = rewrite_with_changes(table, old)
+    commit = transaction.commit()
+    assert name in live(table)
+    assert commit.metrics["numFiles"] == 2
+
+
+def test_a_checkpoint_that_forgets_files_of_changes_has_lost_nothing_that_was_added(
+    table: Table, clock: ManualClock
+) -> None:
+    write(table, schema=columns("a"))
+    (old,) = live(table)
+    _, transaction = rewrite_with_changes(table, old)
+    transaction.tell_changes([])
+    transaction.commit()
+    clock.advance(timedelta(days=3))
+    vacuum_table(table, VacuumOptions(checkpoint_after=1))
+    commit = table.history()[0]
+    assert (commit.added_files, len(commit.added)) == (1, 1)
+    assert commit.forgotten.added == 0
+    assert commit.forgotten.removed == 2
+
+
+def test_files_of_changes_are_told_and_are_not_live(table: Table) -> None:
+    write(table, schema=columns("a"))
+    (old,) = live(table)
+    name, transaction = rewrite_with_changes(table, old)
     transaction.tell_changes([])
     commit = transaction.commit()
     assert (commit.change_files, commit.removed, commit.metrics["numFiles"]) == ([name], [old], 1)
-    assert live(table) == {new} == {*commit.added}
+    assert live(table) == {*commit.added}
+    assert name not in commit.added

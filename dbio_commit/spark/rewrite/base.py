@@ -1,6 +1,6 @@
 """What all rewrites do: look at the table, begin, and commit what was written."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -13,16 +13,16 @@ from dbio_commit.errors import CommitConflictError, InvalidInputError
 from dbio_commit.isolation import Isolation, Read, check_isolation
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, count_rows, recorded_files
-from dbio_commit.protocol.settings import CHANGE_DATA
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.conditions import NOTHING
-from dbio_commit.spark.constraints import checked, default_values
+from dbio_commit.spark.constraints import checked
+from dbio_commit.spark.feeds import TYPE
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import WriteOptions, WritePlan, no_commit, plan_write
 from dbio_commit.spark.rewrite.find import Located
 from dbio_commit.spark.scan import PATH, prune, scan_files
-from dbio_commit.spark.written import CHANGE_TYPE, FATE, Writing
+from dbio_commit.spark.written import FATE, Writing
 from dbio_commit.table import Table
 
 RESERVED = (PATH, FATE, "_dbio_target", "_dbio_source", "_dbio_clause")
@@ -81,7 +81,7 @@ class Rewrite:
                 f"{table.url} has no {names.DESCRIPTOR}: of such a directory no single rows can be replaced; make it a "
                 "table with `dbio adopt` first"
             )
-        told = (CHANGE_TYPE,) if tells_changes(plan) else ()
+        told = (TYPE,) if plan.tells_changes else ()
         if clash := {*RESERVED, *told}.intersection(name.lower() for name in plan.layout.schema.fieldNames()):
             raise InvalidInputError(f"single rows of a table with a column {min(clash)} cannot be replaced; rename it")
         snapshot = _snapshot(table, plan) if plan.target.scope else None
@@ -119,22 +119,17 @@ class Rewrite:
         return checked(rows, self.plan.constraints, self.schema, computed, where=self.table.url)
 
     @property
-    def tells_changes(self) -> bool:
-        """Whether the table wants to have told which rows change."""
-        return tells_changes(self.plan)
-
-    def filled(self, action: str) -> dict[str, str | None]:
-        """The columns that such rows may lack, and Spark's SQL of their defaults; None for what is generated."""
-        defaults = default_values(self.plan.constraints) if action == "insert" else {}
-        generated = dict.fromkeys(self.generated)
-        return generated | {
-            name: defaults[name.lower()] for name in self.schema.fieldNames() if name.lower() in defaults
-        }
-
-    @property
     def generated(self) -> Sequence[str]:
         """The generated columns."""
-        own = {column.lower() for column in self.plan.constraints.generated}
+        return self._among(self.plan.constraints.generated)
+
+    @property
+    def with_default(self) -> Sequence[str]:
+        """The columns that have a default."""
+        return self._among(self.plan.constraints.defaults)
+
+    def _among(self, columns: Iterable[str]) -> Sequence[str]:
+        own = {column.lower() for column in columns}
         return [name for name in self.schema.fieldNames() if name.lower() in own]
 
     def no_rows(self) -> DataFrame:
@@ -185,14 +180,10 @@ class Rewrite:
                     isolation=self.isolation,
                 )
             )
-            tells = self.tells_changes and bool(removed)  # else all that comes is new, and its files tell so
+            tells = self.plan.tells_changes and bool(removed)  # else all that comes is new, and its files tell so
             if tells:
                 transaction.tell_changes(file.path for file in whole)
             yield Writing(job, transaction, self.plan.constraints, tells_changes=tells)
-
-
-def tells_changes(plan: WritePlan) -> bool:
-    return (plan.target.metadata.settings or {}).get(CHANGE_DATA) == "true"
 
 
 def _snapshot(table: Table, plan: WritePlan) -> Snapshot:

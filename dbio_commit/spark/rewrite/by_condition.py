@@ -30,7 +30,7 @@ def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit
     with rewrite.begin([*found.whole, *found.partial], where, whole=found.whole) as rewriting:
         if found.partial:
             rows = rewrite.scan(found.partial)
-            if rewrite.tells_changes:
+            if rewrite.plan.tells_changes:
                 fates: Column = f.when(holds(where), int(Fate.DELETED)).otherwise(int(Fate.KEPT))
             else:
                 rows, fates = rows.where(~holds(where)), f.lit(int(Fate.KEPT))
@@ -68,7 +68,7 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, str], where: str) -> Comm
                 wrong = wrong if misfit is None else wrong | misfit
             changed = f.when(wrong, int(Fate.WRONG)).otherwise(int(Fate.UPDATED))
             rows = rewrite.scan(touched).withColumn(FATE, fate(f.when(holds(where), changed).otherwise(int(Fate.KEPT))))
-            if rewrite.tells_changes:
+            if rewrite.plan.tells_changes:
                 rows = with_images(rows)
             is_new = f.col(FATE) == int(Fate.UPDATED)
             columns = [

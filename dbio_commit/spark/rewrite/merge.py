@@ -26,6 +26,7 @@ from dbio_commit.spark.conditions import (
     holds,
     target_part,
 )
+from dbio_commit.spark.constraints import with_defaults
 from dbio_commit.spark.rewrite.base import RESERVED, Rewrite
 from dbio_commit.spark.rewrite.by_condition import columns_named, misfits
 from dbio_commit.spark.rewrite.find import find_matches, find_unmatched
@@ -159,6 +160,8 @@ class _Merge:
         if clash := set(RESERVED).intersection(map(str.lower, source.columns)):
             raise InvalidInputError(f"a source with a column {min(clash)} cannot be merged; rename it")
         self._rewrite, self._clauses = rewrite, clauses
+        if any(clause.action == "insert" for clause in clauses):
+            source = with_defaults(source, rewrite.plan, {name: _default(name) for name in rewrite.with_default})
         no_target = rewrite.no_rows().alias(TARGET)
         no_source = rewrite.spark.createDataFrame([], source.schema).alias(SOURCE)
         both = no_target.crossJoin(no_source)
@@ -183,7 +186,10 @@ class _Merge:
         """By column: its value by this clause, and whether that does not fit."""
         if clause.action == "delete":
             return {}
-        schema, filled = self._rewrite.schema, self._rewrite.filled(clause.action)
+        schema = self._rewrite.schema
+        filled: dict[str, str | None] = dict.fromkeys(self._rewrite.generated)
+        if clause.action == "insert":
+            filled |= {it: f"{SOURCE}.{schemas.quoted(_default(it))}" for it in self._rewrite.with_default}
         given = clause.values
         if given is None:
             known = {name.lower(): name for name in source.columns} | {name: name for name in source.columns}
@@ -293,7 +299,7 @@ class _Merge:
                 if misfit is not None:
                     fates = f.when(by_clause[i] & misfit, int(Fate.WRONG)).otherwise(fates)
         both = both.withColumn(FATE, fates)
-        if rewrite.tells_changes:
+        if rewrite.plan.tells_changes:
             both = with_images(both)
         changes = f.col(FATE).isin(int(Fate.UPDATED), int(Fate.INSERTED))
         columns = []
@@ -326,6 +332,11 @@ class _Merge:
                 f"the files to be rewritten hold {expected} rows, but {seen} were found when they were merged: "
                 f"on={self._on!r:.200} must go by the rows alone"
             )
+
+
+def _default(column: str) -> str:
+    """The column of the source for the default of one of the table's."""
+    return f"_dbio_default_{column}"
 
 
 _FATES = {"update": Fate.UPDATED, "delete": Fate.DELETED, "insert": Fate.INSERTED}

@@ -80,10 +80,10 @@ class DbioStreamWriter(DataSourceStreamArrowWriter):
         """Raises InvalidInputError where rows come that are not checked as the table now asks for."""
         if self._packing.settings is None:
             plan.refuse_unchecked()
-        elif Constraints.of(self._packing.settings) != plan.constraints:
+        elif Constraints.of(self._packing.settings) != plan.constraints or plan.casts_rows:
             raise InvalidInputError(
-                f"the constraints of {self._table.url} have changed since this query started; nothing was written: "
-                "start it again, from its checkpoint"
+                f"the constraints of {self._table.url}, or the types of its columns, have changed since this query "
+                "started; nothing was written: start it again, from its checkpoint"
             )
 
     def __getstate__(self) -> dict[str, Any]:
