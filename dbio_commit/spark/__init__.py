@@ -449,7 +449,8 @@ def changes(
 
     With the columns that the table has now, and `_change_type` ("insert" or "delete"; "update_preimage" and
     "update_postimage" of rewrites with the setting `change_data`), `_commit_tid` and `_commit_timestamp`. A commit that
-    rewrites files takes rows away and brings most of them back; with `net`, those are left out. Raises HistoryLostError where vacuum has deleted what it takes, InvalidInputError, StoreError.
+    rewrites files takes rows away and brings most of them back; with `net`, those are left out. Raises
+    HistoryLostError where vacuum has deleted what it takes, InvalidInputError, StoreError.
     """
     table = open_table(spark, path, storage_options)
     try:
