@@ -132,9 +132,8 @@ class Writing:
 
 def shown(constraint: Constraint, columns: Sequence[str]) -> dict[int, str]:
     """What to show of a row that violates it: by position, the columns that it names."""
-    named = [constraint.column] if constraint.column and not constraint.sql else None
-    text = f"{constraint.column or ''} {constraint.sql or ''}"
-    is_shown = [name in named if named else has_word(text, name) for name in columns]
+    own = str(constraint.column).lower()
+    is_shown = [name.lower() == own or has_word(constraint.sql or "", name) for name in columns]
     return {i: name for i, name in enumerate(columns) if is_shown[i] or not any(is_shown)}
 
 
