@@ -28,9 +28,9 @@ def test_changes_counts_what_came_and_went_with_each_commit(table: Table) -> Non
     first, second, _ = reversed([commit.tid for commit in table.history()])
     lines = [line.split("\t") for line in dbio("changes", table.url, "--from", first).stdout.splitlines()]
     assert [[tid, *rest] for tid, _, *rest in lines] == [
-        [first, "append", "1", "1", "0", "0"],
-        [second, "append", "1", "2", "0", "0"],
-        [third, "overwrite", "1", "3", "2", "3"],
+        [first, "append", "1", "1", "0", "0", "0"],
+        [second, "append", "1", "2", "0", "0", "0"],
+        [third, "overwrite", "1", "3", "2", "3", "0"],
     ]
     (told,) = dbio_json("changes", table.url, "--from", second, "--to", second)["changes"]
     assert told | {"time": ""} == {
@@ -39,6 +39,8 @@ def test_changes_counts_what_came_and_went_with_each_commit(table: Table) -> Non
         "operation": "append",
         "inserted": {"files": 1, "rows": 2},
         "deleted": {"files": 0, "rows": 0},
+        "updated": {"rows": 0},
+        "recorded": {"files": 0},
     }
 
 
