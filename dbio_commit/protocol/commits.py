@@ -72,8 +72,7 @@ class Commit:
     @property
     def removed(self) -> Sequence[str]:
         """Paths relative to the root of the table."""
-        changes = set(self.change_files)
-        return [path for path in self.marker.removed if path not in changes]
+        return self.marker.removed_data_files
 
     @property
     def change_files(self) -> Sequence[str]:

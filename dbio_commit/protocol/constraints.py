@@ -1,6 +1,6 @@
 """What the rows of a table must be like, as its settings say it: constraints, generated columns, defaults. Pure.
 
-Their SQL is Spark's, and nothing here reads it. Who checks rows is in `spark/constraints`, and in `data/rows` where
+Their SQL is Spark's, and nothing here reads it. Who checks rows is in `spark/constraints`, and in `data/proof` where
 Spark does not help.
 """
 

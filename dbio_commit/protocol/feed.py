@@ -149,8 +149,7 @@ class History:
         """The files that a commit removed, and none before it."""
         if not takes_rows(commit):
             return []
-        own = set(commit.marker.change_files)
-        paths = [path for path in commit.marker.removed if self.removers[path] == commit.tid and path not in own]
+        paths = [path for path in commit.marker.removed_data_files if self.removers[path] == commit.tid]
         return [
             Change(self._file(path, self._sizes.get(path, UNKNOWN_SIZE), None), "delete", commit.tid, commit.modified)
             for path in paths

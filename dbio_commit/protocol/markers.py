@@ -224,14 +224,24 @@ class CommitMarker(Body):
     @property
     def change_files(self) -> list[str]:
         """The paths that it adds and removes: they tell which rows it changed."""
-        removed = set(self.removed) if self.is_recorded else ()
+        if not self.is_recorded:
+            return []
+        removed = set(self.removed)
         return [path for path in self.added if path in removed]
 
     @property
     def data_files(self) -> list[str]:
         """The other paths that it adds, which hold rows of the table."""
+        return self._without_changes(self.added)
+
+    @property
+    def removed_data_files(self) -> list[str]:
+        """The other paths that it removes."""
+        return self._without_changes(self.removed)
+
+    def _without_changes(self, paths: list[str]) -> list[str]:
         own = set(self.change_files)
-        return [path for path in self.added if path not in own] if own else self.added
+        return [path for path in paths if path not in own] if own else paths
 
     @property
     def is_recorded(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a condition in Spark's SQL asks, and whether a rewrite may go by it."""
+"""What a condition in Spark's SQL asks, and whether a write may go by it."""
 
 import re
 from collections.abc import Collection, Iterable, Sequence

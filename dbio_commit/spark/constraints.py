@@ -121,6 +121,8 @@ class _Asked:
     """The constraints, as they are asked of rows like these, of which there are none."""
 
     def __init__(self, spark: SparkSession, constraints: Constraints, schema: t.StructType, *, where: str) -> None:
+        if clash := next((name for name in schema.fieldNames() if name.lower() == FATE), None):
+            raise InvalidInputError(f"rows of a table with a column {clash} cannot be checked; rename it")
         constraints.refuse_lost(schema.fieldNames(), where=where)
         self._nothing, self._schema, self._where = spark.createDataFrame([], schema), schema, where
         self._spark, self._constraints = spark, constraints
@@ -216,8 +218,6 @@ class _Asked:
 
 def _with_columns(data: DataFrame, schema: t.StructType) -> DataFrame:
     """The data with the table's columns, by its names, in its order and of its types: conditions are asked of those."""
-    if clash := next((name for name in schema.fieldNames() if name.lower() == FATE), None):
-        raise InvalidInputError(f"rows of a table with a column {clash} cannot be checked; rename it")
     given = {field.name.lower(): field for field in data.schema.fields}
     columns = []
     for field in schema.fields:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
@@ -90,10 +90,8 @@ class Writing:
 
     def write_all(self, rows: DataFrame) -> None:
         """Of a table without constraints: rows as they come."""
-        with arrow_batches(rows.sparkSession, rows.schema), errors_of_workers():
-            packed, packing = pack(rows)
-            told = packed.mapInArrow(map_in_arrow(self._job.spec, packing.unpack), RESULT_SCHEMA).collect()
-        self._files += [row.file for row in told]
+        lines = _run(rows, lambda unpack: map_in_arrow(self._job.spec, unpack), RESULT_SCHEMA)
+        self._files += [line.file for line in lines]
 
     def write(self, rows: DataFrame, *, comes_whole: bool = False) -> Counter[Fate]:
         """How many rows had which fate; they have the table's columns, in its order, and FATE.
@@ -102,10 +100,8 @@ class Writing:
         Raises InvalidInputError where some violate a constraint; what was written is deleted then.
         """
         spec = replace(self._job.spec, columns=tuple(enumerate(rows.columns[:-1])))
-        with arrow_batches(rows.sparkSession, rows.schema), errors_of_workers():
-            packed, packing = pack(rows)
-            tells = self._tells_changes and not comes_whole
-            lines = packed.mapInArrow(_task(spec, packing.unpack, self._constraints, tells), _TOLD).collect()
+        tells = self._tells_changes and not comes_whole
+        lines = _run(rows, lambda unpack: _task(spec, unpack, self._constraints, tells), _TOLD)
         files = [line.file for line in lines if line.file is not None]
         self._files += files
         if self._tells_changes:
@@ -128,6 +124,17 @@ class Writing:
     def commit(self, metrics: Mapping[str, int]) -> Commit:
         self._transaction.vouch_for_rows()
         return commit_files(self._transaction, self._files, self._job.schema, metrics=metrics)
+
+
+_Batches = Iterator[pa.RecordBatch]
+_Step = Callable[[_Batches], _Batches]
+
+
+def _run(rows: DataFrame, task: Callable[[_Step], _Step], schema: str) -> list[Row]:
+    """What the tasks tell, of this schema; `task` is made of what unpacks their batches."""
+    with arrow_batches(rows.sparkSession, rows.schema), errors_of_workers():
+        packed, packing = pack(rows)
+        return packed.mapInArrow(task(packing.unpack), schema).collect()
 
 
 def shown(constraint: Constraint, columns: Sequence[str]) -> dict[int, str]:
@@ -214,15 +221,10 @@ _COLUMNS = ["file", "fate", "rows", "example"]
 _TOLD = "file string, fate byte, rows long, example string"
 
 
-def _task(
-    spec: TaskSpec,
-    unpack: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
-    constraints: Constraints,
-    tells_changes: bool,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(spec: TaskSpec, unpack: _Step, constraints: Constraints, tells_changes: bool) -> _Step:
     """`run_with_fates` as DataFrame.mapInArrow calls it; a line for each file, and one for each fate."""
 
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def write(batches: _Batches) -> _Batches:
         told = run_with_fates(spec, unpack(batches), constraints, tells_changes=tells_changes)
         none = [None] * len(told.files)
         yield pa.RecordBatch.from_arrays(

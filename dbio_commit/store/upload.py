@@ -8,19 +8,12 @@ Guard = Callable[[Callable[[], Any]], Any]
 """Calls a function and translates what its client raises."""
 
 
-class Upload(io.RawIOBase):
-    """The stream that `open` gives; writing to it and closing it go through `guard`, as opening it does."""
+class _Guarded(io.RawIOBase):
+    """The stream that `open` gives, which goes through `guard`."""
 
     def __init__(self, open: Callable[[], BinaryIO], guard: Guard) -> None:
         self._guard = guard
         self._stream: BinaryIO = guard(open)
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any, /) -> int:
-        written: int = self._guard(lambda: self._stream.write(data))
-        return written
 
     def tell(self) -> int:
         return self._stream.tell()
@@ -32,12 +25,19 @@ class Upload(io.RawIOBase):
                 self._guard(self._stream.close)
 
 
-class Download(io.RawIOBase):
-    """As `Upload`, of an object that is there: most of it is fetched when it is read, and may be gone by then."""
+class Upload(_Guarded):
+    """Writing to it and closing it are guarded, as opening it is."""
 
-    def __init__(self, open: Callable[[], BinaryIO], guard: Guard) -> None:
-        self._guard = guard
-        self._stream: BinaryIO = guard(open)
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        written: int = self._guard(lambda: self._stream.write(data))
+        return written
+
+
+class Download(_Guarded):
+    """Of an object that is there: most of it is fetched when it is read, and may be gone by then."""
 
     def readable(self) -> bool:
         return True
@@ -59,12 +59,3 @@ class Download(io.RawIOBase):
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         return self._stream.seek(offset, whence)  # the size is known, so that nothing is fetched
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            if hasattr(self, "_stream"):  # it was opened
-                self._stream.close()

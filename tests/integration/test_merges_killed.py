@@ -23,16 +23,14 @@ from tests.conftest import Root
 from tests.integration.test_processes_killed import (
     DEADLINE_S,
     SEED,
-    VICTIMS,
     Step,
     Target,
     check_vacuum,
     driver,
     is_half_written,
-    kill,
+    kill_at_any_time,
     mortal_session,
     stop_at,
-    wait_for,
     wait_for_step,
 )
 from tests.integration.test_processes_killed import short_lease as short_lease
@@ -145,15 +143,7 @@ def test_of_a_merge_killed_at_a_step_all_or_nothing_is_seen_and_done_again_it_ha
 def test_of_merges_killed_at_any_time_every_one_is_seen_whole_or_not_at_all(
     spark: "SparkSession", targets: list[Target], tmp_path: Path, number: int, short_lease: None
 ) -> None:  # I1, I2, I7, I8, I9
-    chance = random.Random(SEED + number)
-    with driver(targets, tmp_path, "any", module=__name__) as process:
-        wait_for(tmp_path, [f"{target.name} 0" for target in targets], process)
-        killed = 0
-        for _ in range(3):
-            time.sleep(chance.uniform(0, 1))
-            killed += kill(process, VICTIMS["workers"])  # whose tasks are done again
-        wait_for(tmp_path, [f"{target.name} 1" for target in targets], process)
-        time.sleep(chance.uniform(0, 6))
+    killed = kill_at_any_time(targets, tmp_path, random.Random(SEED + number), last_s=6, module=__name__)
     for target in targets:
         reported = sum(flag.name.startswith(target.name) for flag in tmp_path.iterdir())
         seen = merged(target.table)

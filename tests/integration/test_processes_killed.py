@@ -425,6 +425,21 @@ def is_alive(pid: int, session: int, command: str) -> bool:
     return False
 
 
+def kill_at_any_time(
+    targets: list[Target], flags: Path, chance: random.Random, *, last_s: float, module: str = __name__
+) -> int:
+    """Kills the workers alone three times, then all that `driver` runs; returns how many workers that were."""
+    with driver(targets, flags, "any", module=module) as process:
+        wait_for(flags, [f"{target.name} 0" for target in targets], process)
+        killed = 0
+        for _ in range(3):
+            time.sleep(chance.uniform(0, 1))
+            killed += kill(process, VICTIMS["workers"])  # whose tasks are done again
+        wait_for(flags, [f"{target.name} 1" for target in targets], process)
+        time.sleep(chance.uniform(0, last_s))
+    return killed
+
+
 def wait_for(flags: Path, found: list[str], process: "subprocess.Popen[bytes]") -> None:
     until = time.monotonic() + DEADLINE_S
     while not all((flags / name).exists() for name in found):
@@ -485,15 +500,7 @@ def test_of_a_spark_job_killed_in_part_all_or_nothing_is_seen_and_a_repetition_w
 def test_of_a_spark_job_killed_at_any_time_every_batch_is_seen_whole_or_not_at_all(
     spark: "SparkSession", targets: list[Target], tmp_path: Path, number: int, short_lease: None
 ) -> None:  # I1, I2, I8, I9
-    chance = random.Random(SEED + number)
-    with driver(targets, tmp_path, "any") as process:
-        wait_for(tmp_path, [f"{target.name} 0" for target in targets], process)
-        killed = 0
-        for _ in range(3):
-            time.sleep(chance.uniform(0, 1))
-            killed += kill(process, VICTIMS["workers"])  # whose tasks are done again
-        wait_for(tmp_path, [f"{target.name} 1" for target in targets], process)
-        time.sleep(chance.uniform(0, 3))
+    killed = kill_at_any_time(targets, tmp_path, random.Random(SEED + number), last_s=3)
     for target in targets:
         reported = sum(flag.name.startswith(target.name) for flag in tmp_path.iterdir())
         seen = batches(target.table)

@@ -485,6 +485,8 @@ def test_a_name_of_ours_is_refused_where_rows_are_checked(spark: "SparkSession",
     dbio.Table(path).set({"check.id": "id > 0"})
     with pytest.raises(InvalidInputError, match="_DBIO_fate"):
         dbio.write(spark.sql("SELECT 1 AS id, 2 AS _DBIO_fate"), path)
+    with pytest.raises(InvalidInputError, match="_DBIO_fate"):
+        dbio.constrain(spark, path, {"check.other": "id % 2 = 1"})
 
 
 @needs_sink
