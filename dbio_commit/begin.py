@@ -16,7 +16,7 @@ from dbio_commit.protocol.draft import Terms, encode_begun
 from dbio_commit.protocol.garbage import is_foreign
 from dbio_commit.protocol.markers import App, Descriptor, Operation, decode_descriptor, encode
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.settings import Settings
+from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, Settings, layout_text
 from dbio_commit.protocol.since import check_if_tid
 from dbio_commit.roots import KINDS, Nothing, TableRoot, Target, find_root, read_snapshot
 from dbio_commit.roots.directory import left_alone
@@ -55,7 +55,7 @@ def begin(
     clock: Clock,
     *,
     operation: Operation = "append",
-    partition_by: Sequence[str] = (),
+    partition_by: Sequence[str] | None = None,
     app: tuple[str, int] | None = None,
     must_be_empty: bool = False,
     if_tid: str | None = None,
@@ -81,7 +81,9 @@ def begin(
     if not changes_rows and operation != "rewrite":
         raise InvalidInputError(f"operation {operation!r} changes rows: data_change=False is for a rewrite")
     target = target or look(store, clock, must_be_empty=must_be_empty)
-    columns = choose_partition_columns(target, partition_by, where=store.url)
+    columns = choose_partition_columns(target, partition_by, where=store.url, overwrites=operation == "overwrite")
+    moves = target.partition_columns not in (None, columns)
+    sets = {**(sets or {}), **({PARTITION_COLUMNS: layout_text(columns)} if moves else {})}
     creates = target.scope is None
     if creates and if_tid:
         raise CommitConflictError(
@@ -108,7 +110,9 @@ def begin(
     scope, job = target.scope or Scope.TABLE, new_uuid(clock)
     root = KINDS[scope](store, clock)
     terms = Terms(
-        tid=root.claim(target, columns, encode_begun(application, job)) if claims else new_tid(clock),
+        tid=root.claim(target, None if moves else columns, encode_begun(application, job))
+        if claims
+        else new_tid(clock),
         operation=operation,
         scope=scope,
         partition_columns=columns,
@@ -119,7 +123,7 @@ def begin(
         job=job,
         began=clock.moment(),
         metadata=target.metadata,
-        sets=sets or {},
+        sets=sets,
         changes_rows=changes_rows,
         creates=creates,
         checkpoint_every=every,
@@ -139,22 +143,30 @@ def has_committed(store: Store, clock: Clock, app: tuple[str, int] | None) -> bo
     return False
 
 
-def choose_partition_columns(target: Target, partition_by: Sequence[str], *, where: str) -> tuple[str, ...]:
-    """The table's own partition columns, or those asked for where it has none yet. Case makes no difference.
+def choose_partition_columns(
+    target: Target, partition_by: str | Sequence[str] | None, *, where: str, overwrites: bool = False
+) -> Layout:
+    """The table's own partition columns, or those asked for: where it has none yet, or an overwrite changes them.
 
-    Raises SchemaMismatchError where both are given and differ, InvalidInputError for impossible columns.
+    Case makes no difference. Raises SchemaMismatchError where they differ else, InvalidInputError for impossible ones.
     """
-    asked = names.check_partition_columns(partition_by)
     own = target.partition_columns
+    if partition_by is None:
+        return own or ()
+    asked = names.check_partition_columns(partition_by)
     if own is None:
         return asked
-    if asked and [column.lower() for column in asked] != [column.lower() for column in own]:
-        remove = ", or remove the table with `dbio drop`" if target.is_table else ""
-        raise SchemaMismatchError(
-            f"{where} is partitioned by {list(own)}, not by {list(asked)}; "
-            f"leave partition_by out, or write to another path{remove}"
-        )
-    return own
+    if [column.lower() for column in asked] == [column.lower() for column in own]:
+        return own
+    if overwrites and target.is_table:
+        return asked
+    if not asked:
+        return own  # who adds to a table need not repeat them
+    change = ", change them with an overwrite, or remove the table with `dbio drop`" if target.is_table else ""
+    raise SchemaMismatchError(
+        f"{where} is partitioned by {list(own)}, not by {list(asked)}; "
+        f"leave partition_by out, or write to another path{change}"
+    )
 
 
 def check_app(app: tuple[str, int] | None) -> App | None:

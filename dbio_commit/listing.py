@@ -183,13 +183,13 @@ def read_last_turn(store: Store, log: Log) -> int:
     return log.last_turn
 
 
-def read_turn(store: Store, log: Log, number: int | None = None, *, table_id: str | None = None) -> str | None:
-    """The tid that holds the last turn, or another; None where vacuum has purged it since it was listed."""
+def read_turn(store: Store, log: Log, number: int | None = None, *, table_id: str | None = None) -> Turn | None:
+    """The last turn, or another; None where vacuum has purged it since it was listed."""
     entry = log.turns[log.last_turn if number is None else number]
 
     def read() -> Turn:
         return decode_turn(read_marker(store, entry), where=store.url_of(entry.path))
 
     with suppress(ObjectNotFoundError):
-        return recall(store, table_id, entry, read, bytes=entry.size).tid
+        return recall(store, table_id, entry, read, bytes=entry.size)
     return None

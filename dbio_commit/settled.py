@@ -1,6 +1,6 @@
 """One state of a table from listings of its log, however many commits come meanwhile (PROTOCOL.md 8.1)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from dbio_commit.clock import Clock
@@ -14,6 +14,8 @@ from dbio_commit.protocol.markers import CommitInfo, Descriptor
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.references import resolve
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import Layout, layout_of, layouts_of
+from dbio_commit.protocol.state import Metadata
 from dbio_commit.store import Store
 
 _COARSE_S = 2.0
@@ -35,10 +37,15 @@ class Settled:
     markers: Markers
     """Of the transactions that the checkpoint does not cover."""
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The partition columns."""
-        return tuple(self.descriptor.partition_columns)
+    def layout(self, metadata: Metadata) -> Layout:
+        """The partition columns of the table when it was like this."""
+        return layout_of(metadata.settings, self.descriptor.partition_columns)
+
+    def layouts(self, decided: Iterable[Decided]) -> frozenset[Layout]:
+        """Of now, and of before as far as these and the checkpoint tell."""
+        infos = (commit.marker.dbio_commit for commit in decided)
+        told = [info.settings for info in infos if info]
+        return layouts_of([*told, self.checkpoint.metadata.settings], self.descriptor.partition_columns)
 
     @property
     def decided(self) -> list[Decided]:

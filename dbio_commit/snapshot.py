@@ -13,7 +13,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.settings import Settings
+from dbio_commit.protocol.settings import Layout, Settings
 from dbio_commit.protocol.since import name_last
 from dbio_commit.protocol.state import (
     DataFile,
@@ -50,7 +50,7 @@ class Snapshot:
     url: str
     scope: Scope
     files: Sequence[DataFile]
-    partition_columns: tuple[str, ...]
+    partition_columns: Layout
     decided: tuple[Decided, ...] = field(repr=False)
     """Every decided transaction that counted, oldest first, aborted ones included."""
     checkpoint: Checkpoint = field(default=NO_CHECKPOINT, repr=False)
@@ -61,6 +61,8 @@ class Snapshot:
     """In the directory scope: the paths of what lies there in the open and is no Parquet; no part of the table."""
     table_id: str | None = field(default=None, repr=False)
     """The descriptor's, which tells the table from one that was here before; None in the directory scope."""
+    layouts: frozenset[Layout] = field(default=frozenset(), repr=False)
+    """The partition columns now, and before they changed; none in the directory scope."""
     source: Source = field(default_factory=Source, repr=False, compare=False)
 
     def __repr__(self) -> str:

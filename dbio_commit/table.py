@@ -127,7 +127,7 @@ class Table:
     def begin(
         self,
         operation: Operation = "append",
-        partition_by: Sequence[str] = (),
+        partition_by: Sequence[str] | None = None,
         app: tuple[str, int] | None = None,
         *,
         must_be_empty: bool = False,
@@ -136,7 +136,8 @@ class Table:
     ) -> Transaction:
         """Begins a transaction: "append", "overwrite", "replace_partitions" or "rewrite".
 
-        Creates the table where the path holds nothing; `partition_by` are then its partition columns for good.
+        Creates the table where the path holds nothing; `partition_by` are then its partition columns. An overwrite with
+        others changes them ([] for none): its commit takes a minute more, and aborts whatever else is pending.
         `app` is an (application id, version) that is committed at most once. `must_be_empty` refuses a table that has
         commits already. With `if_tid`, the `Snapshot.tid` that the write goes by, the commit fails with
         CommitConflictError where anything was committed since. `data_change=False` says of a rewrite that the files

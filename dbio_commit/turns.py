@@ -4,7 +4,7 @@ import logging
 from contextlib import suppress
 
 from dbio_commit.clock import Clock
-from dbio_commit.decision import PUT_ATTEMPTS, abort_transaction, has_start
+from dbio_commit.decision import PUT_ATTEMPTS, abort_many, abort_transaction, has_start
 from dbio_commit.errors import AccessDeniedError, StoreError, TransactionStateError
 from dbio_commit.listing import read_last_turn, read_turn
 from dbio_commit.protocol import names
@@ -17,6 +17,12 @@ from dbio_commit.store import Store
 LEASE_S = 60.0
 """How long a waiter watches an undecided transaction hold the turn before it aborts it."""
 
+TRUST_S = 50.0
+"""How long a transaction trusts what it saw of the table before it claimed its tid."""
+
+SETTLE_S = TRUST_S + 11.0
+"""After so long, whoever looked at the table before a change has claimed its tid by then, or looks again."""
+
 LOOK_S = LEASE_S / 30
 """One look counts for so much of that at the most: a waiter that slept has watched nothing, and where a look takes
 long, so does what the holder has to do."""
@@ -24,12 +30,13 @@ long, so does what the holder has to do."""
 _log = logging.getLogger(__name__)
 
 
-def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
+def take_turn(store: Store, clock: Clock, tid: str, *, new_layout: bool = False) -> int | None:
     """Waits for all turns before ours to be decided, and takes the next one; returns its number (I7).
 
     The turn ends when our transaction is decided. A holder that stays undecided for the lease is aborted. None where
-    our transaction is decided already.
+    our transaction is decided already. While one of a `new_layout` is undecided, nobody begins.
     """
+    body = encode(Turn(tid=tid, new_layout=new_layout or None))
     failures = 0
     while True:
         log = parse_log(store.list_log(Kind.TURN))
@@ -37,10 +44,10 @@ def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
         holder = read_turn(store, log) if last else None
         if _wait_for(store, clock, holder, tid):
             return None
-        if holder == tid:
+        if holder and holder.tid == tid:
             return last  # taken by a request whose answer was lost
         try:
-            if store.put_if_absent(names.turn(last + 1), encode(Turn(tid=tid))):
+            if store.put_if_absent(names.turn(last + 1), body):
                 return last + 1
         except AccessDeniedError:
             raise
@@ -50,43 +57,69 @@ def take_turn(store: Store, clock: Clock, tid: str) -> int | None:
                 raise
 
 
-def _wait_for(store: Store, clock: Clock, holder: str | None, tid: str) -> bool:
+def wait_for_layout(store: Store, clock: Clock, holder: Turn) -> None:
+    """Until it is decided which layout the table has, so that a transaction can begin."""
+    _log.info("%s: waits for %s, which changes the partition columns", store.url, holder.tid)
+    _wait_for(store, clock, holder, None)
+
+
+def end_others(store: Store, clock: Clock, tid: str) -> None:
+    """Of who holds the turn of a new layout: aborts all others that are pending, and go by the old one.
+
+    Takes a minute, so that whoever looked at the table before this turn is among them. Raises StoreError.
+    """
+    clock.sleep(SETTLE_S)
+    others = [other for other in parse_log(store.list_log()).pending if other != tid]
+    for other, failure in abort_many(store, clock, others).items():
+        if failure is None:
+            _log.warning("%s: aborted %s, which began by partition columns that %s changes", store.url, other, tid)
+        elif not isinstance(failure, TransactionStateError):  # else it has committed, and is overwritten
+            raise failure
+
+
+def _wait_for(store: Store, clock: Clock, holder: Turn | None, own: str | None) -> bool:
     """Until the holder of the last turn is decided; whether our own transaction is."""
-    is_over, is_free = _look(store, tid, holder)
+    if holder is None or holder.tid == own:
+        return own is not None and _look(store, own, None)[0]
+    is_over, is_free = _look(store, own, holder.tid)
     watched_s, looked_s, pause_s = 0.0, clock.monotonic(), 0.02
-    while holder is not None and holder != tid and not is_over and not is_free:
+    lease_s = LEASE_S + (SETTLE_S if holder.new_layout else 0.0)
+    while not is_over and not is_free:
         clock.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 1.0)
         # As the holder lists them: where that takes long, it gets the time.
         committed = parse_log(store.list_log(Kind.COMMITTED)).committed
-        is_over, is_free = tid in committed, holder in committed or not has_start(store, holder)
+        is_over, is_free = own in committed, holder.tid in committed or not has_start(store, holder.tid)
         now_s = clock.monotonic()
         watched_s, looked_s = watched_s + min(now_s - looked_s, LOOK_S), now_s
-        if not is_free and watched_s >= LEASE_S:
-            _end_lease(store, clock, holder)
-            is_over, _ = _look(store, tid, holder)
+        if not is_free and watched_s >= lease_s:
+            _end_lease(store, clock, holder.tid, lease_s)
+            is_over, _ = _look(store, own, holder.tid)
             is_free = True  # also where its markers say otherwise: a late task may have put a purged one again
     return is_over
 
 
-def _look(store: Store, tid: str, holder: str | None) -> tuple[bool, bool]:
+def _look(store: Store, own: str | None, holder: str | None) -> tuple[bool, bool]:
     """Whether our transaction is decided, and whether the last holder's is; all by the names of their markers.
 
     A holder's start marker came before its turn: where it is gone, vacuum has purged it as decided.
     """
+    ours = [names.committed(own)] if own else []
+    others = [names.committed(holder), names.started(holder)] if holder else []
+    found = store.stat_many([*ours, *others])
+    is_over = own is not None and _decides(found[0])
     if holder is None:
-        (ours,) = store.stat_many([names.committed(tid)])
-        return _decides(ours), True
-    ours, committed, started = store.stat_many([names.committed(tid), names.committed(holder), names.started(holder)])
-    return _decides(ours), started is None or _decides(committed)
+        return is_over, True
+    *_, committed, started = found
+    return is_over, started is None or _decides(committed)
 
 
 def _decides(marker: Entry | None) -> bool:
     return marker is not None and marker.size > 0
 
 
-def _end_lease(store: Store, clock: Clock, holder: str) -> None:
+def _end_lease(store: Store, clock: Clock, holder: str, lease_s: float) -> None:
     """The holder is decided then."""
     with suppress(TransactionStateError):  # it committed at the last moment, or long ago: just as good
         abort_transaction(store, clock, holder)
-        _log.warning("%s: aborted %s, which held the turn undecided for %.0f s", store.url, holder, LEASE_S)
+        _log.warning("%s: aborted %s, which held the turn undecided for %.0f s", store.url, holder, lease_s)

@@ -54,7 +54,7 @@ class Judge:
             live={file.path for file in snapshot.files},
             log=snapshot.log,
             assume_aborted=assume_aborted,
-            partition_columns=snapshot.partition_columns,
+            layouts=snapshot.layouts,
         )
         named = {names.fold(path): path for path in (*known.removed, *known.live)} if is_same else {}
         return cls(known=known, horizons=horizons, untracked=untracked, is_same=is_same, named=named)

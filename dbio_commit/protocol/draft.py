@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import App, Begun, CommitInfo, CommitMarker, FileInfo, Operation, encode, pack_files
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.settings import Settings
+from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings
 from dbio_commit.protocol.state import Metadata
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class Terms:
     def is_table(self) -> bool:
         """Whether it writes to a table of ours, whose commits tell its columns."""
         return self.scope is Scope.TABLE
+
+    @property
+    def changes_layout(self) -> bool:
+        """Whether the table's partition columns were others when it began."""
+        return PARTITION_COLUMNS in self.sets
 
     @property
     def is_conditional(self) -> bool:

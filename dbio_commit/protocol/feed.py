@@ -3,7 +3,7 @@
 Where a stream is, is in `position`; rules: PROTOCOL.md 8.4.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -14,6 +14,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.position import Part, Position, Start, position_of
+from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, Metadata, added_sizes, live_files
 
 Kind = Literal["insert", "delete", "recorded"]
@@ -92,7 +93,10 @@ class History:
 
     url: str
     table_id: str
-    partition_columns: tuple[str, ...]
+    partition_columns: Layout
+    """Now; a commit may be of before they changed."""
+    layouts: Set[Layout]
+    """Now, and before."""
     commits: Sequence[Decided]
     """Oldest first, without what was aborted."""
     known_since: datetime | None
@@ -158,10 +162,10 @@ class History:
     def _file(self, path: str, size: int, tid: str | None) -> DataFile:
         directory, name = names.split(path)
         partition = names.parse_partition(directory)
-        if tuple(partition) != self.partition_columns:
+        if tuple(partition) not in self.layouts:
             raise CorruptMarkerError(
                 f"a commit of {self.url} names {path!r:.300}, which lies in no partition by "
-                f"{list(self.partition_columns)}; `dbio check` says which"
+                f"{' or '.join(str(list(layout)) for layout in sorted(self.layouts))}; `dbio check` says which"
             )
         return DataFile(path, size, tid if tid is not None else names.parse_data_file(name), partition)
 

@@ -11,6 +11,7 @@ from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.names import Kind
+from dbio_commit.protocol.settings import Layout
 
 
 class Reason(StrEnum):
@@ -63,8 +64,8 @@ class Known:
     aborted: Set[str]
     pending: Mapping[str, datetime]
     """Tid -> when it began; those that were decided too late to count here, too."""
-    partition_columns: tuple[str, ...] | None = None
-    """Where a table's transactions write; None: in any directory."""
+    layouts: Set[Layout] | None = None
+    """By which columns a table's transactions write, or wrote; None: into any directory."""
 
     @classmethod
     def of(
@@ -74,7 +75,7 @@ class Known:
         live: Set[str],
         log: Log,
         assume_aborted: Iterable[str] = (),
-        partition_columns: tuple[str, ...] | None = None,
+        layouts: Set[Layout] | None = None,
     ) -> Self:
         """`assume_aborted`: pending transactions to be treated as if they had been aborted."""
         commits, begun = list(commits), {**log.later, **log.started}  # what came later is none of this state's garbage
@@ -86,7 +87,7 @@ class Known:
             committed=committed,
             aborted=aborted,
             pending={tid: begun[tid].modified for tid in begun.keys() - committed - aborted},
-            partition_columns=partition_columns,
+            layouts=layouts,
         )
 
     def why_not_live(self, entry: Entry, strangers: Collection[tuple[str, str]] = ()) -> Why | None:
@@ -100,7 +101,7 @@ class Known:
             return Why(Reason.REMOVED if names.counts_as_data(name) else Reason.NOT_DATA, at, tid)
         if (directory, tid) in strangers:
             return Why(Reason.FOREIGN, entry.modified, tid)
-        if tid is None or not self.is_partition(directory):
+        if tid is None or not self.is_partition(directory, tid):
             return Why(Reason.UNTRACKED, entry.modified, tid)
         if tid in self.aborted:
             return Why(Reason.ABORTED, entry.modified, tid)
@@ -110,14 +111,16 @@ class Known:
             return Why(Reason.PENDING, self.pending[tid], tid)
         return Why(Reason.UNKNOWN, entry.modified, tid)
 
-    def is_partition(self, directory: str) -> bool:
-        """Whether transactions write there. A copy of their files elsewhere is nobody's garbage."""
-        if self.partition_columns is None:
+    def is_partition(self, directory: str, tid: str | None = None) -> bool:
+        """Whether transactions write there, or this one may. A copy of their files elsewhere is nobody's garbage.
+
+        One that did not commit may have been to change the layout, to one that nobody knows of.
+        """
+        if self.layouts is None:
             return True
-        depth = directory.count("/") + 1 if directory else 0
-        return depth == len(self.partition_columns) and tuple(names.parse_partition(directory)) == (
-            self.partition_columns
-        )
+        depth, columns = directory.count("/") + 1 if directory else 0, tuple(names.parse_partition(directory))
+        is_known = columns in self.layouts or tid in self.aborted or tid in self.pending
+        return depth == len(columns) and is_known
 
 
 def removed_files(commits: Iterable[Decided]) -> dict[str, datetime]:

@@ -288,6 +288,8 @@ class Turn(Body):
     """The body of `_serial_<number>`: the transaction that holds the turn."""
 
     tid: str
+    new_layout: Literal[True] | None = None
+    """Whether it changes the partition columns: then nobody begins before it is decided."""
 
 
 class Tombstone(Body):

@@ -4,11 +4,13 @@ Markers carry them from name to text. Whoever sets one must name one that is kno
 kept and carried on. As of which turn which hold is in `state` (PROTOCOL.md 9.8).
 """
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
 from dbio_commit.errors import InvalidInputError
+from dbio_commit.protocol import names
 
 Settings = Mapping[str, str]
 """By name; none has an empty text, which in a change removes one."""
@@ -32,6 +34,13 @@ NOT_NULL, CHECK, GENERATED, DEFAULT = "not_null", "check", "generated", "default
 """Kinds of settings, each by a name of its own after a dot: `constraints` says what they mean."""
 
 
+PARTITION_COLUMNS = "partition_columns"
+"""The layout, where an overwrite has changed it: else it is the descriptor's. Nobody sets it but such an overwrite."""
+
+Layout = tuple[str, ...]
+"""The partition columns of a table, in the order of its directories."""
+
+
 class Format(StrEnum):
     """What PUBLISH may name: for whom a table is published."""
 
@@ -51,6 +60,40 @@ def words_of(text: str) -> tuple[str, ...]:
 def published_forms(settings: Settings | None) -> tuple[str, ...]:
     """What PUBLISH lists, in its order: forms that only later versions know included."""
     return words_of(settings[PUBLISH]) if settings and PUBLISH in settings else ()
+
+
+def layout_of(settings: Settings | None, first: Sequence[str]) -> Layout:
+    """The layout by these settings; `first` is the descriptor's."""
+    return _parse_layout(settings[PARTITION_COLUMNS]) if settings and PARTITION_COLUMNS in settings else tuple(first)
+
+
+def layouts_of(told: Iterable[Settings | None], first: Sequence[str]) -> frozenset[Layout]:
+    """All layouts that these settings tell, and the descriptor's."""
+    return frozenset({layout_of(settings, first) for settings in told} | {tuple(first)})
+
+
+def layout_text(layout: Layout) -> str:
+    """What PARTITION_COLUMNS says. Raises InvalidInputError where that is too long."""
+    text = json.dumps(layout, ensure_ascii=False)
+    if len(text) > MAX_TEXT:
+        raise InvalidInputError(
+            f"the names of {len(layout)} partition columns take {len(text)} characters, and a setting has {MAX_TEXT}"
+        )
+    return text
+
+
+def _parse_layout(text: str) -> Layout:
+    """Raises ValueError for what `layout_text` does not write."""
+    try:
+        columns = json.loads(text)
+    except RecursionError:
+        columns = None
+    if not isinstance(columns, list) or not all(isinstance(column, str) for column in columns):
+        raise ValueError(f"the setting {PARTITION_COLUMNS} is a list of columns")
+    try:
+        return names.check_partition_columns(columns)
+    except InvalidInputError as error:
+        raise ValueError(str(error)) from None
 
 
 def _some_of(allowed: tuple[str, ...]) -> Callable[[str], str]:
@@ -93,6 +136,11 @@ def check_changes(changes: Mapping[str, str]) -> Settings:
 
 
 def _check_change(name: str, text: str) -> str:
+    if name == PARTITION_COLUMNS:
+        raise InvalidInputError(
+            f"{PARTITION_COLUMNS} cannot be set by itself, because all files would have to move: overwrite the table "
+            "with partition_by=[…], which changes both"
+        )
     if not text.strip():
         return ""
     kind, _, rest = name.partition(".")
@@ -123,4 +171,5 @@ def check_told(settings: Any) -> Any:
     for name, text in settings.items():
         if not isinstance(text, str) or not 0 < len(text) <= MAX_TEXT or not 0 < len(name) <= MAX_NAME:
             raise ValueError(f"a setting has a name of 1 to {MAX_NAME} characters, and a text of 1 to {MAX_TEXT}")
+    layout_of(settings, ())  # or ValueError
     return settings

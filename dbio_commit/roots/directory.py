@@ -37,6 +37,7 @@ from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import CommitMarker, FileInfo, encode_commit
 from dbio_commit.protocol.operations import RULES
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.roots.root import MAX_LIFE_S, Root, Target
 from dbio_commit.snapshot import Snapshot, Source
@@ -111,7 +112,7 @@ class DirectoryRoot(Root):
 
     # --- write ----------------------------------------------------------------------------------------------------
 
-    def claim(self, target: Target, columns: tuple[str, ...], begun: bytes) -> str:
+    def claim(self, target: Target, layout: Layout | None, begun: bytes) -> str:
         """Each directory gets its start marker when it is written to."""
         return new_tid(self.clock)
 

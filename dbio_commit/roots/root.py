@@ -14,6 +14,7 @@ from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers import CommitMarker, FileInfo
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import NO_METADATA, Metadata
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
@@ -25,7 +26,7 @@ class Target:
 
     scope: Scope | None
     """None where nothing is there yet."""
-    partition_columns: tuple[str, ...] | None = None
+    partition_columns: Layout | None = None
     """None where nothing says what they are."""
     metadata: Metadata = NO_METADATA
     looked: Moment | None = None
@@ -75,8 +76,8 @@ class Root(ABC):
     # --- write: these list nothing that was not asked for, and need no look before them -----------------------------
 
     @abstractmethod
-    def claim(self, target: Target, columns: tuple[str, ...], begun: bytes) -> str:
-        """A tid that nobody else has; `begun` is the body of a start marker.
+    def claim(self, target: Target, layout: Layout | None, begun: bytes) -> str:
+        """A tid that nobody else has; `begun` is the body of a start marker, and any `layout` will do for None.
 
         Raises CommitConflictError where the target is not what it was any more.
         """

@@ -19,9 +19,9 @@ from dbio_commit.listing import read_descriptor, read_last_turn, read_turn, refu
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import CommitMarker, Descriptor, decode_commit
+from dbio_commit.protocol.markers import CommitMarker, Descriptor, Turn, decode_commit
 from dbio_commit.protocol.names import Kind
-from dbio_commit.protocol.settings import Settings
+from dbio_commit.protocol.settings import Layout, Settings, layout_of
 from dbio_commit.protocol.state import NO_METADATA, Metadata
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
@@ -45,12 +45,22 @@ class Seen:
     descriptor: Descriptor
     metadata: Metadata
     """As of a decided turn."""
-    holder: str | None = None
-    """Who holds the turn after that, where it is taken, and was undecided."""
+    holder: Turn | None = None
+    """The turn after that, where it is taken, and was undecided."""
     at: Moment | None = None
     """When that was so; None where there is no holder."""
 
-    def as_of(self, metadata: Metadata, holder: str | None = None, at: Moment | None = None) -> "Seen":
+    @property
+    def layout(self) -> Layout:
+        """The partition columns."""
+        return layout_of(self.metadata.settings, self.descriptor.partition_columns)
+
+    @property
+    def new_layout_by(self) -> Turn | None:
+        """The turn of who is changing it, if somebody is: until that is decided, nobody may begin."""
+        return self.holder if self.holder and self.holder.new_layout else None
+
+    def as_of(self, metadata: Metadata, holder: Turn | None = None, at: Moment | None = None) -> "Seen":
         """The same table with these columns and settings; `holder` was undecided then."""
         return replace(self, metadata=metadata, holder=holder, at=at)
 
@@ -104,9 +114,9 @@ def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], S
             if turn + 1 not in found.turns:
                 return seen.as_of(seen.metadata)
             holder = read_turn(store, found, turn + 1, table_id=seen.descriptor.id)
-        marker = _read_commit(store, holder) if holder else None
+        marker = _read_commit(store, holder.tid) if holder else None
         if marker is None:
-            if holder is None or not (is_watched or has_start(store, holder)):
+            if holder is None or not (is_watched or has_start(store, holder.tid)):
                 break
             return seen if is_watched else seen.as_of(seen.metadata, holder, at)
         if (metadata := _metadata_after(marker, seen.metadata, turn + 1, is_next=True)) is None:
@@ -121,8 +131,8 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
     if not last:
         return seen.as_of(NO_METADATA)
     holder = read_turn(store, log, table_id=seen.descriptor.id)
-    marker = _read_commit(store, holder) if holder else None
-    if holder and (marker is None or marker.is_abort) and has_start(store, holder):
+    marker = _read_commit(store, holder.tid) if holder else None
+    if holder and (marker is None or marker.is_abort) and has_start(store, holder.tid):
         if (metadata := _metadata_of(store, log, last - 1, seen)) is not None:
             if marker is None:
                 return seen.as_of(metadata, holder, at)
@@ -132,7 +142,7 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
     # A snapshot tells in any case.
     snapshot = read_snapshot()
     metadata = snapshot.metadata
-    if metadata.turn < last and holder in {commit.tid for commit in snapshot.decided}:
+    if metadata.turn < last and holder and holder.tid in {commit.tid for commit in snapshot.decided}:
         metadata = metadata._replace(turn=last)  # that turn ended without a change
     return seen.as_of(metadata)
 
@@ -148,12 +158,12 @@ def _metadata_of(store: Store, log: Log, turn: int, seen: Seen) -> Metadata | No
         if earlier not in log.turns:
             return None
         holder = read_turn(store, log, earlier, table_id=seen.descriptor.id)
-        marker = _read_commit(store, holder) if holder else None
-        if marker is None:
+        marker = _read_commit(store, holder.tid) if holder else None
+        if holder is None or marker is None:
             return None
         if not marker.is_abort:
             return _metadata_after(marker, seen.metadata, turn)
-        if not has_start(store, str(holder)):
+        if not has_start(store, holder.tid):
             return None
     return NO_METADATA._replace(turn=turn)
 

@@ -34,22 +34,19 @@ from dbio_commit.protocol.markers import MAX_BYTES, App, CommitMarker, FileInfo,
 from dbio_commit.protocol.operations import RULES
 from dbio_commit.protocol.references import refer
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.settings import change
+from dbio_commit.protocol.settings import Layout, change
 from dbio_commit.protocol.since import refuse_changed
-from dbio_commit.protocol.state import DataFile, LiveFiles, Metadata, current_metadata, live_files
+from dbio_commit.protocol.state import NO_METADATA, DataFile, LiveFiles, Metadata, current_metadata, live_files
 from dbio_commit.roots.root import MAX_LIFE_S, Root, Target
 from dbio_commit.roots.schema import look_at_table, remember_metadata
 from dbio_commit.settled import Settled, read_settled
 from dbio_commit.snapshot import Snapshot, Source
 from dbio_commit.store import Store
 from dbio_commit.tids import new_tid
-from dbio_commit.turns import take_turn
+from dbio_commit.turns import TRUST_S, end_others, take_turn, wait_for_layout
 
 YOUNG_S = 60.0
 """Vacuum purges the markers of none that is younger: it would be another copy that has committed."""
-
-LOOK_S = 50.0
-"""How long a transaction trusts what it saw of the table before it claimed its tid."""
 
 _TIDS_TO_TRY = 10
 
@@ -72,18 +69,21 @@ class TableRoot(Root):
 
     def snapshot(self, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
         store, settled = self.store, self.settled()
-        checkpoint, columns, decided = settled.checkpoint, settled.columns, settled.decided
+        checkpoint, decided = settled.checkpoint, settled.decided
         settled.markers.only_valid(ignore_corrupt=ignore_corrupt)
         commits = committed_by(decided, as_of, known_since=checkpoint.known_since)
         files = live_files(commits)
-        check_partitions(store, files, columns)
+        before = NO_METADATA if as_of else checkpoint.metadata
+        layout = settled.layout(current_metadata((it.marker for it in commits), before=before))
+        check_partitions(store, files, layout)
         if as_of is not None:
             _check_past(store, files, decided, as_of)
         return Snapshot(
             url=store.url,
             scope=self.scope,
             files=_with_sizes(store, files),
-            partition_columns=columns,
+            partition_columns=layout,
+            layouts=settled.layouts(decided),
             decided=tuple(commits),
             checkpoint=NO_CHECKPOINT if as_of else checkpoint,
             log=settled.log,
@@ -100,12 +100,15 @@ class TableRoot(Root):
     def find_target(self, *, must_be_empty: bool, looked: Moment) -> Target | None:
         """As `target`; None where there is no table."""
         seen = look_at_table(self.store, self.clock, self._snapshot_now)
+        while seen and seen.new_layout_by:
+            wait_for_layout(self.store, self.clock, seen.new_layout_by)
+            looked = self.clock.moment()
+            seen = look_at_table(self.store, self.clock, self._snapshot_now)
         if seen is None:
             return None
         if must_be_empty and self._snapshot_now().tids:
             raise self.table_exists()
-        columns = tuple(seen.descriptor.partition_columns)
-        return Target(scope=self.scope, partition_columns=columns, metadata=seen.metadata, looked=looked)
+        return Target(scope=self.scope, partition_columns=seen.layout, metadata=seen.metadata, looked=looked)
 
     def logs(self) -> tuple[Mapping[str, Log], Checkpoint]:
         log = self._log()
@@ -125,13 +128,15 @@ class TableRoot(Root):
         settled = self.settled()
         settled.markers.only_valid(ignore_corrupt=False)
         decided = settled.decided
+        metadata = current_metadata((it.marker for it in decided), before=settled.checkpoint.metadata)
         return History(
             url=self.store.url,
             table_id=settled.descriptor.id,
-            partition_columns=settled.columns,
+            partition_columns=settled.layout(metadata),
+            layouts=settled.layouts(decided),
             commits=[commit for commit in in_order(decided) if not commit.marker.is_abort],
             known_since=settled.checkpoint.known_since,
-            metadata=current_metadata((it.marker for it in decided), before=settled.checkpoint.metadata),
+            metadata=metadata,
             now=self.clock.now(),
         )
 
@@ -156,21 +161,23 @@ class TableRoot(Root):
 
     # --- write ----------------------------------------------------------------------------------------------------
 
-    def claim(self, target: Target, columns: tuple[str, ...], begun: bytes) -> str:
+    def claim(self, target: Target, layout: Layout | None, begun: bytes) -> str:
         tid = _claim_tid(self.store, self.clock, begun)
-        if not (target.looked and self.clock.is_within(target.looked, LOOK_S)):
-            self._refuse_changed(tid, columns)
+        if not (target.looked and self.clock.is_within(target.looked, TRUST_S)):
+            self._refuse_changed(tid, layout)
         return tid
 
-    def _refuse_changed(self, tid: str, columns: tuple[str, ...]) -> None:
-        """Where the table that we looked at was dropped before our start marker came."""
-        log = parse_log(self.store.stat_log(names.DESCRIPTOR, names.DROPPED).values())
-        there = log.dropped is None and log.descriptor is not None
-        if there and tuple(read_descriptor(self.store, log).partition_columns) == columns:
+    def _refuse_changed(self, tid: str, layout: Layout | None) -> None:
+        """Where the table that we looked at was dropped, or its layout changed, before our start marker came."""
+        seen = None
+        with suppress(TableNotFoundError):
+            seen = look_at_table(self.store, self.clock, self._snapshot_now)
+        if seen and (layout is None or (seen.layout == layout and not seen.new_layout_by)):
             return
         self.store.delete_many([names.started(tid)])
         raise CommitConflictError(
-            f"{self.store.url} was dropped since this write looked at it; nothing was written: begin again"
+            f"{self.store.url} was dropped since this write looked at it, or its partition columns changed; nothing "
+            "was written: begin again"
         )
 
     def mark(self, terms: Terms, directory: str) -> None:
@@ -179,8 +186,8 @@ class TableRoot(Root):
             return
         while not self._put_start(terms):
             pass
-        if not self.clock.is_within(terms.unclaimed, LOOK_S):
-            self._refuse_changed(terms.tid, terms.partition_columns)
+        if not self.clock.is_within(terms.unclaimed, TRUST_S):
+            self._refuse_changed(terms.tid, None if terms.changes_layout else terms.partition_columns)
         self._claimed = terms.tid
 
     def _put_start(self, terms: Terms) -> bool:
@@ -314,8 +321,10 @@ class TableRoot(Root):
         That was an earlier call of commit that was interrupted, or another copy of the transaction.
         """
         while True:
-            turn = take_turn(self.store, self.clock, terms.tid)
+            turn = take_turn(self.store, self.clock, terms.tid, new_layout=terms.changes_layout)
             if turn is not None:
+                if terms.changes_layout:
+                    end_others(self.store, self.clock, terms.tid)
                 table = self._snapshot_now()
                 if not any(it.tid == terms.tid and not it.marker.is_abort for it in table.decided):
                     if table.log.last_turn <= turn:
@@ -409,7 +418,7 @@ def _check_past(store: Store, files: Iterable[DataFile], commits: Iterable[Decid
         )
 
 
-def check_partitions(store: Store, files: LiveFiles, columns: tuple[str, ...]) -> None:
+def check_partitions(store: Store, files: LiveFiles, columns: Layout) -> None:
     """Raises CorruptMarkerError: a DBIO writer may commit at our root without knowing of our partition columns."""
     if file := files.outside(columns):
         raise CorruptMarkerError(

@@ -23,10 +23,11 @@ from dbio_commit.isolation import Isolation
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.constraints import Constraints
+from dbio_commit.protocol.names import check_partition_columns
 from dbio_commit.spark import streaming
 from dbio_commit.spark.batches import Packing, arrow_batches, pack
 from dbio_commit.spark.catalog import create_catalog_table
-from dbio_commit.spark.changed_rows import changes_between, shape_of
+from dbio_commit.spark.changed_rows import changes_between, columns_of
 from dbio_commit.spark.committer import enable_parquet
 from dbio_commit.spark.compaction import in_tasks
 from dbio_commit.spark.constraints import constrain as change_constraints
@@ -83,7 +84,7 @@ def write(
     df: DataFrame,
     path: Path,
     mode: Mode = "append",
-    partition_by: str | Sequence[str] = (),
+    partition_by: str | Sequence[str] | None = None,
     app: tuple[str, int] | None = None,
     *,
     if_tid: str | None = None,
@@ -100,7 +101,8 @@ def write(
 
     `mode`: "append"; "overwrite" replaces all files; "overwrite_partitions" those of the partitions that the data
     falls into; "error" refuses a table that has commits, "ignore" leaves it as it is. `partition_by` is needed only
-    when the table is created. `app`, an (application id, version), is committed at most once: the result of a second
+    when the table is created; an overwrite with others changes them ([] for none), which takes a minute more, and
+    aborts whatever is pending. `app`, an (application id, version), is committed at most once: the result of a second
     write says `skipped`. `if_tid`, the `Snapshot.tid` that the write goes by, is what nothing must have been committed
     since: else it fails with CommitConflictError. `replace_where`, a condition in Spark's SQL, makes an overwrite
     replace the rows for which it holds, and no others; it must hold for all of the data, and `isolation` is as in
@@ -317,7 +319,7 @@ def write_stream(
     path: Path,
     checkpoint: Path,
     mode: Literal["append", "complete"] = "append",
-    partition_by: str | Sequence[str] = (),
+    partition_by: str | Sequence[str] | None = None,
     app_id: str | None = None,
     *,
     trigger: Mapping[str, Any] | None = None,
@@ -344,7 +346,6 @@ def write_stream(
     streaming.require_sink(os.fspath(path))
     spark = df.sparkSession
     register_source(spark, DbioDataSource, store_settings(spark))
-    columns = [partition_by] if isinstance(partition_by, str) else partition_by
     table = open_table(spark, path, storage_options)
     rows, settings = df, look(table.store, table.clock).metadata.settings
     if Constraints.of(settings):
@@ -353,7 +354,7 @@ def write_stream(
         rows = rows_to_write(df, plan)
     frame, packing = pack(rows, None if rows is df else settings)
     options: dict[str, Any] = {
-        "partitionBy": ",".join(columns),
+        **({} if partition_by is None else {"partitionBy": ",".join(check_partition_columns(partition_by))}),
         "compression": compression,
         "maxRecordsPerFile": max_records_per_file,
         "mergeSchema": merge_schema,
@@ -429,10 +430,10 @@ def for_each_batch(
         listed = spark.readStream.format(ChangedFiles.name()).options(**given).load(_for_workers(path))
     try:
         # After the load: were the columns changed in between, the stream would find that.
-        shape = shape_of(Follower(table.store, table.clock).history())
+        schema = columns_of(Follower(table.store, table.clock).history())
     except AccessDeniedError as error:
         raise_explained(error, table, withheld=is_connect(spark))
-    call = with_rows(function, table.url, table.storage_options, shape, changes=changes)
+    call = with_rows(function, table.url, table.storage_options, schema, changes=changes)
     return _start(listed.writeStream.foreachBatch(call), checkpoint, trigger, name)
 
 

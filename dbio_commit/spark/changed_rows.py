@@ -4,7 +4,6 @@ Spark reads all of them in one scan, and knows the commit of each row by the pat
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import reduce
 from typing import get_args
@@ -19,16 +18,8 @@ from dbio_commit.protocol.feed import Change, History, Kind
 from dbio_commit.protocol.position import Start
 from dbio_commit.spark import feeds
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.scan import KEY, PATH, ReadSpec, files_in_workers, files_natively, files_root, key_of
+from dbio_commit.spark.scan import KEY, PATH, ReadSpec, by_layout, files_in_workers, files_natively, files_root, key_of
 from dbio_commit.table import Table
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """What the rows of a table look like now."""
-
-    schema: StructType
-    partition_columns: tuple[str, ...]
 
 
 def changes_between(
@@ -36,36 +27,36 @@ def changes_between(
 ) -> DataFrame:
     """The rows of the commits from one to another, both included."""
     history, changes = Follower(table.store, table.clock).changes(start, end)
-    return frame_of(spark, table, shape_of(history), changes, net=net)
+    return frame_of(spark, table, columns_of(history), changes, net=net)
 
 
 def frame_of(
-    spark: SparkSession, table: Table, shape: Shape, changes: Sequence[Change], *, net: bool = False
+    spark: SparkSession, table: Table, columns: StructType, changes: Sequence[Change], *, net: bool = False
 ) -> DataFrame:
-    """These changes, with the columns that the table has now and those of a feed."""
-    schema = feeds.with_change_columns(shape.schema, where=table.url)
+    """These changes, with the columns of the table and those of a feed."""
+    schema = feeds.with_change_columns(columns, where=table.url)
     both = _both_ways(changes) if net else set[str]()
     carried = [change for change in changes if change.tid in both]
     plain = [change for change in changes if change.tid not in both]
-    frames = [_frame(spark, table, shape, some) for some in _by_kind(plain) if some]
+    frames = [_frame(spark, table, columns, some) for some in _by_kind(plain) if some]
     if carried:
         *two, recorded = _by_kind(carried)
-        came, went = (_frame(spark, table, shape, some) for some in two)
+        came, went = (_frame(spark, table, columns, some) for some in two)
         frames += [_net(came, went, "insert"), _net(went, came, "delete")]
-        frames += [_frame(spark, table, shape, recorded)] if recorded else []
+        frames += [_frame(spark, table, columns, recorded)] if recorded else []
     if not frames:
         return spark.createDataFrame([], schema)
     return reduce(DataFrame.unionByName, frames).select(*map(schemas.quoted, schema.fieldNames()))
 
 
-def shape_of(history: History) -> Shape:
-    """Raises InvalidInputError where no writer recorded the columns."""
+def columns_of(history: History) -> StructType:
+    """Those that the table has now. Raises InvalidInputError where no writer recorded the columns."""
     if history.metadata.schema is None:
         raise InvalidInputError(
             f"no writer recorded the columns of {history.url}, so that its files cannot be read apart; write to it "
             "with this software first"
         )
-    return Shape(schemas.from_json(history.metadata.schema, where=history.url), history.partition_columns)
+    return schemas.from_json(history.metadata.schema, where=history.url)
 
 
 def _by_kind(changes: Sequence[Change]) -> list[list[Change]]:
@@ -79,23 +70,32 @@ def _both_ways(changes: Sequence[Change]) -> set[str]:
     return came & went
 
 
-def _frame(spark: SparkSession, table: Table, shape: Shape, changes: Sequence[Change]) -> DataFrame:
+def _frame(spark: SparkSession, table: Table, columns: StructType, changes: Sequence[Change]) -> DataFrame:
     """The rows of changes of one kind, of which no two are of one file, with what the feed says of each."""
-    files, columns = [change.file for change in changes], shape.partition_columns
+    files = [change.file for change in changes]
     root = files_root(spark, table, files)
     if root is None:
-        spec = feeds.feed_spec(ReadSpec.of(table, feeds.with_change_columns(shape.schema, where=table.url), columns))
+        spec = ReadSpec.of(table, feeds.with_change_columns(columns, where=table.url))
         return files_in_workers(spark, [feeds.as_partition(change) for change in changes], spec)
+    of = {change.file.path: change for change in changes}
+    frames = [_natively(spark, root, table, columns, [of[it.path] for it in some]) for some in by_layout(files)]
+    return reduce(DataFrame.unionByName, frames)
+
+
+def _natively(
+    spark: SparkSession, root: str, table: Table, columns: StructType, changes: Sequence[Change]
+) -> DataFrame:
+    """As `_frame`, of files that lie in the same partition columns."""
     says_itself = changes[0].kind == "recorded"  # all are of one kind then
-    schema = StructType([*shape.schema.fields, *([feeds.TYPE_FIELD] if says_itself else [])])
-    frame = files_natively(spark, root, table, files, schema, columns)
+    schema = StructType([*columns.fields, *([feeds.TYPE_FIELD] if says_itself else [])])
+    frame = files_natively(spark, root, table, [change.file for change in changes], schema)
     told = [(key_of(f"{root}/{it.file.path}"), it.kind, it.tid, it.committed.astimezone(UTC)) for it in changes]
     commits = f.broadcast(spark.createDataFrame(told, f"{PATH} string, {_KIND} string, {feeds.DDL_OF_COMMIT}"))
     rows = frame.withColumn(PATH, f.expr(KEY)).join(commits, PATH, "left")
     unknown = f.raise_error(f.concat(f.lit("dbio_commit does not know which commit named "), f.col(PATH)))
     known = f.coalesce(f.col(_KIND), unknown.cast("string"))  # rows must not get lost in silence
     kind = f.when(known == "recorded", f.col(feeds.TYPE)) if says_itself else known
-    names = map(schemas.quoted, shape.schema.fieldNames())
+    names = map(schemas.quoted, columns.fieldNames())
     return rows.select(*names, kind.alias(feeds.TYPE), feeds.TID, feeds.TIMESTAMP)
 
 

@@ -59,8 +59,7 @@ def check_files(spark: SparkSession, plan: WritePlan, files: Sequence[FileInfo])
 
     Raises InvalidInputError for rows that violate a constraint.
     """
-    layout = plan.layout
-    _refuse_rows(spark, plan.table, plan.constraints, layout.schema, layout.partition_columns, files)
+    _refuse_rows(spark, plan.table, plan.constraints, plan.layout.schema, files)
 
 
 def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> Commit:
@@ -76,7 +75,7 @@ def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> 
         files = [
             told.get(it.path) or FileInfo(path=it.path, size=it.size, partition=it.partition) for it in snapshot.files
         ]
-        _refuse_rows(spark, table, new, schema, snapshot.partition_columns, files)
+        _refuse_rows(spark, table, new, schema, files)
     return change_settings(table.store, table.clock, sets, if_tid=snapshot.tid)
 
 
@@ -85,14 +84,13 @@ def _refuse_rows(
     table: Table,
     constraints: Constraints,
     schema: t.StructType,
-    columns: tuple[str, ...],
     files: Sequence[FileInfo],
 ) -> None:
     unproven = {file.path: file for _, file in find_unproven(files, constraints, schema.jsonValue())}
     listed = [DataFile(file.path, file.size, None, file.partition) for file in unproven.values()]
     if not listed:
         return
-    rows = scan_files(spark, table, listed, schema, columns).withColumn(FATE, fate(Fate.INSERTED))
+    rows = scan_files(spark, table, listed, schema).withColumn(FATE, fate(Fate.INSERTED))
     bad = checked(rows, constraints, schema, {}, where=table.url).where(f.col(FATE) >= VIOLATES)
     for number, count in sorted(bad.groupBy(FATE).count().collect())[:1]:
         constraint, names = constraints.each[number - VIOLATES], schema.fieldNames()

@@ -35,7 +35,7 @@ from dbio_commit.spark import feeds, streaming
 from dbio_commit.spark.batches import Packing
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import Job, WriteOptions, WritePlan, app_option, flag_option, number_option, plan_write
-from dbio_commit.spark.scan import ReadSpec, group_files, read_files, read_spec
+from dbio_commit.spark.scan import ReadSpec, group_files, read_files
 from dbio_commit.spark.session import StoreSettings, raise_explained, store_settings
 from dbio_commit.spark.streaming.options import OPTIONS, StreamOptions
 from dbio_commit.spark.task import encode_file_info, run_task
@@ -145,14 +145,13 @@ class DbioDataSource(DataSource):
         with _explained(self._table, self.settings):
             if self._reads_changes:
                 return self._change_reader(schema)
-            return DbioReader(read_spec(self._table, self._snapshot, schema), self._snapshot.files)
+            return DbioReader(ReadSpec.of(self._table, schema), self._snapshot.files)
 
     def _change_reader(self, schema: StructType) -> "DbioReader":
         start = feeds.start_of(self.options.get("startingTid"), self.options.get("startingTime"))
         end = feeds.end_of(self.options.get("endingTid"), self.options.get("endingTime"))
-        history, changes = Follower(self._table.store, self._table.clock).changes(start, end)
-        spec = feeds.feed_spec(ReadSpec.of(self._table, schema, history.partition_columns))
-        return DbioReader(spec, [feeds.as_partition(change) for change in changes])
+        _, changes = Follower(self._table.store, self._table.clock).changes(start, end)
+        return DbioReader(ReadSpec.of(self._table, schema), [feeds.as_partition(change) for change in changes])
 
     def streamReader(self, schema: StructType) -> Any:
         """A `streaming.source.DbioStreamReader`."""
@@ -166,7 +165,7 @@ class DbioDataSource(DataSource):
         options = StreamOptions.parse(self.options)
         with _explained(self._table, self.settings):
             snapshot = self._snapshot
-            spec = read_spec(self._table, snapshot, schema)
+            spec = ReadSpec.of(self._table, schema)
             is_own = snapshot.schema is not None and schema == self.schema()
             return kind(self._table, spec, options, columns=snapshot.schema if is_own else None)
 
@@ -204,7 +203,8 @@ class DbioDataSource(DataSource):
             max_records_per_file=number_option(self.options, "maxRecordsPerFile") or 0,
             merge_schema=flag_option(self.options, "mergeSchema"),
         )
-        columns = [column.strip() for column in self.options.get("partitionBy", "").split(",") if column.strip()]
+        told = self.options.get("partitionBy")
+        columns = None if told is None else [column.strip() for column in told.split(",") if column.strip()]
         if_tid = self.options.get("ifTid")
         return plan_write(self._table, schema, mode=mode, partition_by=columns, app=app, options=options, if_tid=if_tid)
 

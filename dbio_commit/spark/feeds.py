@@ -3,7 +3,6 @@
 Who reads it: `streaming.source`, `changed_rows`, `datasource`.
 """
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
@@ -13,7 +12,6 @@ from dbio_commit.protocol.commits import parse_time
 from dbio_commit.protocol.feed import Change, Kind
 from dbio_commit.protocol.position import Start
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark.scan import ReadSpec
 
 TYPE, TID, TIMESTAMP = "_change_type", "_commit_tid", "_commit_timestamp"
 """Delta's names, but that a commit has a tid here."""
@@ -59,11 +57,6 @@ def from_partition(file: DataFile) -> Change:
     committed = datetime.fromisoformat(told[TIMESTAMP]).replace(tzinfo=UTC)
     kind: Kind = "recorded" if TYPE not in told else "insert" if told[TYPE] == "insert" else "delete"
     return Change(file._replace(partition=partition), kind, told[TID], committed)
-
-
-def feed_spec(spec: ReadSpec) -> ReadSpec:
-    """Of files as `as_partition` makes them."""
-    return replace(spec, partition_columns=(*spec.partition_columns, *COLUMNS))
 
 
 def start_of(tid: str | None, time: str | datetime | None, *, default: Start | None = None) -> Start:

@@ -161,6 +161,11 @@ class WritePlan:
         return (self.target.metadata.settings or {}).get(CHANGE_DATA) == "true"
 
     @property
+    def changes_layout(self) -> bool:
+        """Whether the table's partition columns are others so far."""
+        return self.target.partition_columns not in (None, self.layout.partition_columns)
+
+    @property
     def casts_rows(self) -> bool:
         """Whether rows come with narrower types than the table has."""
         given = {name for position, name in self.layout.columns if position is not None}
@@ -225,7 +230,7 @@ def plan_write(
     schema: StructType,
     *,
     mode: Mode,
-    partition_by: str | Sequence[str],
+    partition_by: str | Sequence[str] | None,
     app: tuple[str, int] | None,
     options: WriteOptions,
     if_tid: str | None = None,
@@ -236,7 +241,7 @@ def plan_write(
     """
     if mode not in _OPERATIONS:
         raise InvalidInputError(f"mode {mode!r} is none of {', '.join(_OPERATIONS)}")
-    partition_by = names.check_partition_columns(partition_by)
+    partition_by = None if partition_by is None else names.check_partition_columns(partition_by)
     schema = schemas.plain_schema(schema)
     schemas.check_writable(schema, (), allow_void=True)
     table.refuse_partition()
@@ -248,8 +253,9 @@ def plan_write(
     current = _current(table, target) if is_asked else None
     filled = _filled(schema, current, constraints)
     schema = StructType([*schema.fields, *filled])
-    schemas.check_writable(schema, partition_by, allow_void=True)
-    columns = choose_partition_columns(target, schemas.respell(partition_by, schema), where=table.url)
+    schemas.check_writable(schema, partition_by or (), allow_void=True)
+    asked = None if partition_by is None else schemas.respell(partition_by, schema)
+    columns = choose_partition_columns(target, asked, where=table.url, overwrites=sets_columns)
     if current is None or sets_columns:
         schemas.check_writable(schema, columns, allow_void=True)
     layout = schemas.layout(

@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from dbio_commit.data.footers import rows_at_once
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.publish.sink_log import encode_list
 from dbio_commit.snapshot import Snapshot
@@ -85,19 +87,26 @@ def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
     root = files_root(spark, table, snapshot.files)
     if root is None:
         schema = _known(table_schema(table.store, snapshot), snapshot)
-        return files_in_workers(spark, snapshot.files, read_spec(table, snapshot, schema))
+        return files_in_workers(spark, snapshot.files, ReadSpec.of(table, schema))
     # Where no writer recorded the columns, Spark infers them, as it does for everybody else.
     return _scan_natively(spark, root, snapshot, table_schema(table.store, snapshot) if snapshot.schema else None)
 
 
-def scan_files(
-    spark: SparkSession, table: Table, files: Sequence[DataFile], schema: StructType, columns: tuple[str, ...]
-) -> DataFrame:
-    """The rows of these files of a table of ours; `columns` are its partition columns, which the schema has, too."""
+def scan_files(spark: SparkSession, table: Table, files: Sequence[DataFile], schema: StructType) -> DataFrame:
+    """The rows of these files of a table of ours, whose partition columns the schema has, too."""
     root = files_root(spark, table, files)
     if root is None:
-        return files_in_workers(spark, files, ReadSpec.of(table, schema, columns))
-    return files_natively(spark, root, table, files, schema, columns)
+        return files_in_workers(spark, files, ReadSpec.of(table, schema))
+    frames = [files_natively(spark, root, table, some, schema) for some in by_layout(files)]
+    return reduce(DataFrame.unionByName, frames)
+
+
+def by_layout(files: Iterable[DataFile]) -> list[list[DataFile]]:
+    """The files, apart by the partition columns in which they lie: Spark's reader wants all in the same."""
+    found: dict[Layout, list[DataFile]] = {}
+    for file in files:
+        found.setdefault(tuple(file.partition), []).append(file)
+    return list(found.values())
 
 
 def files_root(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> str | None:
@@ -126,10 +135,10 @@ def files_natively(
     table: Table,
     files: Sequence[DataFile],
     schema: StructType,
-    columns: tuple[str, ...],
 ) -> DataFrame:
-    """As `scan_files`, by Spark's own reader."""
-    as_if_live = Snapshot(url=table.url, scope=Scope.TABLE, files=files, partition_columns=columns, decided=())
+    """As `scan_files`, by Spark's own reader, of one or more files that all lie in the same partition columns."""
+    layout = tuple(files[0].partition)
+    as_if_live = Snapshot(url=table.url, scope=Scope.TABLE, files=files, partition_columns=layout, decided=())
     return _scan_natively(spark, root, as_if_live, schema)
 
 
@@ -207,11 +216,10 @@ class ReadSpec:
     path: str
     storage_options: Mapping[str, Any] = field(repr=False)  # secrets
     schema: StructType
-    partition_columns: tuple[str, ...]
 
     @classmethod
-    def of(cls, table: Table, schema: StructType, columns: tuple[str, ...]) -> "ReadSpec":
-        return cls(path=table.url, storage_options=table.storage_options, schema=schema, partition_columns=columns)
+    def of(cls, table: Table, schema: StructType) -> "ReadSpec":
+        return cls(path=table.url, storage_options=table.storage_options, schema=schema)
 
 
 def read_files(spec: ReadSpec, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
@@ -243,10 +251,6 @@ def files_in_workers(spark: SparkSession, files: Sequence[DataFile], spec: ReadS
                 yield from read_files(spec, [DataFile(*values) for values in json.loads(text or "[]")])
 
     return listed.mapInArrow(read, spec.schema)
-
-
-def read_spec(table: Table, snapshot: Snapshot, schema: StructType) -> ReadSpec:
-    return ReadSpec.of(table, schema, snapshot.partition_columns)
 
 
 def group_files(files: Sequence[DataFile], groups: int) -> list[list[DataFile]]:

@@ -31,12 +31,8 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.publish import is_published
 from dbio_commit.roots import read_snapshot
 from dbio_commit.roots.directory import check_directories, refuse_nested
-from dbio_commit.roots.table import LOOK_S
 from dbio_commit.store import Store
-
-SETTLE_S = LOOK_S + 11.0
-"""Whoever looked at the table before the tombstone came has begun by then, or looks again; and none is so young any
-more that it would not look for its start marker when it has committed (PROTOCOL.md 9.3)."""
+from dbio_commit.turns import SETTLE_S
 
 _ROUNDS = 10
 """How often late writers may make a drop begin again."""
@@ -165,6 +161,8 @@ def _require(store: Store, tombstone: Entry) -> None:
 def _end_writers(store: Store, clock: Clock, tombstone: Entry, known: set[str]) -> list[str]:
     """Aborts who is pending, and waits until all are old enough to notice (`SETTLE_S`); returns whom it aborted.
 
+    None of them is so young any more, then, that it would not look for its start marker when it has committed
+    (PROTOCOL.md 9.3).
     `known` are the transactions that were waited for, and those that are from now on.
     """
     aborted: list[str] = []

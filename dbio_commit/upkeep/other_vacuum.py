@@ -56,8 +56,8 @@ def find_signs(store: Store, log: Log, covered: Collection[str], *, now: datetim
 def _lost_turn(store: Store, log: Log, covered: Collection[str], *, now: datetime) -> int | None:
     if not log.turns or log.turns[log.last_turn].modified < now - _REMEMBERED:
         return None
-    tid = read_turn(store, log)
-    if tid is None or tid in covered or tid in log.started or tid in log.committed:
+    turn = read_turn(store, log)
+    if turn is None or any(turn.tid in it for it in (covered, log.started, log.committed)):
         return None
-    came_since = any(store.stat_many([names.started(tid), names.committed(tid)]))
+    came_since = any(store.stat_many([names.started(turn.tid), names.committed(turn.tid)]))
     return None if came_since else log.last_turn

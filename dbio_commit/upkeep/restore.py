@@ -29,8 +29,10 @@ def restore(store: Store, clock: Clock, as_of: AsOf) -> Commit:
     """The files, and the columns, are those as of then; the settings stay.
 
     Where the columns were the same, files that are live still stay; else all are copied, since only an overwrite may
-    set columns. Raises InvalidInputError where vacuum has deleted what was live then, and where this is no table of
-    ours; HistoryLostError where it does so meanwhile; CommitConflictError where anything is committed meanwhile.
+    set columns. One that changes partition columns takes a minute, and aborts whatever is pending.
+
+    Raises InvalidInputError where vacuum has deleted what was live then, and where this is no table of ours;
+    HistoryLostError where it does so meanwhile; CommitConflictError where anything is committed meanwhile.
     """
     if as_of is None:
         raise InvalidInputError("a table is restored to an earlier state: give a time or a tid; `dbio log` lists them")
@@ -40,11 +42,12 @@ def restore(store: Store, clock: Clock, as_of: AsOf) -> Commit:
             f"{store.url} has no {names.DESCRIPTOR}, so that it cannot be restored; `dbio adopt` makes it a table"
         )
     then = read_snapshot(store, clock, as_of=as_of)
-    has_its_columns = then.schema in (None, now.schema)
+    has_its_columns = then.schema in (None, now.schema) and then.partition_columns == now.partition_columns
     live = {file.path for file in now.files} if has_its_columns else set[str]()
     operation: Operation = "rewrite" if has_its_columns else "overwrite"
     target = look(store, clock)
-    with begin(store, clock, operation=operation, target=target, if_tid=now.tid) as transaction:
+    columns = None if has_its_columns else then.partition_columns
+    with begin(store, clock, operation=operation, partition_by=columns, target=target, if_tid=now.tid) as transaction:
         if has_its_columns:
             transaction.remove(live - {file.path for file in then.files})
         gone = [file for file in then.files if file.path not in live]

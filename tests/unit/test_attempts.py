@@ -26,8 +26,8 @@ from dbio_commit.errors import (
 from dbio_commit.protocol import names
 from dbio_commit.protocol.draft import Terms, encode_begun
 from dbio_commit.protocol.markers import App, Begun, FileInfo, decode_begun, encode
-from dbio_commit.roots.table import LOOK_S
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.turns import TRUST_S
 from tests.faults import calls_to, fail_with, once, unwatched
 from tests.unit.checkpointed import purge
 from tests.writers import WakingClock, contents, stage, write, write_days
@@ -309,7 +309,7 @@ def test_a_claim_whose_answer_is_lost_is_found_by_the_next_task(table: Table, st
     assert contents(table) == [b"rows"]
 
 
-@pytest.mark.parametrize("age_s", [LOOK_S - 1, LOOK_S + 1])
+@pytest.mark.parametrize("age_s", [TRUST_S - 1, TRUST_S + 1])
 def test_a_task_that_claims_late_looks_whether_the_table_is_still_there(
     table: Table, store: MemoryStore, clock: ManualClock, age_s: float
 ) -> None:
@@ -318,7 +318,7 @@ def test_a_task_that_claims_late_looks_whether_the_table_is_still_there(
     clock.advance(timedelta(seconds=age_s))
     with calls_to(store) as calls:
         write_as_task(table, terms)
-    assert (("stat_log", "_dbio_table _dropped") in calls) == (age_s > LOOK_S)
+    assert (("stat_log", "_dbio_table _dropped") in calls) == (age_s > TRUST_S)
 
 
 @pytest.mark.parametrize("anew", [False, True])

@@ -21,10 +21,9 @@ from dbio_commit.errors import (
 )
 from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.roots.table import LOOK_S
 from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
-from dbio_commit.upkeep.drop import SETTLE_S
+from dbio_commit.turns import SETTLE_S, TRUST_S
 from tests.faults import Killed, Killer, fail_with, heal, once
 from tests.writers import WakingClock, contents, live, stage, write, write_days
 
@@ -282,7 +281,7 @@ def test_whoever_looked_before_and_begins_meanwhile_is_waited_for(world: World) 
     write(world.table)
     began = world.clock.monotonic()
     target = look(world.store, world.clock)
-    later = timedelta(seconds=SETTLE_S - LOOK_S + 1)  # than it really was: the clock jumps over the whole wait
+    later = timedelta(seconds=SETTLE_S - TRUST_S + 1)  # than it really was: the clock jumps over the whole wait
     looked = replace(world.clock.moment(), monotonic_s=began + later.total_seconds(), wall=world.clock.now() + later)
     target = replace(target, looked=looked)
 

@@ -88,6 +88,7 @@ class Books:
             url="memory://table",
             table_id="t",
             partition_columns=(),
+            layouts=frozenset({()}),
             commits=in_order(self.commits),
             known_since=self.known_since,
             metadata=NO_METADATA,
@@ -753,7 +754,7 @@ def test_a_span_has_each_commit_from_one_to_another_both_included(changed: Any) 
 def test_a_file_outside_of_the_partitions_makes_its_marker_corrupt(books: Books) -> None:
     books.add()
     with pytest.raises(CorruptMarkerError, match="which lies in no partition by"):
-        books.feed(partition_columns=("day",)).after(FROM_THE_FIRST)
+        books.feed(layouts=frozenset({("day",)})).after(FROM_THE_FIRST)
 
 
 def test_files_that_commits_removed_are_doubtful(changed: Any) -> None:

@@ -68,6 +68,7 @@ def snapshot(
         scope=Scope.TABLE,
         files=live_files(commits),
         partition_columns=tuple(columns),
+        layouts=frozenset({tuple(columns)}),
         decided=commits,
         checkpoint=checkpoint,
         log=log or Log(),
@@ -211,9 +212,22 @@ COLUMNS = ("day", "hour")
      "day=1/copy", "day=1/day=2", "month=1/hour=2"],
 )  # fmt: skip
 def test_a_file_outside_of_the_tables_partitions_is_untracked_whatever_its_name(directory: str) -> None:
-    it = judge(committed(TID), aborted(OTHER), columns=COLUMNS)
-    for tid in (TID, OTHER, "7"):
+    it = judge(committed(TID), columns=COLUMNS)
+    for tid in (TID, "7"):
         assert only(it.garbage([entry(data(tid, directory), OLD)])).reason is Reason.UNTRACKED
+
+
+@pytest.mark.parametrize("directory", ["copy", "copy/day=1/hour=2", "day=1/hour=2/copy", "day=1/copy", "day=1/day=2"])
+def test_a_copy_of_what_did_not_commit_is_untracked_where_no_partition_can_be(directory: str) -> None:
+    it = judge(aborted(OTHER), columns=COLUMNS)
+    assert only(it.garbage([entry(data(OTHER, directory), OLD)])).reason is Reason.UNTRACKED
+
+
+@pytest.mark.parametrize("directory", ["", "day=1", "hour=1/day=1", "day=1/hour=2/minute=3", "month=1"])
+def test_what_did_not_commit_may_lie_in_a_partition_by_other_columns(directory: str) -> None:
+    """An overwrite that was to change them."""
+    it = judge(aborted(OTHER), columns=COLUMNS)
+    assert only(it.garbage([entry(data(OTHER, directory), OLD)])).reason is Reason.ABORTED
 
 
 @pytest.mark.parametrize("directory", ["day=1/hour=2", "day=a%2Fb/hour=__HIVE_DEFAULT_PARTITION__"])

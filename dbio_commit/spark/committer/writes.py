@@ -121,7 +121,7 @@ def begin(spark: SparkSession, command: Command, path: str, *, dynamic: bool, re
         table,
         command.schema,
         mode=mode,
-        partition_by=command.partition_columns,
+        partition_by=command.partition_columns or None,
         app=app,
         options=WriteOptions(merge_schema=command.options.get("mergeschema", "").lower() == "true"),
     )
@@ -220,11 +220,11 @@ def _check_native(plan: WritePlan, command: Command) -> None:
             f"{where} has files, and no {names.DESCRIPTOR}: writers that do not know of transactions can write to "
             "tables only. Make it one with `dbio adopt`, or use dbio.write"
         )
-    if command.partition_columns != layout.partition_columns:
+    if plan.changes_layout or command.partition_columns != layout.partition_columns:
+        own = plan.target.partition_columns or ()
         raise SchemaMismatchError(
-            f"{where} is partitioned by {list(layout.partition_columns)}, and this write by "
-            f"{list(command.partition_columns)}; write with "
-            f"partitionBy({', '.join(map(repr, layout.partition_columns))})"
+            f"{where} is partitioned by {list(own)}, and this write by {list(command.partition_columns)}; write with "
+            f"partitionBy({', '.join(map(repr, own))}), or change them: dbio.write(…, mode='overwrite', partition_by=…)"
         )
     given = command.schema.fieldNames()
     respelled = [name for position, name in layout.columns if position is not None and given[position] != name]

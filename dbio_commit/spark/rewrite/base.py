@@ -98,7 +98,7 @@ class Rewrite:
             table,
             schema,
             mode="append",
-            partition_by=(),
+            partition_by=None,
             app=options.app,
             options=WriteOptions(),
             if_tid=options.if_tid,
@@ -145,11 +145,11 @@ class Rewrite:
         return list((snapshot if where is None else prune(self.spark, snapshot, where)).files)
 
     def scan(self, files: Sequence[DataFile]) -> DataFrame:
-        return scan_files(self.spark, self.table, files, self.schema, self.columns)
+        return scan_files(self.spark, self.table, files, self.schema)
 
     def locate(self, files: Sequence[DataFile]) -> Located:
         """As `scan`, with the path of each row's file."""
-        return Located.read(self.spark, self.table, files, self.schema, self.columns)
+        return Located.read(self.spark, self.table, files, self.schema)
 
     def count_rows(self, files: Sequence[DataFile]) -> int:
         """How many are in these files."""

@@ -83,14 +83,13 @@ class Located:
         table: Table,
         files: Sequence[DataFile],
         schema: t.StructType,
-        columns: tuple[str, ...],
     ) -> "Located":
         is_clear = "_metadata" not in map(str.lower, schema.fieldNames())
         root = files_root(spark, table, files) if is_clear else None
         if root is not None:
-            frame = files_natively(spark, root, table, files, schema, columns).withColumn(PATH, f.expr(KEY))
+            frame = files_natively(spark, root, table, files, schema).withColumn(PATH, f.expr(KEY))
             return cls(frame=frame, paths={key_of(f"{root}/{file.path}"): file.path for file in files})
-        spec = ReadSpec.of(table, t.StructType([*schema.fields, t.StructField(PATH, t.StringType())]), (*columns, PATH))
+        spec = ReadSpec.of(table, t.StructType([*schema.fields, t.StructField(PATH, t.StringType())]))
         frame = files_in_workers(spark, [it._replace(partition={**it.partition, PATH: it.path}) for it in files], spec)
         return cls(frame=frame, paths={file.path: file.path for file in files})
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from dbio_commit.protocol.feed import Change
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import feeds
-from dbio_commit.spark.changed_rows import Shape, frame_of
+from dbio_commit.spark.changed_rows import frame_of
 from dbio_commit.spark.datasource import DbioDataSource
 from dbio_commit.spark.scan import scan_files
 from dbio_commit.spark.streaming.source import DbioStreamReader, Group
@@ -53,7 +53,7 @@ class _FileLister(DbioStreamReader):
 
 
 def with_rows(
-    function: Function, path: str, storage_options: Mapping[str, Any], shape: Shape, *, changes: bool
+    function: Function, path: str, storage_options: Mapping[str, Any], schema: StructType, *, changes: bool
 ) -> Function:
     """What `foreachBatch` is to call on files: calls the function on their rows."""
 
@@ -62,10 +62,10 @@ def with_rows(
         files = [DataFile(*json.loads(row.file)) for row in listed.collect()]
         told = [feeds.from_partition(file) for file in files]
         if changes:
-            rows = frame_of(spark, table, shape, told)
+            rows = frame_of(spark, table, schema, told)
         else:
             plain = [change.file for change in told]
-            rows = scan_files(spark, table, plain, shape.schema, shape.partition_columns)
+            rows = scan_files(spark, table, plain, schema)
         function(rows, batch)
 
     return call

@@ -48,8 +48,7 @@ class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, table: Table, spec: ReadSpec, options: StreamOptions, *, columns: Mapping[str, Any] | None
     ) -> None:
         """`columns` are the table's, as the query was planned with; None if it was planned with others."""
-        self._spec = feeds.feed_spec(spec) if options.wanted.changes else spec
-        self._options, self._columns = options, columns
+        self._spec, self._options, self._columns = spec, options, columns
         self._url = table.url
         self._follower = Follower(table.store, table.clock)
         self._target: Position | None = None
