@@ -108,8 +108,10 @@ def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], S
         is_watched = seen.at is not None and clock.is_within(seen.at, _UNDECIDED_S)
         holder = seen.holder if is_watched else None
         if holder is None:
-            found = parse_log(store.stat_log(*([names.turn(turn)] if turn else []), names.turn(turn + 1)).values())
-            if turn and turn not in found.turns:
+            if not turn:
+                break  # the first may have come since, and be purged: only a listing tells
+            found = parse_log(store.stat_log(names.turn(turn), names.turn(turn + 1)).values())
+            if turn not in found.turns:
                 break  # purged, because there are others
             if turn + 1 not in found.turns:
                 return seen.as_of(seen.metadata)
@@ -132,7 +134,8 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
         return seen.as_of(NO_METADATA)
     holder = read_turn(store, log, table_id=seen.descriptor.id)
     marker = _read_commit(store, holder.tid) if holder else None
-    if holder and (marker is None or marker.is_abort) and has_start(store, holder.tid):
+    is_young = holder is not None and (marker is None or marker.is_abort) and has_start(store, holder.tid)
+    if is_young:
         if (metadata := _metadata_of(store, log, last - 1, seen)) is not None:
             if marker is None:
                 return seen.as_of(metadata, holder, at)
@@ -142,8 +145,11 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
     # A snapshot tells in any case.
     snapshot = read_snapshot()
     metadata = snapshot.metadata
-    if metadata.turn < last and holder and holder.tid in {commit.tid for commit in snapshot.decided}:
-        metadata = metadata._replace(turn=last)  # that turn ended without a change
+    if metadata.turn < last and holder:
+        if holder.tid in {commit.tid for commit in snapshot.decided}:
+            return seen.as_of(metadata._replace(turn=last))  # that turn ended without a change
+        if is_young:
+            return seen.as_of(metadata._replace(turn=last - 1), holder, at)
     return seen.as_of(metadata)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from dbio_commit.begin import begin, look
 from dbio_commit.clock import Clock
-from dbio_commit.errors import HistoryLostError, InvalidInputError, ObjectNotFoundError
+from dbio_commit.errors import CommitConflictError, HistoryLostError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit, recorded_files
 from dbio_commit.protocol.markers import FileInfo, Operation
@@ -46,6 +46,10 @@ def restore(store: Store, clock: Clock, as_of: AsOf) -> Commit:
     live = {file.path for file in now.files} if has_its_columns else set[str]()
     operation: Operation = "rewrite" if has_its_columns else "overwrite"
     target = look(store, clock)
+    if target.partition_columns != now.partition_columns:
+        raise CommitConflictError(
+            f"the partition columns of {store.url} were changed meanwhile; nothing was restored: do it again"
+        )
     columns = None if has_its_columns else then.partition_columns
     with begin(store, clock, operation=operation, partition_by=columns, target=target, if_tid=now.tid) as transaction:
         if has_its_columns:

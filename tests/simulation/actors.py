@@ -4,6 +4,7 @@ Those who write by DBIO's rules alone have code of their own, since the package 
 """
 
 import json
+import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -62,6 +63,8 @@ class Stage:
     model: Model | DirectoryModel
     partitioned: bool
     retention_hours: float
+    moves: bool = False
+    """Overwrites change the partition columns, and others take those that are there."""
     untracked: bool = False
     """Vacuum deletes what no transaction wrote."""
     failed: list[str] = field(default_factory=list)
@@ -74,6 +77,12 @@ class Stage:
     """Those that write, by streams."""
     readings: list["Reading"] = field(default_factory=list)
     """And those that read."""
+
+    def columns(self, operation: Operation, chance: random.Random) -> Sequence[str] | None:
+        """Those that a writer asks for."""
+        if self.moves:
+            return chance.choice((None, [], ["p"], ["q"], ["q", "p"])) if operation == "overwrite" else None
+        return [COLUMN] if self.partitioned else []
 
     def on_put(self, path: str, body: bytes) -> None:
         self.model.on_put(path, body)
@@ -253,7 +262,7 @@ class Job:
         must_be_empty: bool = False,
         sets: Mapping[str, str] | None = None,
     ) -> str:
-        columns = [COLUMN] if self._stage.partitioned else []
+        columns = self._stage.columns(operation, self._chance)
         try:
             if sets:
                 store, clock = self._table.store, self._table.clock
@@ -267,7 +276,8 @@ class Job:
         if transaction.terms.skipped and isinstance(self._stage.model, Model):
             self._stage.model.skipped.add(transaction.tid)
             self._world.happened("a version was known to be committed when its writer began")
-        self._asked = self._stage.model.asked[transaction.tid] = Asked(operation, sets=sets or {})
+        self._layout = transaction.terms.partition_columns
+        self._asked = self._stage.model.asked[transaction.tid] = Asked(operation, sets=transaction.terms.sets)
         try:
             with transaction:
                 if not sets:
@@ -304,7 +314,7 @@ class Job:
             live = [file.path for file in self._table.snapshot().files]
             self._asked.removed = frozenset(chance.sample(live, min(len(live), chance.randint(0, 2))))
             transaction.remove(self._asked.removed)
-        if transaction.terms.operation == "replace_partitions" and self._stage.partitioned and chance.random() < 0.3:
+        if transaction.terms.operation == "replace_partitions" and self._layout and chance.random() < 0.3:
             partition = self._partition()
             transaction.replace_partition(partition)
             self._asked.replaced = frozenset([names.format_partition(partition)])
@@ -366,7 +376,7 @@ class Job:
         return "failed"
 
     def _partition(self) -> Partition:
-        return {COLUMN: self._chance.choice(("0", "1", None))} if self._stage.partitioned else {}
+        return {column: self._chance.choice(("0", "1", None)) for column in self._layout}
 
     def _schema(self, transaction: Transaction) -> dict[str, Any] | None:
         if self._chance.random() < 0.6 or transaction.terms.scope is Scope.DIRECTORY:
@@ -465,7 +475,7 @@ def late_task(stage: Stage, transaction: Transaction) -> Act:
     """A task attempt that writes its file after its job has ended: a zombie."""
 
     def act(world: World, actor: Actor) -> None:
-        partition = {COLUMN: str(world.random.randint(0, 2))} if stage.partitioned else {}
+        partition = {column: str(world.random.randint(0, 2)) for column in transaction.terms.partition_columns}
         write_as_task(world, transaction, 9, partition)
 
     return tolerant(act)

@@ -16,6 +16,7 @@ from dbio_commit.errors import DbioError, HistoryLostError, InvalidInputError, T
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.names import Kind
+from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, layout_of, layout_text
 from dbio_commit.roots import read_snapshot
 from dbio_commit.snapshot import Snapshot
 
@@ -105,6 +106,10 @@ class Model:
     """Tid -> the step in which it began."""
     turns: dict[str, int] = field(default_factory=dict)
     """Tid -> the step in which it took its last turn."""
+    moves: set[str] = field(default_factory=set)
+    """Tids whose turn said that they change the partition columns."""
+    first_layout: Layout | None = None
+    """The descriptor's; None of a directory that was adopted."""
     asked: dict[str, Asked] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
     """Tids that no copy of their writer will commit, since their version was committed before they began."""
@@ -155,6 +160,7 @@ class Model:
             self.rows[path] = body
             if path == names.DESCRIPTOR:
                 self.created = self.world.steps
+                self.first_layout = tuple(json.loads(body)["partition_columns"])
             elif tid is None:
                 self._written[path] = self.world.now
                 self._late.add(path)
@@ -165,7 +171,7 @@ class Model:
         if marker.kind is Kind.STARTED:
             self._on_start(marker.id, body)
         elif marker.kind is Kind.TURN:
-            self._on_turn(json.loads(body)["tid"])
+            self._on_turn(**json.loads(body))
         elif marker.kind is Kind.CHECKPOINT:
             self._checkpointed = self.world.steps
             self.world.happened("checkpoint")
@@ -222,7 +228,9 @@ class Model:
             app = json.loads(body)["app"]
             self._begun[tid] = app["id"], app["version"]
 
-    def _on_turn(self, tid: str) -> None:
+    def _on_turn(self, tid: str, *, new_layout: bool = False) -> None:
+        if new_layout:
+            self.moves.add(tid)
         if tid in self.turns:
             self.world.happened("a turn was taken again")
         self.turns[tid] = self.world.steps
@@ -266,6 +274,7 @@ class Model:
             self._check_app(tid, decision)
             self._check_schema(tid, decision)
             self._check_settings(tid, decision)
+            self._check_layout(tid, decision)
             self._check_keys(tid, decision)
             self.states.append(
                 State(
@@ -287,6 +296,9 @@ class Model:
         who, owner, app = self._who(), self._owners.get(tid, ""), self._begun.get(tid)
         is_own = not owner or who.partition("-")[0] == owner.partition("-")[0]  # it may have begun before an adoption
         if not who.startswith(OURS) or tid in self.turns:
+            return
+        if any(self._owners.get(it, "").partition("-")[0] == who.partition("-")[0] for it in self.moves):
+            self.world.happened("what began in another layout was aborted")
             return
         if app is not None and self.apps.get(app[0], -1) >= app[1]:
             if who != owner:
@@ -427,13 +439,35 @@ class Model:
             if told != then:
                 raise Violation(f"I7: {tid} says that the settings were {told} as of turn {as_of}, not {then}")
             return
-        before, sets = self.settings[-1][1], self.asked[tid].sets
+        before, sets, restores = self.settings[-1][1], self.asked[tid].sets, self.asked[tid].restores
+        if restores is not None:
+            layout = self.layout_by(self.as_of(restores).settings)
+            if layout != self.layout:
+                sets = {PARTITION_COLUMNS: layout_text(layout)}
+                self.world.happened("a restore brought partition columns back")
         wanted = {name: text for name, text in {**(before or {}), **sets}.items() if text}
         if told != (wanted if wanted or before is not None else None):
             raise Violation(f"I7: {tid} sets {sets} where the settings were {before}, and leaves {told}")
         if told != before:
             self.world.happened("a setting was changed")
         self.settings.append((turn, told))
+
+    @property
+    def layout(self) -> Layout:
+        """The partition columns now."""
+        return self.layout_by(self.settings[-1][1])
+
+    def layout_by(self, settings: Mapping[str, str] | None) -> Layout:
+        return layout_of(settings, self.first_layout or ())
+
+    def _check_layout(self, tid: str, decision: Decision) -> None:
+        """I10: what a transaction adds lies in the partition columns that the table then has."""
+        layouts = {tuple(names.parse_partition(names.split(path)[0])) for path in decision.added}
+        if self.first_layout is not None and layouts - {self.layout}:
+            raise Violation(f"I10: {tid} adds files in the partitions {layouts} of a table with {self.layout}")
+        before = self.states[-1]
+        if before.tids and self.layout_by(before.settings) != self.layout:
+            self.world.happened("the partition columns were changed")
 
     # --- the store at this instant --------------------------------------------------------------------------------
 

@@ -84,10 +84,16 @@ def simulate(seed: int, *, scenario: str | None = None, outcome: Outcome | None 
     _PROBED.add(world.store.identity)
     retention_hours = chance.choice(cast.retentions_hours)
     promised = timedelta(hours=retention_hours) - risks.skew - timedelta(seconds=2 + 2 * actors.MOST_STEP_S)
-    partitioned, untracked = chance.random() < 0.5, chance.random() < 0.5
+    partitioned, untracked = chance.random() < 0.5 or cast.moves, chance.random() < 0.5
     table_model = Model(world, promised, is_dbio=not partitioned, untracked=untracked)
     model = DirectoryModel(world, promised) if cast.in_directories else table_model
-    stage = Stage(model=model, partitioned=partitioned, retention_hours=retention_hours, untracked=untracked)
+    stage = Stage(
+        model=model,
+        partitioned=partitioned,
+        retention_hours=retention_hours,
+        moves=cast.moves,
+        untracked=untracked,
+    )
     world.watcher = stage
     try:
         every = chance.choice((0, 0, 2, 5))

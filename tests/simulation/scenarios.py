@@ -27,6 +27,8 @@ class Scenario:
     retentions_hours: tuple[float, ...] = (1, 48, 60)
     in_directories: bool = False
     """Begins in the directory scope."""
+    moves: bool = False
+    """Overwrites change the partition columns."""
     purge_after_s: float = 1800.0
     """As a measure of how long a listing may take: vacuum purges by a checkpoint that is older."""
 
@@ -336,6 +338,24 @@ def _restores(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     return [*cast, world.spawn("vacuum", vacuum, stalls_s=(1.0,))]
 
 
+def _layouts(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Overwrites that change the partition columns, and others that fall asleep before they claim, or in their work."""
+    naps_s = (0.1, 30.0, 60.0, 1900.0)
+    operations: Sequence[Operation] = ("overwrite", "overwrite", "append", "append", "replace_partitions", "rewrite")
+    writer = actors.writer(
+        stage, transactions=4, operations=operations, apps=0.1, work_s=(0, 0, 40.0, 90.0, HOUR_S), naps_s=naps_s
+    )
+    cast = [world.spawn(f"writer{i}", writer, after_s=2.0 * i) for i in range(chance.randint(2, 3))]
+    appender = actors.writer(stage, transactions=10, operations=("append",), apps=0, naps_s=(0.1, 5.0, 30.0))
+    cast += [world.spawn(f"writer-appending{i}", appender, after_s=1.0) for i in range(2)]
+    if chance.random() < 0.5:
+        cast.append(world.spawn("restorer", actors.restorer(stage, restores=2, naps_s=(60.0, HOUR_S)), after_s=60.0))
+    cast.append(world.spawn("compactor", streams.compactor(stage, runs=3, naps_s=(0.3, 60.0, HOUR_S))))
+    cast.append(world.spawn("reader", actors.reader(stage, reads=4)))
+    vacuum = actors.vacuumer(stage, runs=4, naps_s=(60.0, HOUR_S), checkpoint_after=(0, 3))
+    return [*cast, world.spawn("vacuum", vacuum, stalls_s=(1.0,))]
+
+
 def _laggards(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Streams so slow that what they have begun with is overwritten, vacuumed and forgotten."""
     cast = [world.spawn("writer0", actors.writer(stage, transactions=3, operations=("append",), apps=0, naps_s=(0,)))]
@@ -457,6 +477,7 @@ SCENARIOS = {
     "streams": Scenario(risks=streaming_risks, cast=_streams, share=2, retentions_hours=(1, 48)),
     "merges": Scenario(risks=any_risks, cast=_merges, share=2, retentions_hours=(1, 48)),
     "restores": Scenario(risks=restoring_risks, cast=_restores, share=4, retentions_hours=(1, 48)),
+    "layouts": Scenario(risks=stalls(5, 55, 70, HOUR_S, likely=0.03, kill=0.004), cast=_layouts, share=3, moves=True),
     "laggards": Scenario(risks=stalls(60, likely=0.01), cast=_laggards, share=1, retentions_hours=(1,)),
     "feeds": Scenario(risks=busy_risks, cast=_feeds, share=1, purge_after_s=8.0),
     "clocks": Scenario(risks=clock_risks, cast=_clocks, share=1, retentions_hours=(48,)),

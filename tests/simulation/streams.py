@@ -360,8 +360,8 @@ def compactor(stage: Stage, *, runs: int, naps_s: Sequence[float] = (1.0, 60.0, 
             live = [file.path for file in table.snapshot().files]
             if not live:
                 continue
-            with table.begin("rewrite", [COLUMN] if stage.partitioned else []) as transaction:
-                partition: Partition = {COLUMN: "0"} if stage.partitioned else {}
+            with table.begin("rewrite") as transaction:
+                partition: Partition = dict.fromkeys(transaction.terms.partition_columns, "0")
                 path = transaction.new_file(partition=partition).removeprefix(f"{world.store.url}/")
                 removed = frozenset(world.random.sample(live, min(len(live), 2)))
                 with world.store.open_write(path) as stream:

@@ -64,6 +64,13 @@ class World:
         return self.table.snapshot().partition_columns
 
 
+class ElsewhereClock(WakingClock):
+    """Of another machine, which remembers nothing of what this one has seen."""
+
+    def boot(self) -> str:
+        return "elsewhere"
+
+
 @pytest.fixture
 def world() -> World:
     return World()
@@ -235,6 +242,20 @@ def test_a_task_that_claims_late_writes_nothing_in_the_old_layout(world: World) 
         stage(world.table, world.table.resume(terms), b"old", {"day": "three"})
     assert names.started(terms.tid) not in world.store.objects
     assert contents(world.table) == [b"new"]
+
+
+def test_who_remembers_a_table_without_turns_hears_of_a_change_whose_turn_was_purged(world: World) -> None:
+    """The first turn is gone then, as if there had never been one."""
+    assert not [path for path in world.store.objects if path.startswith("_serial_")]
+    world.append()
+    other = Table.over(world.store, ElsewhereClock())
+    with other.begin("overwrite", partition_by=["country"]):
+        pass
+    other.set({"publish": "symlink"})
+    other.checkpoint()
+    purge(world.store)
+    world.append(b"late")
+    assert (world.layout, contents(world.table)) == (("country",), [b"late"])
 
 
 def test_an_overwrite_that_claims_late_changes_them_all_the_same(world: World) -> None:
