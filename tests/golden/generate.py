@@ -119,8 +119,10 @@ class OurTable(Case):
         start: bool = True,
         operation: str = "append",
         columns: Sequence[str] = ("id", "name"),
+        by: Sequence[str] | None = None,
         **more: Any,
     ) -> None:
+        by = self.by if by is None else by
         if start:
             self.start(tid)
         info = {
@@ -131,12 +133,12 @@ class OurTable(Case):
             **more,
         }
         if operation != "abort":
-            info["schema"] = {"type": "struct", "fields": [column(name) for name in (*columns, *self.by)]}
+            info["schema"] = {"type": "struct", "fields": [column(name) for name in (*columns, *by)]}
             info["schema_turn"] = more.get("schema_turn", 0)
             info["files"] = {
                 "size": [len(parquet(self.ids[path])) for path in added],
                 "rows": [1] * len(added),
-                "partition": {name: [value_of(name, path) for path in added] for name in self.by},
+                "partition": {name: [value_of(name, path) for path in added] for name in by},
             }
         self.mark(f"_committed_{tid}", {"added": list(added), "removed": list(removed), "dbio_commit": info})
 
@@ -1330,6 +1332,54 @@ def rewrites() -> Iterable[Case]:
     yield t
 
 
+def layouts() -> Iterable[Case]:
+    by_kind, columns = {"partition_columns": '["kind"]'}, ("id", "name", "day")
+
+    def changed(name: str, about: str) -> tuple[OurTable, str, str]:
+        """By day first, then by kind."""
+        t = OurTable(name, about, by=["day"])
+        first, moved = t.data(P, "day=1"), t.data(Q, "kind=x")
+        t.commit(P, [first], columns=("id", "name", "kind"))
+        t.put(f"_serial_{1:020d}", {"tid": Q, "new_layout": True})
+        t.commit(Q, [moved], [first], operation="overwrite", turn=1, schema_turn=1,
+                 settings=by_kind, by=["kind"], columns=columns)  # fmt: skip
+        return t, first, moved
+
+    t, first, moved = changed(
+        "partition-columns", "An overwrite has changed them; before it, they are the descriptor's."
+    )
+    more = t.data(R, "kind=__HIVE_DEFAULT_PARTITION__")
+    t.commit(R, [more], schema_turn=1, settings=by_kind, by=["kind"], columns=columns)
+    t.sees(moved, more, by=["kind"], settings=by_kind, stream="ChangedRowsError")
+    t.sees(first, as_of=P)
+    yield t
+
+    t, _, moved = changed(
+        "partition-columns-late-append", "No writer lets an append into those of before: corrupt (I10)."
+    )
+    late = t.data(R, "day=2")
+    t.commit(R, [late], columns=("id", "name", "kind"))
+    t.refused("CorruptMarkerError")
+    t.sees(moved, as_of=Q, by=["kind"])
+    yield t
+
+    t, _, moved = changed("partition-columns-in-a-checkpoint", "Its header tells them when nothing else does.")
+    schema = {"type": "struct", "fields": [column(name) for name in (*columns, "kind")]}
+    t.checkpoint(1, [t.line(Q)], schemas=[schema], schema_turn=1, settings=by_kind)
+    t.purge(P, Q)
+    t.vacuum("day=1/" + next(path for path in t.ids if path.startswith("day=1/")).partition("/")[2])
+    t.sees(moved, by=["kind"], settings=by_kind)
+    yield t
+
+    t = OurTable("partition-columns-hostile", "Columns that readers would skip: corrupt.", by=["day"])
+    seen = t.data(P, "day=1")
+    t.commit(P, [seen])
+    t.commit(Q, operation="rewrite", turn=1, schema_turn=1, settings={"partition_columns": '["_a"]'})
+    t.refused("CorruptMarkerError")
+    t.sees(seen, ignore_corrupt_markers=True, settings={})
+    yield t
+
+
 def sizes(added: Sequence[str]) -> dict[str, int]:
     """What any commit counts."""
     parts = {path.rpartition("/")[0] for path in added} - {""}
@@ -1378,6 +1428,7 @@ TABLE_SCOPE = [
     table_settings,
     streams,
     rewrites,
+    layouts,
 ]
 
 

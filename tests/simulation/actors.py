@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
-from dbio_commit.begin import begin
+from dbio_commit.begin import begin, look
 from dbio_commit.clock import SYSTEM_CLOCK
 from dbio_commit.errors import (
     CommitConflictError,
@@ -267,6 +267,8 @@ class Job:
             if sets:
                 store, clock = self._table.store, self._table.clock
                 transaction = begin(store, clock, operation=operation, partition_by=columns, sets=sets)
+            elif self._stage.moves and app is None and not must_be_empty:
+                transaction = self._begin_later(operation, columns)
             else:
                 transaction = self._table.begin(operation, columns, app=app, must_be_empty=must_be_empty)
         except DbioError as error:
@@ -299,6 +301,13 @@ class Job:
                 self._world.happened("a transaction was resumed")
                 _resumed(self._stage, transaction.terms, self._asked)(self._world, self._actor)
             return told
+
+    def _begin_later(self, operation: Operation, columns: Sequence[str] | None) -> Transaction:
+        """As Spark's writers do, who plan in between."""
+        store, clock = self._table.store, self._table.clock
+        target = look(store, clock)
+        clock.sleep(self._chance.choice((0, 0, 3.0, 20.0, 45.0, 55.0, 300.0)))
+        return begin(store, clock, operation=operation, partition_by=columns, target=target)
 
     def _write(self, transaction: Transaction) -> None:
         chance = self._chance

@@ -38,8 +38,10 @@ from dbio_commit.protocol.markers import App, CommitMarker, FileInfo, Operation
 from dbio_commit.protocol.operations import RULES, TableState
 from dbio_commit.protocol.position import Position, Start
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import layout_of
 from dbio_commit.protocol.state import Metadata, current_metadata, live_files
-from dbio_commit.roots import DirectoryRoot, TableRoot, directory, root, table
+from dbio_commit.roots import DirectoryRoot, TableRoot, directory, root, schema, table
+from dbio_commit.roots.schema import Seen
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
 from dbio_commit.table import Table
@@ -348,7 +350,7 @@ def wait_for_ever() -> Iterator[None]:
 @mutation("turns", "I7", "I8", first=96)
 def end_a_lease_without_an_abort() -> Iterator[None]:
     """Who has waited for long enough takes the next turn, and does not decide the holder of the last."""
-    with patch.object(turns, "_end_lease", lambda store, clock, holder: None):
+    with patch.object(turns, "_end_lease", lambda store, clock, holder, lease_s: None):
         yield
 
 
@@ -950,6 +952,66 @@ def take_other_merges_for_appends() -> Iterator[None]:
 def take_the_rows_of_a_compaction_for_old() -> Iterator[None]:
     """A merge does not ask whose rows a compaction has brought elsewhere."""
     with patch.object(isolation, "_writer_of", lambda path: None):
+        yield
+
+
+# --- partition columns --------------------------------------------------------------------------------------------
+
+
+@mutation("layouts", "I3", "I10")
+def change_the_layout_without_a_word() -> Iterator[None]:
+    """The turn of an overwrite that changes the partition columns looks like any other."""
+    taken = turns.take_turn
+    with patch.object(table, "take_turn", lambda store, clock, tid, *, new_layout: taken(store, clock, tid)):
+        yield
+
+
+@mutation("layouts", "I10")
+def change_the_layout_at_once() -> Iterator[None]:
+    """It does not wait for those to show who looked at the table before its turn."""
+    with patch.object(turns, "SETTLE_S", 0.0):
+        yield
+
+
+@mutation("layouts", "I10")
+def leave_alone_who_began_in_another_layout() -> Iterator[None]:
+    """It waits, and aborts nobody."""
+    with patch.object(table, "end_others", lambda store, clock, tid: clock.sleep(turns.SETTLE_S)):
+        yield
+
+
+@mutation("layouts", "I9", "I10")
+def believe_what_was_seen_of_the_layout_for_ever() -> Iterator[None]:
+    """Who claims a tid long after a look does not look again."""
+    with patch.object(TableRoot, "_refuse_changed", lambda self, tid, layout: None):
+        yield
+
+
+@mutation("layouts", "I7", "I10", first=326)
+def take_a_table_without_turns_for_one_that_never_had_any() -> Iterator[None]:
+    """Who remembers that there was no turn looks for the first one only, though it may be purged."""
+    gone_on = schema._go_on
+
+    def mutated(store: Store, clock: Clock, seen: Seen, read: Callable[[], Snapshot]) -> Seen:
+        if not seen.metadata.turn and seen.holder is None and not store.stat_log(names.turn(1)):
+            return seen
+        return gone_on(store, clock, seen, read)
+
+    with patch.object(schema, "_go_on", mutated):
+        yield
+
+
+@mutation("layouts", "vacuum left")
+def know_the_present_layout_alone() -> Iterator[None]:
+    """Vacuum takes what was left in partitions of before for what no transaction wrote."""
+    known = Known.of
+
+    def mutated(commits: Iterable[Decided], *, layouts: Any, **more: Any) -> Known:
+        commits = list(commits)
+        now = current_metadata(it.marker for it in commits).settings
+        return known(commits, layouts=layouts and frozenset({layout_of(now, min(layouts))}), **more)
+
+    with patch.object(Known, "of", mutated):
         yield
 
 

@@ -1,6 +1,7 @@
 """Making a table of a directory while others write to it: `Table.adopt`, on a store in memory.
 
-What is visible before is live afterwards, or nothing has changed, or somebody is told. Numbers I1 to I9: PROTOCOL.md 5.
+What is visible before is live afterwards, or nothing has changed, or somebody is told. Numbers I1 to I10: PROTOCOL.md
+5.
 """
 
 from collections.abc import Callable, Iterator

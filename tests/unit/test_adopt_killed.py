@@ -1,6 +1,6 @@
 """Adoptions that are killed, and two at once: `Table.adopt`, on a store in memory.
 
-What is visible before is live afterwards, or nothing has changed. Numbers I1 to I9: PROTOCOL.md 5.
+What is visible before is live afterwards, or nothing has changed. Numbers I1 to I10: PROTOCOL.md 5.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Reading across checkpoints, and while somebody checkpoints and purges. Numbers I1 to I9: PROTOCOL.md section 5."""
+"""Reading across checkpoints, and while somebody checkpoints and purges. Numbers I1 to I10: PROTOCOL.md section 5."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,6 +1,6 @@
 """Schemas of transactions: who changes one takes a turn, and of two changes at once one is a conflict.
 
-Numbers I1 to I9: PROTOCOL.md 5.
+Numbers I1 to I10: PROTOCOL.md 5.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,6 @@
 """A vacuum of a table of ours, between any two calls of which others act, on a store in memory.
 
-Numbers I1 to I9: PROTOCOL.md 5.
+Numbers I1 to I10: PROTOCOL.md 5.
 """
 
 from collections.abc import Callable

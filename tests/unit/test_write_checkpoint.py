@@ -1,4 +1,4 @@
-"""Who writes checkpoints: killed, two at once, too late, with lost answers. Numbers I1 to I9: PROTOCOL.md section 5."""
+"""Who writes checkpoints: killed, two at once, too late, with lost answers. Numbers I1 to I10: PROTOCOL.md 5."""
 
 from collections.abc import Callable
 
