@@ -88,6 +88,19 @@ def test_rows_change_on_the_store(spark: SparkSession, root: Root) -> None:
     assert found.where("id = 5").collect()[0].day == "d0"
 
 
+def test_few_files_are_written_and_small_ones_put_together_on_the_store(spark: SparkSession, root: Root) -> None:
+    url, options = root
+    rows = numbers(spark, 0, 40, tasks=8)
+    dbio.write(rows, url, partition_by="day", target_file_size=10_000_000, storage_options=options)
+    table = dbio.Table(url, options)
+    partitions = {file.partition["day"] for file in table.snapshot().files}
+    assert len(table.snapshot().files) == len(partitions) > 1
+    dbio.write(numbers(spark, 40, 60, tasks=4), url, storage_options=options)
+    dbio.compact(spark, url, z_order=["id"], min_files=2, storage_options=options)
+    assert len(table.snapshot().files) == len(partitions)
+    assert ids(dbio.read(spark, url, storage_options=options)) == list(range(60))
+
+
 def test_the_data_source_works_on_the_store(spark: SparkSession, root: Root) -> None:
     dbio.enable(spark)
     secret = {"secretStorageOptions": json.dumps(root.storage_options)}

@@ -189,7 +189,8 @@ def test_garbage_of_a_table_is_told_by_kind() -> None:
     world.data(data("4"), 50)
     world.data(data("5"))
     world.data("day=2/copied.parquet")
-    world.data(f"day=2/{data('3')}")  # a copy, since the table has no partitions
+    world.data(f"day=2/{data('3')}")  # as if it had been to change the layout
+    world.data(f"day=2/{data('1')}")  # a copy, since the table has no partitions
     world.data("day=3/_started_6", 0)
     world.data(f"day=3/{data('6')}")
     for hidden in ("_SUCCESS", "_temporary/0/x", f"day=1/.{data('5')}", f"day=1/_started_{'1'}"):
@@ -198,10 +199,10 @@ def test_garbage_of_a_table_is_told_by_kind() -> None:
     assert paths(report) == {
         Reason.REMOVED: [data("1", 1)],
         Reason.FAILED_ATTEMPT: [data("1", 2)],
-        Reason.ABORTED: [data("3")],
+        Reason.ABORTED: [f"day=2/{data('3')}", data("3")],
         Reason.PENDING: [data("4")],
         Reason.UNKNOWN: [data("5")],
-        Reason.UNTRACKED: ["day=2/copied.parquet", f"day=2/{data('3')}"],
+        Reason.UNTRACKED: ["day=2/copied.parquet", f"day=2/{data('1')}"],
         Reason.FOREIGN: [f"day=3/{data('6')}"],
     }
     assert sum(entry.size for entry in report.garbage[Reason.PENDING]) == 50
