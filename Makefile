@@ -42,6 +42,8 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
+# The JVMs of tests live for minutes on few rows: better code, and a collector with threads, cost more than they save.
+check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 
 .PHONY: help setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-spark simulate exhaustive fuzz lint bench bench-peers wheel clean
 

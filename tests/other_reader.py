@@ -20,7 +20,6 @@ def start(form: str, ivy: str) -> SparkSession:
         .config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         .config("spark.sql.parquet.datetimeRebaseModeInRead", "CORRECTED")  # 3.5 asks, of dates before 1582 by no Spark
         .config("spark.sql.parquet.datetimeRebaseModeInWrite", "CORRECTED")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
     )
     if form == "delta":
         from delta.pip_utils import configure_spark_with_delta_pip  # type: ignore[import-not-found]

@@ -329,7 +329,6 @@ def mortal_session(*, threads: int) -> "SparkSession":
         SparkSession.builder.master(f"local[{threads},100]")  # it does a task again whose worker is killed
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")  # it lives for seconds only
         .getOrCreate()
     )
 
