@@ -35,15 +35,21 @@ SLOW_TWINS = {
     "test_2500_objects_in_nested_directories_are_deleted_by_batches": {"azure"},
     "test_2500_objects_are_listed_and_deleted": {"azure"},
     "test_2500_objects_are_listed_by_directory": {"azure"},
+    "test_the_descriptor_and_the_turns_cost_the_same_beside_pages_of_other_markers": {"azure"},
+    "test_two_neighbours_are_looked_for_by_one_request_beside_3000_turns": {"azure"},
     "test_of_a_writer_killed_at_any_call_all_or_nothing_is_seen_and_the_next_one_works": {
         "s3-overwrite",
         "s3-replace",
         "s3-restore",
+        "s3-rewrite",
     },
-    "test_of_a_spark_job_killed_at_a_step_all_or_nothing_is_seen_and_a_repetition_works": {"begun", "written"},
+    "test_of_a_spark_job_killed_at_a_step_all_or_nothing_is_seen_and_a_repetition_works": {
+        "begun",
+        "writing",
+        "written",
+    },
     "test_of_a_spark_job_killed_in_part_all_or_nothing_is_seen_and_a_repetition_works": {"workers", "driver"},
     "test_a_vacuum_with_spark_does_and_reports_the_same": {"s3-make_directory"},
-    "test_threads_of_a_local_session_write_at_once": {"threads that are not pinned"},
     "test_ten_processes_write_at_once_and_no_row_is_lost_or_doubled": {"s3-5"},
 }
 """Cases of tests that take half a minute and more, and whose other cases `make test` runs: they are `long`."""

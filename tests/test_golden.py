@@ -92,8 +92,12 @@ def _how(read: Read) -> str:
 READS = [(case, read) for case in golden_cases() for read in case.reads]
 
 
-def each(reads: Sequence[tuple[GoldenCase, Read]]) -> pytest.MarkDecorator:
-    params = [pytest.param(case, read, id=f"{case.name}:{_how(read)}") for case, read in reads]
+def each(reads: Sequence[tuple[GoldenCase, Read]], *, of: int = 1) -> pytest.MarkDecorator:
+    """Each of them; but one `of` so many in `make test`."""
+    params = [
+        pytest.param(case, read, id=f"{case.name}:{_how(read)}", marks=pytest.mark.long if number % of else ())
+        for number, (case, read) in enumerate(reads)
+    ]
     return pytest.mark.parametrize(("case", "read"), params)
 
 

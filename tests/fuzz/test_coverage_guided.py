@@ -14,21 +14,26 @@ from tests.fuzz.harnesses import HARNESSES, examples, to_bytes, to_objects
 
 pytest.importorskip("atheris", reason="atheris has wheels for Python 3.11 to 3.13 on Linux, x86-64")
 
-RUNS = 2000
+
+@pytest.fixture(scope="module", params=[1000, pytest.param(2000, marks=pytest.mark.long)])
+def runs(request: pytest.FixtureRequest) -> int:
+    """How many inputs each harness gets."""
+    number: int = request.param
+    return number
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, "Future[Outcome]"]]:
+def outcomes(runs: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, "Future[Outcome]"]]:
     """Of all harnesses, on all cores."""
     place = tmp_path_factory.mktemp("fuzz")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield {name: pool.submit(fuzz, name, place, runs=RUNS) for name in HARNESSES}
+        yield {name: pool.submit(fuzz, name, place, runs=runs) for name in HARNESSES}
         pool.shutdown(cancel_futures=True)
 
 
 @pytest.mark.parametrize("name", HARNESSES)
 def test_whatever_the_fuzzer_makes_of_good_inputs_is_read_or_refused(
-    name: str, outcomes: Mapping[str, "Future[Outcome]"]
+    name: str, runs: int, outcomes: Mapping[str, "Future[Outcome]"]
 ) -> None:
     harness = HARNESSES[name]
     seeds = {*harness.seeds()}
@@ -36,7 +41,7 @@ def test_whatever_the_fuzzer_makes_of_good_inputs_is_read_or_refused(
     assert len(accepted) * 4 > len(seeds), "it does not start from good inputs"
     outcome = outcomes[name].result()
     assert outcome.failing is None, f"{outcome.error}\n{outcome.failing.read_bytes()!r}"
-    assert outcome.executions >= RUNS
+    assert outcome.executions >= runs
     corpus = {path.read_bytes() for path in outcome.corpus.iterdir()}
     assert corpus - seeds, "nothing reaches further than the seeds: the parser is not instrumented"
     assert any(harness.check(data) is None for data in corpus), "nothing is refused"

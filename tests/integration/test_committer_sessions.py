@@ -78,6 +78,8 @@ PYTHON = [sys.executable]
 SAID = ["refused as ours", "rows 40 4", "rows of another context 50"]
 
 
+# `make test` has the same job with a jar that was made beforehand, and with one of its own on executors.
+@pytest.mark.long
 @pytest.mark.parametrize(
     "environment", [{}, {"PYSPARK_PIN_THREAD": "false"}], ids=["pinned threads", "threads that are not pinned"]
 )
@@ -91,6 +93,7 @@ def test_executors_that_are_processes_of_their_own_have_the_class(tmp_path: Path
     assert out.splitlines() == SAID
 
 
+@pytest.mark.long
 def test_spark_submit_runs_it(tmp_path: Path) -> None:
     import pyspark
 

@@ -465,6 +465,7 @@ def test_one_of_many_writers_creates_an_object_on_the_s3_server(compose_env: dic
             assert answers == [200] + [412] * 7
 
 
+@pytest.mark.long
 def test_the_example_job_makes_garbage_and_the_schedule_finds_its_tables(compose_env: dict[str, str]) -> None:
     (create,) = (volume.split(":")[0] for volume in SERVICES["create-stores"]["volumes"])
     urls = SERVICES["example-job"]["command"]

@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
 from tests.spark_tables import SPARK_ERRORS, ids
 from tests.test_golden import READS, GoldenCase, Read, each
 
 NO_COLUMNS = "no recorded columns"
+READABLE = [(case, read) for case, read in READS if not (read.error or read.ignore_corrupt_markers)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -24,24 +25,41 @@ def holds_nothing(case: GoldenCase, read: Read) -> bool:
     return read.as_of is not None or not any("schema" in path.read_text() for path in case.table.glob("_committed_*"))
 
 
-@each([(case, read) for case, read in READS if not (read.error or read.ignore_corrupt_markers)])
+def load(spark: SparkSession, path: str, read: Read) -> DataFrame:
+    """By the data source."""
+    return spark.read.format("dbio").options(**({"asOf": read.as_of} if read.as_of else {})).load(path)
+
+
+def check_rows(frame: DataFrame, read: Read) -> None:
+    if read.files:
+        assert ids(frame) == sorted(read.ids)
+    else:
+        assert frame.collect() == []
+    assert frame.columns[len(frame.columns) - len(read.partition_columns) :] == list(read.partition_columns)
+
+
+@each(READABLE)
 def test_spark_reads_exactly_the_rows_of_a_golden_directory(
     spark: SparkSession, case: GoldenCase, read: Read, tmp_path: Path
 ) -> None:
     path = case.build(tmp_path / "table", read)
-    load = spark.read.format("dbio").options(**({"asOf": read.as_of} if read.as_of else {})).load
     if holds_nothing(case, read):
         with pytest.raises(dbio.InvalidInputError, match=NO_COLUMNS):
             dbio.read(spark, path, read.as_of)
-        with pytest.raises(SPARK_ERRORS, match=NO_COLUMNS):
-            load(path)
         return
-    for frame in (dbio.read(spark, path, read.as_of), load(path)):
-        if read.files:
-            assert ids(frame) == sorted(read.ids)
-        else:
-            assert frame.collect() == []
-        assert frame.columns[len(frame.columns) - len(read.partition_columns) :] == list(read.partition_columns)
+    check_rows(dbio.read(spark, path, read.as_of), read)
+
+
+@each(READABLE, of=3)
+def test_the_data_source_reads_exactly_the_rows_of_a_golden_directory(
+    spark: SparkSession, case: GoldenCase, read: Read, tmp_path: Path
+) -> None:
+    path = case.build(tmp_path / "table", read)
+    if holds_nothing(case, read):
+        with pytest.raises(SPARK_ERRORS, match=NO_COLUMNS):
+            load(spark, path, read)
+        return
+    check_rows(load(spark, path, read), read)
 
 
 @each([(case, read) for case, read in READS if read.error])
@@ -53,4 +71,4 @@ def test_spark_refuses_a_golden_directory_with_the_error_that_says_why(
         dbio.read(spark, path, read.as_of)
     assert type(caught.value).__name__ == read.error
     with pytest.raises(SPARK_ERRORS, match=f"dbio_commit.errors.{read.error}: "):
-        spark.read.format("dbio").options(**({"asOf": read.as_of} if read.as_of else {})).load(path)
+        load(spark, path, read)

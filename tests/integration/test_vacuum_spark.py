@@ -186,6 +186,7 @@ print(json.dumps({"reports": found, "calls": calls}))
 """
 
 
+@pytest.mark.long
 def test_a_vacuum_over_connect_does_and_reports_the_same(local_root: Root, s3_root: Root) -> None:
     roots = [local_root, s3_root._replace(url=f"s3://tables/{uuid4().hex}")]
     tables = [Table(*root) for root in roots]
