@@ -70,7 +70,7 @@ class Mutation:
     scenario: str
     breaks: tuple[str, ...]
     first: int
-    """The seed to begin with: of rare ones, those before it do not find it."""
+    """The seed to begin with: where it takes seconds to get there, the first that finds it."""
 
 
 MUTATIONS: list[Mutation] = []
@@ -202,7 +202,7 @@ def _every_transaction_is_young() -> AbstractContextManager[object]:
     return patch.object(TableRoot, "_is_young", lambda self, terms: True)
 
 
-@mutation("late", "I3", "I5")
+@mutation("late", "I3", "I5", first=39)
 def look_for_no_start_marker() -> Iterator[None]:
     """A transaction is as old as its monotonic clock says, which stands still while its machine is paused."""
     with _every_transaction_is_young():
@@ -409,7 +409,7 @@ def change_settings_as_of_the_beginning() -> Iterator[None]:
         yield
 
 
-@mutation("settings", "I7")
+@mutation("settings", "I7", first=26)
 def believe_whoever_told_settings_last() -> Iterator[None]:
     """The settings are those of the last commit, not those of the highest turn."""
 
@@ -450,7 +450,7 @@ def read_the_log_once() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R2", "R3", "I6", first=48)
+@mutation("busy", "R2", "R3", "I6", first=51)
 def believe_all_of_a_second_listing() -> Iterator[None]:
     """Whatever a second listing shows counts."""
 
@@ -461,7 +461,7 @@ def believe_all_of_a_second_listing() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R2", "R3", "I7")
+@mutation("busy", "R2", "R3", "I7", first=10)
 def list_again_without_a_wait() -> Iterator[None]:
     """The last listing comes at once, when objects of the time of those before it are still to appear."""
 
@@ -744,7 +744,7 @@ def delete_without_an_abort() -> Iterator[None]:
         yield
 
 
-@mutation("young", "I4", "I5")
+@mutation("young", "I4", "I5", first=55)
 def look_at_the_table_before_the_aborts() -> Iterator[None]:
     """Vacuum takes no second snapshot: what it was about to abort counts as aborted."""
     abort, read = TableVacuum._abort, roots.read_snapshot
@@ -898,7 +898,7 @@ def number_checkpoints_by_time() -> Iterator[None]:
         yield
 
 
-@mutation("vacuums", "I8", "I9")
+@mutation("vacuums", "I8", "I9", first=39)
 def replace_checkpoints() -> Iterator[None]:
     """A checkpoint replaces one of the same number."""
     put_if_absent = SerialStore.put_if_absent
@@ -913,14 +913,14 @@ def replace_checkpoints() -> Iterator[None]:
         yield
 
 
-@mutation("history", "I8")
+@mutation("history", "I8", first=93)
 def forget_versions_of_applications() -> Iterator[None]:
     """A checkpoint does not remember the versions of forgotten commits."""
     with patch.object(checkpoints, "Checkpoint", lambda **fields: Checkpoint(**{**fields, "apps": {}})):
         yield
 
 
-@mutation("settings", "I7")
+@mutation("settings", "I7", first=78)
 def forget_settings() -> Iterator[None]:
     """A checkpoint does not remember the settings that forgotten commits told."""
 
@@ -948,7 +948,7 @@ def take_other_merges_for_appends() -> Iterator[None]:
         yield
 
 
-@mutation("merges", "I7")
+@mutation("merges", "I7", first=17)
 def take_the_rows_of_a_compaction_for_old() -> Iterator[None]:
     """A merge does not ask whose rows a compaction has brought elsewhere."""
     with patch.object(isolation, "_writer_of", lambda path: None):
@@ -1025,7 +1025,7 @@ def restore_whatever_was_committed_meanwhile() -> Iterator[None]:
         yield
 
 
-@mutation("restores", "I7")
+@mutation("restores", "I7", first=35)
 def restore_by_a_later_look() -> Iterator[None]:
     """A restore asks for a table without commits since it began, though it had looked before."""
 
@@ -1036,7 +1036,7 @@ def restore_by_a_later_look() -> Iterator[None]:
         yield
 
 
-@mutation("restores", "I9", first=100)
+@mutation("restores", "I9", first=215)
 def take_a_file_that_is_gone_for_an_empty_one() -> Iterator[None]:
     """What vacuum deletes before it is copied comes back without its rows."""
     copied = restore._copy_file
@@ -1094,7 +1094,7 @@ def believe_a_torn_listing() -> Iterator[None]:
         yield
 
 
-@mutation("directories", "I9")
+@mutation("directories", "I9", first=51)
 def purge_markers_that_hide_files() -> Iterator[None]:
     """In the directory scope, markers go whether or not the files are left that they hide."""
     with patch.object(directory_plan, "_may_go", lambda *arguments: True):
