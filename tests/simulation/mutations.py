@@ -1071,7 +1071,11 @@ def restore_no_columns() -> Iterator[None]:
 
     def mutated(store: Store, clock: Clock, *, as_of: AsOf = None) -> Any:
         found = roots.read_snapshot(store, clock, as_of=as_of)
-        return found if as_of is None else SimpleNamespace(schema=None, files=found.files, decided=found.decided)
+        if as_of is None:
+            return found
+        return SimpleNamespace(
+            schema=None, files=found.files, decided=found.decided, partition_columns=found.partition_columns
+        )
 
     with patch.object(restore, "read_snapshot", mutated):
         yield
