@@ -51,7 +51,9 @@ SLOW_TWINS = {
         "written",
     },
     "test_of_a_spark_job_killed_in_part_all_or_nothing_is_seen_and_a_repetition_works": {"workers", "driver"},
-    "test_a_vacuum_with_spark_does_and_reports_the_same": {"s3-make_directory"},
+    "test_a_vacuum_with_spark_does_and_reports_the_same": {"s3-make_directory", "local-make_table"},
+    "test_the_command_line_deletes_what_its_dry_run_says": {"azure"},
+    "test_all_commands_work_with_the_credentials_of_the_environment": {"azure"},
     "test_ten_processes_write_at_once_and_no_row_is_lost_or_doubled": {"s3-5"},
 }
 """Cases of tests that take long, and whose other cases `make test` runs: they are `long`."""
