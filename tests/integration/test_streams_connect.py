@@ -11,7 +11,7 @@ import pytest
 
 from tests.streams import needs_source
 
-pytestmark = needs_source
+pytestmark = [needs_source, pytest.mark.long]  # of Connect, `make test` has test_spark_connect.py
 
 JOB = """
     import json, sys
