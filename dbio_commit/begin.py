@@ -85,6 +85,9 @@ def begin(
     moves = target.partition_columns not in (None, columns)
     sets = {**(sets or {}), **({PARTITION_COLUMNS: layout_text(columns)} if moves else {})}
     creates = target.scope is None
+    if moves:
+        _log.warning("%s is partitioned by %s: this overwrite changes that to %s, and its commit aborts whatever else "
+                     "is pending", store.url, list(target.partition_columns or ()), list(columns))  # fmt: skip
     if creates and if_tid:
         raise CommitConflictError(
             f"there is no table at {store.url} any more, with the commit {if_tid} on which this write rests; nothing "

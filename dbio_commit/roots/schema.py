@@ -134,8 +134,8 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
         return seen.as_of(NO_METADATA)
     holder = read_turn(store, log, table_id=seen.descriptor.id)
     marker = _read_commit(store, holder.tid) if holder else None
-    is_young = holder is not None and (marker is None or marker.is_abort) and has_start(store, holder.tid)
-    if is_young:
+    is_unpurged = holder is not None and (marker is None or marker.is_abort) and has_start(store, holder.tid)
+    if is_unpurged:
         if (metadata := _metadata_of(store, log, last - 1, seen)) is not None:
             if marker is None:
                 return seen.as_of(metadata, holder, at)
@@ -148,7 +148,7 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
     if metadata.turn < last and holder:
         if holder.tid in {commit.tid for commit in snapshot.decided}:
             return seen.as_of(metadata._replace(turn=last))  # that turn ended without a change
-        if is_young:
+        if is_unpurged and marker is None:
             return seen.as_of(metadata._replace(turn=last - 1), holder, at)
     return seen.as_of(metadata)
 

@@ -241,13 +241,13 @@ class TableRoot(Root):
             if isinstance(taken, CommitMarker):
                 return self._result_as_found(terms.tid, taken)
             turn, table = taken
-            if terms.app and is_committed(table, terms.app):
-                return self._skip(draft, turn)  # I8
-            if terms.must_be_empty and table.tids:
-                raise self.table_exists()
-            if terms.if_tid is not None:
-                since, settle_s = table.checkpoint.known_since, self.store.settle_s
-                refuse_changed(table.decided, terms.if_tid, moment_s=settle_s, known_since=since, where=self.store.url)
+            if self._comes_too_late(terms, table):
+                return self._skip(draft, turn)
+            if terms.changes_layout:
+                end_others(self.store, self.clock, terms.tid)
+                table = self._snapshot_now()
+                if self._comes_too_late(terms, table):
+                    return self._skip(draft, turn)
             removed = rules.removes(draft, table)
             if draft.read:
                 refuse_news(table, draft.read, tid=terms.tid)
@@ -264,6 +264,20 @@ class TableRoot(Root):
             if terms.app:
                 self._abort_superseded(terms.tid, terms.app, table)
         return self._result_as_found(terms.tid, found) if found else self.result(terms.tid, marker)
+
+    def _comes_too_late(self, terms: Terms, table: Snapshot) -> bool:
+        """Whether the version of its application is committed already (I8).
+
+        Raises TableExistsError, CommitConflictError where the table is not what was asked for.
+        """
+        if terms.app and is_committed(table, terms.app):
+            return True
+        if terms.must_be_empty and table.tids:
+            raise self.table_exists()
+        if terms.if_tid is not None:
+            since, settle_s = table.checkpoint.known_since, self.store.settle_s
+            refuse_changed(table.decided, terms.if_tid, moment_s=settle_s, known_since=since, where=self.store.url)
+        return False
 
     def _abort_superseded(self, tid: str, app: App, table: Snapshot) -> None:
         """What other attempts of the application have left pending: they could only be skipped (I8).
@@ -323,8 +337,6 @@ class TableRoot(Root):
         while True:
             turn = take_turn(self.store, self.clock, terms.tid, new_layout=terms.changes_layout)
             if turn is not None:
-                if terms.changes_layout:
-                    end_others(self.store, self.clock, terms.tid)
                 table = self._snapshot_now()
                 if not any(it.tid == terms.tid and not it.marker.is_abort for it in table.decided):
                     if table.log.last_turn <= turn:

@@ -112,6 +112,11 @@ def test_the_same_columns_in_another_case_are_no_change(world: World) -> None:
     assert world.clock.monotonic() - began < SETTLE_S
 
 
+def test_a_warning_says_what_changes(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.begin_change("country").abort()
+    assert "partitioned by ['day']: this overwrite changes that to ['country']" in caplog.text
+
+
 @pytest.mark.parametrize("operation", sorted(RULES.keys() - {"overwrite"}))
 def test_nothing_but_an_overwrite_changes_them(world: World, operation: str) -> None:
     with pytest.raises(SchemaMismatchError, match=r"by \['day'\], not by \['country'\].*overwrite"):
@@ -325,8 +330,19 @@ def test_a_change_that_rests_on_a_commit_fails_where_others_came(world: World) -
     seen = world.table.snapshot().tid
     change = world.table.begin("overwrite", partition_by=["country"], if_tid=seen)
     world.append()
+    other = world.table.begin()
     with pytest.raises(CommitConflictError):
         change.commit()
+    other.commit()  # a change that fails anyway aborts nobody
+    assert world.layout == ("day",)
+
+
+def test_a_change_whose_version_is_committed_already_aborts_nobody(world: World) -> None:
+    change = world.table.begin("overwrite", partition_by=["country"], app=("nightly", 3))
+    world.table.begin(app=("nightly", 3)).commit()
+    other = world.table.begin()
+    assert change.commit().skipped
+    other.commit()
     assert world.layout == ("day",)
 
 
