@@ -24,7 +24,7 @@ from dbio_commit.protocol.operations import RULES
 from dbio_commit.protocol.settings import MAX_TEXT, layout_of, layout_text
 from dbio_commit.testing import MemoryStore
 from dbio_commit.turns import LEASE_S, SETTLE_S, TRUST_S, take_turn
-from tests.faults import Killed, Killer, calls_to, fail_with, heal
+from tests.faults import Killed, Killer, fail_with, heal
 from tests.garbage import AT_ONCE, DAY, file_of
 from tests.unit.checkpointed import purge
 from tests.writers import WakingClock, contents, data_files, live, stage, write_days
@@ -344,14 +344,6 @@ def test_a_change_whose_version_is_committed_already_aborts_nobody(world: World)
     assert change.commit().skipped
     other.commit()
     assert world.layout == ("day",)
-
-
-def test_one_that_nobody_is_beside_costs_no_more_than_a_listing(world: World) -> None:
-    """An append pays nothing for it, see test_transaction_costs."""
-    change = world.begin_change("country")
-    with calls_to(world.store) as calls:
-        change.commit()
-    assert sum(name == "list_log" for name, _ in calls) <= 8
 
 
 # --- killed -------------------------------------------------------------------------------------------------------
