@@ -45,7 +45,15 @@ SCHEMA = {
     ],
 }  # fmt: skip
 
-SETTINGS = st.none() | st.sampled_from([{}, {"publish": "delta"}, {"publish": "spark,symlink", "of a later one": "é"}])
+SETTINGS = st.none() | st.sampled_from(
+    [
+        {},
+        {"publish": "delta"},
+        {"publish": "spark,symlink", "of a later one": "é"},
+        {"partition_columns": '["day"]'},
+        {"partition_columns": "[]"},
+    ]
+)
 
 # --- as writers write them ----------------------------------------------------------------------------------------
 

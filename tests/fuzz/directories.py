@@ -145,7 +145,8 @@ def _settings_of_table(objects: Objects) -> list[dict[str, str]]:
     told = [header, *(info for info in infos if info["operation"] != "abort")]
     told = [it for it in told if it.get("settings") is not None and it.get("schema_turn") is not None]
     last = max((it["schema_turn"] for it in told), default=0)
-    return [it["settings"] for it in told if it["schema_turn"] == last] or [{}]
+    found = [it["settings"] for it in told if it["schema_turn"] == last]
+    return [it for i, it in enumerate(found) if it not in found[:i]] or [{}]
 
 
 def _told_in_table(objects: Objects) -> tuple[dict[str, Any], dict[str, Any]]:

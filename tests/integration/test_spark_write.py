@@ -192,7 +192,7 @@ def test_later_writes_keep_the_partition_columns_of_the_table(spark: SparkSessio
         assert {added.split("=")[0] for added in commit.added} == {"day"}
 
 
-@pytest.mark.parametrize("mode", ["append", "overwrite", "overwrite_partitions"])
+@pytest.mark.parametrize("mode", ["append", "overwrite_partitions"])
 def test_other_partition_columns_than_the_tables_are_refused(spark: SparkSession, path: str, mode: Any) -> None:
     frame = numbers(spark, 0, 2).selectExpr("*", "1 AS hour")
     dbio.write(frame, path, partition_by=["day"])

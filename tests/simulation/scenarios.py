@@ -476,7 +476,7 @@ SCENARIOS = {
     "copies": Scenario(risks=copied_risks, cast=_copies, share=4, retentions_hours=(1, 48)),
     "streams": Scenario(risks=streaming_risks, cast=_streams, share=2, retentions_hours=(1, 48)),
     "merges": Scenario(risks=any_risks, cast=_merges, share=2, retentions_hours=(1, 48)),
-    "restores": Scenario(risks=restoring_risks, cast=_restores, share=4, retentions_hours=(1, 48)),
+    "restores": Scenario(risks=restoring_risks, cast=_restores, share=6, retentions_hours=(1, 48)),
     "layouts": Scenario(risks=stalls(5, 55, 70, HOUR_S, likely=0.03, kill=0.004), cast=_layouts, share=3, moves=True),
     "laggards": Scenario(risks=stalls(60, likely=0.01), cast=_laggards, share=1, retentions_hours=(1,)),
     "feeds": Scenario(risks=busy_risks, cast=_feeds, share=1, purge_after_s=8.0),
