@@ -112,10 +112,9 @@ def begin(
         )
     scope, job = target.scope or Scope.TABLE, new_uuid(clock)
     root = KINDS[scope](store, clock)
+    begun, needs = encode_begun(application, job), None if moves else columns
     terms = Terms(
-        tid=root.claim(target, None if moves else columns, encode_begun(application, job))
-        if claims
-        else new_tid(clock),
+        tid=root.claim(target, needs, begun) if claims else new_tid(clock),
         operation=operation,
         scope=scope,
         partition_columns=columns,

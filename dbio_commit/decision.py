@@ -6,7 +6,7 @@ long ago, and a commit marker that no checkpoint covers came too late; with it, 
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from dbio_commit.clock import Clock
@@ -247,6 +247,18 @@ def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, Dbi
             _withdraw(store, names.committed(tid))
             outcomes[tid] = decided_long_ago(store, tid)
     return outcomes
+
+
+def abort_all(store: Store, clock: Clock, tids: Sequence[str]) -> Iterator[str]:
+    """As `abort_many`, for who must not go on beside any of them; tells whom it aborted: the others have committed.
+
+    Raises StoreError, and whatever else keeps one of them undecided.
+    """
+    for tid, failure in abort_many(store, clock, tids).items():
+        if failure is None:
+            yield tid
+        elif not isinstance(failure, TransactionStateError):
+            raise failure
 
 
 def _new_abort(clock: Clock) -> CommitMarker:

@@ -14,8 +14,8 @@ from dbio_commit.protocol.markers import CommitInfo, Descriptor
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.references import resolve
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.settings import Layout, layout_of, layouts_of
-from dbio_commit.protocol.state import Metadata
+from dbio_commit.protocol.settings import Layout, layout_of
+from dbio_commit.protocol.state import Metadata, current_metadata, known_layouts
 from dbio_commit.store import Store
 
 _COARSE_S = 2.0
@@ -37,15 +37,18 @@ class Settled:
     markers: Markers
     """Of the transactions that the checkpoint does not cover."""
 
+    def metadata(self, decided: Iterable[Decided]) -> Metadata:
+        """What the table is like now, by all that is decided."""
+        return current_metadata((commit.marker for commit in decided), before=self.checkpoint.metadata)
+
     def layout(self, metadata: Metadata) -> Layout:
         """The partition columns of the table when it was like this."""
         return layout_of(metadata.settings, self.descriptor.partition_columns)
 
     def layouts(self, decided: Iterable[Decided]) -> frozenset[Layout]:
-        """Of now, and of before as far as these and the checkpoint tell."""
-        infos = (commit.marker.dbio_commit for commit in decided)
-        told = [info.settings for info in infos if info]
-        return layouts_of([*told, self.checkpoint.metadata.settings], self.descriptor.partition_columns)
+        """Those of now, and of before as far as these and the checkpoint tell."""
+        markers = (commit.marker for commit in decided)
+        return known_layouts(markers, self.descriptor.partition_columns, before=self.checkpoint.metadata)
 
     @property
     def decided(self) -> list[Decided]:

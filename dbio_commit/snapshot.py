@@ -20,6 +20,7 @@ from dbio_commit.protocol.state import (
     Metadata,
     app_versions,
     current_metadata,
+    known_layouts,
 )
 from dbio_commit.store import Store
 
@@ -61,8 +62,8 @@ class Snapshot:
     """In the directory scope: the paths of what lies there in the open and is no Parquet; no part of the table."""
     table_id: str | None = field(default=None, repr=False)
     """The descriptor's, which tells the table from one that was here before; None in the directory scope."""
-    layouts: frozenset[Layout] = field(default=frozenset(), repr=False)
-    """The partition columns now, and before they changed; none in the directory scope."""
+    first_layout: Layout = field(default=(), repr=False)
+    """The descriptor's partition columns, before any overwrite changed them."""
     source: Source = field(default_factory=Source, repr=False, compare=False)
 
     def __repr__(self) -> str:
@@ -180,6 +181,12 @@ class Snapshot:
     def metadata(self) -> Metadata:
         """Both, with the turn as of which they are known."""
         return current_metadata((commit.marker for commit in self.decided), before=self.checkpoint.metadata)
+
+    @property
+    def layouts(self) -> frozenset[Layout]:
+        """The partition columns now, and before they changed."""
+        markers = (commit.marker for commit in self.decided)
+        return known_layouts(markers, self.first_layout, before=self.checkpoint.metadata)
 
     @property
     def app_versions(self) -> Mapping[str, int]:

@@ -4,7 +4,7 @@ import logging
 from contextlib import suppress
 
 from dbio_commit.clock import Clock
-from dbio_commit.decision import PUT_ATTEMPTS, abort_many, abort_transaction, has_start
+from dbio_commit.decision import PUT_ATTEMPTS, abort_all, abort_transaction, has_start
 from dbio_commit.errors import AccessDeniedError, StoreError, TransactionStateError
 from dbio_commit.listing import read_last_turn, read_turn
 from dbio_commit.protocol import names
@@ -70,11 +70,8 @@ def end_others(store: Store, clock: Clock, tid: str) -> None:
     """
     clock.sleep(SETTLE_S)
     others = [other for other in parse_log(store.list_log()).pending if other != tid]
-    for other, failure in abort_many(store, clock, others).items():
-        if failure is None:
-            _log.warning("%s: aborted %s, which began by partition columns that %s changes", store.url, other, tid)
-        elif not isinstance(failure, TransactionStateError):  # else it has committed, and is overwritten
-            raise failure
+    for other in abort_all(store, clock, others):  # who has committed is overwritten
+        _log.warning("%s: aborted %s, which began by partition columns that %s changes", store.url, other, tid)
 
 
 def _wait_for(store: Store, clock: Clock, holder: Turn | None, own: str | None) -> bool:

@@ -77,3 +77,12 @@ class WakingClock(ManualClock):
         self._alarms = [alarm for alarm in self._alarms if alarm not in due]
         for _, action in due:
             action()
+
+
+class WakingWorld:
+    """A table on a store in memory, and a clock on which others act while somebody waits."""
+
+    def __init__(self) -> None:
+        self.clock = WakingClock()
+        self.store = MemoryStore(self.clock)
+        self.table = Table.over(self.store, self.clock)

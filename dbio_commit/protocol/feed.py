@@ -93,10 +93,8 @@ class History:
 
     url: str
     table_id: str
-    partition_columns: Layout
-    """Now; a commit may be of before they changed."""
     layouts: Set[Layout]
-    """Now, and before."""
+    """The partition columns now, and before they changed."""
     commits: Sequence[Decided]
     """Oldest first, without what was aborted."""
     known_since: datetime | None

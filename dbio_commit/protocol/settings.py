@@ -5,7 +5,7 @@ kept and carried on. As of which turn which hold is in `state` (PROTOCOL.md 9.8)
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
@@ -65,11 +65,6 @@ def published_forms(settings: Settings | None) -> tuple[str, ...]:
 def layout_of(settings: Settings | None, first: Sequence[str]) -> Layout:
     """The layout by these settings; `first` is the descriptor's."""
     return _parse_layout(settings[PARTITION_COLUMNS]) if settings and PARTITION_COLUMNS in settings else tuple(first)
-
-
-def layouts_of(told: Iterable[Settings | None], first: Sequence[str]) -> frozenset[Layout]:
-    """All layouts that these settings tell, and the descriptor's."""
-    return frozenset({layout_of(settings, first) for settings in told} | {tuple(first)})
 
 
 def layout_text(layout: Layout) -> str:

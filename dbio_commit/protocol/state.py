@@ -10,7 +10,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers import CommitMarker
 from dbio_commit.protocol.names import Partition
-from dbio_commit.protocol.settings import Settings
+from dbio_commit.protocol.settings import Layout, Settings, layout_of
 
 UNKNOWN_SIZE = -1
 """Of a file whose writer recorded no size: another DBIO writer's in a table of ours."""
@@ -183,6 +183,12 @@ def current_metadata(markers: Iterable[CommitMarker], *, before: Metadata = NO_M
     told.append(before)
     told_settings = (it for it in told if it.settings is not None)
     return max(told, key=_turn)._replace(settings=max(told_settings, key=_turn, default=NO_METADATA).settings)
+
+
+def known_layouts(markers: Iterable[CommitMarker], first: Sequence[str], *, before: Metadata) -> frozenset[Layout]:
+    """The layouts that a table has, and had: `first` is the descriptor's, `before` what a checkpoint remembers."""
+    told = (info.settings for marker in markers if (info := marker.dbio_commit) and info.settings)
+    return frozenset({tuple(first), layout_of(before.settings, first), *(layout_of(it, first) for it in told)})
 
 
 def _turn(metadata: Metadata) -> int:

@@ -38,7 +38,7 @@ from dbio_commit.protocol.settings import Layout, change
 from dbio_commit.protocol.since import refuse_changed
 from dbio_commit.protocol.state import NO_METADATA, DataFile, LiveFiles, Metadata, current_metadata, live_files
 from dbio_commit.roots.root import MAX_LIFE_S, Root, Target
-from dbio_commit.roots.schema import look_at_table, remember_metadata
+from dbio_commit.roots.schema import Seen, look_at_table, remember_metadata
 from dbio_commit.settled import Settled, read_settled
 from dbio_commit.snapshot import Snapshot, Source
 from dbio_commit.store import Store
@@ -83,7 +83,7 @@ class TableRoot(Root):
             scope=self.scope,
             files=_with_sizes(store, files),
             partition_columns=layout,
-            layouts=settled.layouts(decided),
+            first_layout=tuple(settled.descriptor.partition_columns),
             decided=tuple(commits),
             checkpoint=NO_CHECKPOINT if as_of else checkpoint,
             log=settled.log,
@@ -99,11 +99,11 @@ class TableRoot(Root):
 
     def find_target(self, *, must_be_empty: bool, looked: Moment) -> Target | None:
         """As `target`; None where there is no table."""
-        seen = look_at_table(self.store, self.clock, self._snapshot_now)
+        seen = self._look()
         while seen and seen.new_layout_by:
             wait_for_layout(self.store, self.clock, seen.new_layout_by)
             looked = self.clock.moment()
-            seen = look_at_table(self.store, self.clock, self._snapshot_now)
+            seen = self._look()
         if seen is None:
             return None
         if must_be_empty and self._snapshot_now().tids:
@@ -128,15 +128,13 @@ class TableRoot(Root):
         settled = self.settled()
         settled.markers.only_valid(ignore_corrupt=False)
         decided = settled.decided
-        metadata = current_metadata((it.marker for it in decided), before=settled.checkpoint.metadata)
         return History(
             url=self.store.url,
             table_id=settled.descriptor.id,
-            partition_columns=settled.layout(metadata),
             layouts=settled.layouts(decided),
             commits=[commit for commit in in_order(decided) if not commit.marker.is_abort],
             known_since=settled.checkpoint.known_since,
-            metadata=metadata,
+            metadata=settled.metadata(decided),
             now=self.clock.now(),
         )
 
@@ -146,6 +144,9 @@ class TableRoot(Root):
 
     def _log(self) -> Log:
         return self._listed or parse_log(self.store.list_log())
+
+    def _look(self) -> Seen | None:
+        return look_at_table(self.store, self.clock, self._snapshot_now)
 
     def _snapshot_now(self) -> Snapshot:
         def read() -> Snapshot:
@@ -171,7 +172,7 @@ class TableRoot(Root):
         """Where the table that we looked at was dropped, or its layout changed, before our start marker came."""
         seen = None
         with suppress(TableNotFoundError):
-            seen = look_at_table(self.store, self.clock, self._snapshot_now)
+            seen = self._look()
         if seen and (layout is None or (seen.layout == layout and not seen.new_layout_by)):
             return
         self.store.delete_many([names.started(tid)])

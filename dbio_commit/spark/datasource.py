@@ -233,7 +233,7 @@ class DbioDataSource(DataSource):
         return self._table.snapshot(self.options.get("asOf"))
 
     def _check_options(self, known: set[str]) -> None:
-        if "replacewhere" in self.options and "replacewhere" not in known:
+        if "replacewhere" in self.options:
             raise InvalidInputError(
                 "the option replaceWhere is not for a data source in Python, which cannot look for the rows that go; "
                 "use dbio.write(df, path, mode='overwrite', replace_where=…)"

@@ -16,7 +16,7 @@ from dbio_commit.protocol.garbage import Known, Reason, find_strangers, is_forei
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers import CommitMarker
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles, current_metadata, live_files
+from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles, live_files
 from dbio_commit.publish import find_problems
 from dbio_commit.roots import DirectoryRoot, TableRoot, open_root
 from dbio_commit.roots.table import check_partitions
@@ -139,7 +139,7 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     store, now = root.store, root.clock.now()
     settled = root.settled()
     log, checkpoint, commits = settled.log, settled.checkpoint, settled.decided
-    layout = settled.layout(current_metadata((it.marker for it in commits), before=checkpoint.metadata))
+    layout = settled.layout(settled.metadata(commits))
     own = {commit.tid: commit.marker for commit in commits}
     # Of what a checkpoint covers, a late task may have put the start marker again that was purged.
     undecided = {tid: entry for tid, entry in log.started.items() if tid not in checkpoint.covered}

@@ -9,14 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from dbio_commit.clock import Clock
-from dbio_commit.decision import abort_many
+from dbio_commit.decision import abort_all
 from dbio_commit.errors import (
     CommitConflictError,
     InvalidInputError,
     ObjectNotFoundError,
     StoreError,
     TableNotFoundError,
-    TransactionStateError,
 )
 from dbio_commit.listing import read_checkpoint, read_descriptor, read_markers
 from dbio_commit.probe import prove_store
@@ -170,11 +169,7 @@ def _end_writers(store: Store, clock: Clock, tombstone: Entry, known: set[str]) 
     while True:
         _require(store, tombstone)
         log = parse_log(store.list_log())
-        for tid, failure in abort_many(store, clock, log.pending).items():
-            if failure is None:
-                aborted.append(tid)
-            elif not isinstance(failure, TransactionStateError):  # it has committed: before the drop, so to say
-                raise failure
+        aborted += abort_all(store, clock, log.pending)  # who has committed did so before the drop, so to say
         if has_waited and log.started.keys() <= known:
             return aborted
         known |= log.started.keys()

@@ -22,19 +22,13 @@ from dbio_commit.errors import (
 from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
-from dbio_commit.testing import MemoryStore
 from dbio_commit.turns import SETTLE_S, TRUST_S
 from tests.faults import Killed, Killer, fail_with, heal, once
-from tests.writers import WakingClock, contents, live, stage, write, write_days
+from tests.writers import WakingClock, WakingWorld, contents, live, stage, write, write_days
 
 
-class World:
-    """A table on a store in memory, and a clock on which others act while a drop waits."""
-
-    def __init__(self) -> None:
-        self.clock = WakingClock()
-        self.store = MemoryStore(self.clock)
-        self.table = Table.over(self.store, self.clock)
+class World(WakingWorld):
+    """A table that is dropped."""
 
     def fail_first_write(self) -> None:
         with suppress(ZeroDivisionError), self.table.begin(partition_by=["day"]) as transaction:

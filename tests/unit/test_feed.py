@@ -87,7 +87,6 @@ class Books:
         history = History(
             url="memory://table",
             table_id="t",
-            partition_columns=(),
             layouts=frozenset({()}),
             commits=in_order(self.commits),
             known_since=self.known_since,

@@ -27,17 +27,15 @@ from dbio_commit.turns import LEASE_S, SETTLE_S, TRUST_S, take_turn
 from tests.faults import Killed, Killer, fail_with, heal
 from tests.garbage import AT_ONCE, DAY, file_of
 from tests.unit.checkpointed import purge
-from tests.writers import WakingClock, contents, data_files, live, stage, write_days
+from tests.writers import WakingClock, WakingWorld, contents, data_files, live, stage, write_days
 from vacuum import Reason, vacuum_table
 
 
-class World:
-    """A table that is partitioned by day, and a clock on which others act while an overwrite waits."""
+class World(WakingWorld):
+    """A table that is partitioned by day."""
 
     def __init__(self) -> None:
-        self.clock = WakingClock()
-        self.store = MemoryStore(self.clock)
-        self.table = Table.over(self.store, self.clock)
+        super().__init__()
         write_days(self.table, one=b"1", two=b"2")
         self.clock.sleep(10)
 

@@ -68,7 +68,7 @@ def snapshot(
         scope=Scope.TABLE,
         files=live_files(commits),
         partition_columns=tuple(columns),
-        layouts=frozenset({tuple(columns)}),
+        first_layout=tuple(columns),
         decided=commits,
         checkpoint=checkpoint,
         log=log or Log(),
