@@ -19,7 +19,6 @@ from dbio_commit.compaction.plan import Bin
 from dbio_commit.compaction.z_order import z_order
 from dbio_commit.data import encoding
 from dbio_commit.data.columns import arrow_schema
-from dbio_commit.data.conform import conform
 from dbio_commit.data.data_file import (
     ROW_GROUP_BYTES,
     ROW_GROUP_ROWS,
@@ -28,7 +27,8 @@ from dbio_commit.data.data_file import (
     collect,
     parquet_options,
 )
-from dbio_commit.data.footers import ROW_METADATA, rows_at_once
+from dbio_commit.data.footers import ROW_METADATA, SPARK_VERSION, has_old_calendar, parse_version, spark_version
+from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_parquet, read_rows
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.options import Compression
 from dbio_commit.protocol import names
@@ -40,8 +40,7 @@ Z_PARTS = 4
 """So many times the row groups, along a Z-curve: its columns share what readers can skip by. Costs 3% in size."""
 
 _AHEAD_FILES = 32
-_AHEAD_BYTES = 64 * 1024 * 1024
-"""What is fetched at once: a small file is one request, and mostly waiting."""
+"""So many are fetched at once, and no more bytes than one of them may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +140,7 @@ class _Rewriting:
     def _footer(self) -> dict[str, str]:
         """As Spark's own; its version, by which its readers know the calendar of old days, only where all have one."""
         versions = [version for version in self._versions if version]
-        known = {VERSION: min(versions, key=_parse_version)} if len(versions) == len(self._versions) else {}
+        known = {SPARK_VERSION: min(versions, key=parse_version)} if len(versions) == len(self._versions) else {}
         return {ROW_METADATA: self._work.columns, **known}
 
     def _check(self, info: FileInfo) -> None:
@@ -179,24 +178,16 @@ class _Rewriting:
 
     def _batches(self, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         for files in _windows(self._bin.files):
-            for file, source in zip(files, self._store.in_parallel(self._open, files), strict=True):
+            opened = self._store.in_parallel(lambda file: open_file(self._store, file), files)
+            for file, source in zip(files, opened, strict=True):
                 with source:
                     yield from self._read(source, target, where=self._store.url_of(file.path))
 
-    def _open(self, file: DataFile) -> Any:
-        small = 0 <= file.size <= _AHEAD_BYTES
-        return pa.BufferReader(self._store.get(file.path)) if small else self._store.open_read(file.path)
-
     def _read(self, source: Any, target: pa.Schema, *, where: str) -> Iterator[pa.RecordBatch]:
         try:
-            parquet = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+            parquet = open_parquet(source)
             self._look(parquet, where)
-            wanted = {name.lower() for name in target.names}
-            inside = [name for name in parquet.schema_arrow.names if name.lower() in wanted]
-            if not inside:  # of some versions, batches without columns have no rows either
-                inside = parquet.schema_arrow.names[:1]
-            for batch in parquet.iter_batches(rows_at_once(parquet.metadata), columns=inside):
-                yield conform(batch, target, partition={}, where=where)
+            yield from read_rows(parquet, target, partition={}, where=where)
         except (pa.ArrowException, OSError) as error:
             raise InvalidInputError(f"{where} cannot be read as Parquet: {error!s:.200}") from error
 
@@ -204,11 +195,9 @@ class _Rewriting:
         """Raises InvalidInputError for what other readers would see otherwise in a new file."""
         footer = parquet.metadata
         self._rows += footer.num_rows
-        told = footer.metadata or {}
-        version = told[VERSION.encode()].decode(errors="replace") if VERSION.encode() in told else None
-        if not _LEGACY.isdisjoint(told) or (version and _parse_version(version) < _NEW_CALENDAR):
+        if has_old_calendar(footer):
             raise InvalidInputError(f"{where} was written by an old Spark, whose calendar only Spark knows")
-        self._versions.append(version)
+        self._versions.append(spark_version(footer))
         known = {name.lower() for name in self._target.names} | {
             column.lower() for column in names.parse_partition(self._bin.directory)
         }
@@ -223,7 +212,7 @@ def _windows(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
     window: list[DataFile] = []
     size = 0
     for file in files:
-        if window and (len(window) == _AHEAD_FILES or size + max(file.size, 0) > _AHEAD_BYTES):
+        if window and (len(window) == _AHEAD_FILES or size + max(file.size, 0) > WHOLE_BYTES):
             yield window
             window, size = [], 0
         window.append(file)
@@ -231,14 +220,4 @@ def _windows(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
     yield window
 
 
-VERSION = "org.apache.spark.version"
-_LEGACY = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
-_NEW_CALENDAR = (3, 1)
-"""From this version of Spark on, files without the keys above have the calendar that all others use."""
-
 _CODECS: Mapping[str, Compression] = {"SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip", "UNCOMPRESSED": "none"}
-
-
-def _parse_version(text: str) -> tuple[int, ...]:
-    parts = text.split(".")[:2]
-    return tuple(int(part) if part.isdecimal() and part.isascii() else 0 for part in parts)

@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 ROW_METADATA = "org.apache.spark.sql.parquet.row.metadata"
 """The key under which Spark keeps the columns of a file in its own terms."""
 
+SPARK_VERSION = "org.apache.spark.version"
+"""The key under which Spark keeps its own version."""
+
+_LEGACY = {b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"}
+_NEW_CALENDAR = (3, 1)
+"""From this version of Spark on, files without the keys above have the calendar that all others use."""
+
 _BATCH_ROWS = 64 * 1024
 _BATCH_BYTES = 32 * 1024 * 1024
 
@@ -125,6 +132,24 @@ def _is_told(kind: Any) -> bool:
     import pyarrow.types as types
 
     return not (types.is_floating(kind) or types.is_unsigned_integer(kind))
+
+
+def spark_version(footer: "pq.FileMetaData") -> str | None:
+    """That of the Spark which wrote the file; None for other writers."""
+    version = (footer.metadata or {}).get(SPARK_VERSION.encode())
+    return None if version is None else version.decode(errors="replace")
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """Major and minor number of a version, to be compared; 0 for what is no number."""
+    parts = text.split(".")[:2]
+    return tuple(int(part) if part.isdecimal() and part.isascii() else 0 for part in parts)
+
+
+def has_old_calendar(footer: "pq.FileMetaData") -> bool:
+    """Whether old days and instants mean others than they seem to, as only Spark's own reader knows."""
+    version = spark_version(footer)
+    return not _LEGACY.isdisjoint(footer.metadata or {}) or bool(version and parse_version(version) < _NEW_CALENDAR)
 
 
 def rows_at_once(footer: "pq.FileMetaData") -> int:

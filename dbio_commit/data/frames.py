@@ -20,8 +20,9 @@ except ImportError as error:
     raise UnsupportedStoreError("reading rows needs the package pyarrow; run `pip install pyarrow`") from error
 
 from dbio_commit.data import columns as kinds
-from dbio_commit.data.conform import conform, parse_value
+from dbio_commit.data.conform import parse_value
 from dbio_commit.data.pruning import UNKNOWN, AllOf, AnyOf, Comparison, Condition, IsNull, Operator, column_types, prune
+from dbio_commit.data.rows import open_file, open_parquet, read_rows
 
 if TYPE_CHECKING:
     from dbio_commit.snapshot import Snapshot
@@ -30,10 +31,6 @@ Term = tuple[str, str, Any]
 """(column, operator, value)."""
 Filter = Sequence[Term] | Sequence[Sequence[Term]]
 """Terms that must all hold; or lists of such terms, of which one must hold."""
-
-_WHOLE_BYTES = 64 * 1024 * 1024
-"""A file up to this size is read with one request."""
-_BATCH_ROWS = 64 * 1024
 
 
 def to_arrow(snapshot: "Snapshot", store: Store, *, columns: Sequence[str] | None, filter: Filter | None) -> "pa.Table":
@@ -86,17 +83,8 @@ def _read(
     store: Store, file: DataFile, target: "pa.Schema", condition: "pc.Expression | None"
 ) -> list["pa.RecordBatch"]:
     where = store.url_of(file.path)
-    lower = {name.lower() for name in target.names} - {name.lower() for name in file.partition}
-    source: Any = pa.BufferReader(store.get(file.path)) if file.size <= _WHOLE_BYTES else store.open_read(file.path)
-    with source:
-        parquet = _parquet(source, where)
-        inside = [name for name in parquet.schema_arrow.names if name.lower() in lower]
-        if not inside:  # of some versions, batches without columns have no rows either
-            inside = parquet.schema_arrow.names[:1]
-        batches = [
-            conform(batch, target, partition=file.partition, where=where)
-            for batch in parquet.iter_batches(_BATCH_ROWS, columns=inside)
-        ]
+    with open_file(store, file) as source:
+        batches = list(read_rows(_parquet(source, where), target, partition=file.partition, where=where))
     return batches if condition is None else _filtered(batches, target, condition)
 
 
@@ -106,7 +94,7 @@ def _filtered(batches: list["pa.RecordBatch"], target: "pa.Schema", condition: A
 
 def _parquet(source: Any, where: str) -> "pq.ParquetFile":
     try:
-        return pq.ParquetFile(source)
+        return open_parquet(source)
     except pa.ArrowException as error:
         raise InvalidInputError(
             f"{where} cannot be read as Parquet: {error!s:.200}; `dbio check` looks further"

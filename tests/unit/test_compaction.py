@@ -18,8 +18,9 @@ import pytest
 from dbio_commit import DbioError, InvalidInputError, ObjectNotFoundError, StoreError, Table
 from dbio_commit.compaction import rewrite, run
 from dbio_commit.compaction.report import STOPPED
+from dbio_commit.data import rows
 from dbio_commit.data.conform import conform
-from dbio_commit.data.footers import ROW_METADATA, inspect_files
+from dbio_commit.data.footers import ROW_METADATA, SPARK_VERSION, inspect_files
 from dbio_commit.follow import Follower
 from dbio_commit.protocol import names
 from dbio_commit.protocol.feed import Feed, Wanted
@@ -273,7 +274,7 @@ def test_spark_timestamps_of_the_old_kind_stay_instants_of_any_year(tmp_path: Pa
     told = {"type": "struct", "fields": [{"name": "at", "type": "timestamp", "nullable": True, "metadata": {}}]}
     for name, year in {"a": 1600, "b": 9000}.items():
         data = pa.table({"at": pa.array([datetime(year, 1, 1)], pa.timestamp("us"))})
-        data = data.replace_schema_metadata({ROW_METADATA: json.dumps(told), rewrite.VERSION: "3.5.1"})
+        data = data.replace_schema_metadata({ROW_METADATA: json.dumps(told), SPARK_VERSION: "3.5.1"})
         pq.write_table(data, tmp_path / "old" / f"{name}.parquet", use_deprecated_int96_timestamps=True)
     table = Table(tmp_path / "old")
     table.adopt()
@@ -474,7 +475,7 @@ def test_fewer_rows_than_the_footers_say_are_never_committed(
     for number in range(3):
         put(table, ids(number, number))
     before = paths(table)
-    monkeypatch.setattr(rewrite, "conform", lambda batch, *args, **how: conform(batch, *args, **how).slice(1))
+    monkeypatch.setattr(rows, "conform", lambda batch, *args, **how: conform(batch, *args, **how).slice(1))
     with pytest.raises(StoreError, match="6 rows"):
         table.compact()
     assert paths(table) == before

@@ -1,0 +1,40 @@
+"""The rows of a data file, batch by batch, as a table's columns have them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dbio_commit.data.conform import conform
+from dbio_commit.data.footers import rows_at_once
+from dbio_commit.protocol.names import Partition
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.store import Store
+
+WHOLE_BYTES = 64 * 1024 * 1024
+"""A file that is no larger is fetched at once: one request, and mostly waiting."""
+
+
+def open_file(store: Store, file: DataFile) -> Any:
+    """Its bytes, as a context that closes them. Raises ObjectNotFoundError, StoreError."""
+    small = 0 <= file.size <= WHOLE_BYTES
+    return pa.BufferReader(store.get(file.path)) if small else store.open_read(file.path)
+
+
+def open_parquet(source: Any) -> pq.ParquetFile:
+    """Instants of the old INT96 in microseconds, as Spark has them: more years than nanoseconds count."""
+    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+
+
+def read_rows(
+    parquet: pq.ParquetFile, target: pa.Schema, *, partition: Partition, where: str
+) -> Iterator[pa.RecordBatch]:
+    """All rows, in their order, with the target's columns, as `conform` makes them; `where` is the file's URL."""
+    outside = {name.lower() for name in partition}
+    wanted = {name.lower() for name in target.names} - outside
+    inside = [name for name in parquet.schema_arrow.names if name.lower() in wanted]
+    if not inside:  # of some versions, batches without columns have no rows either
+        inside = parquet.schema_arrow.names[:1]
+    for batch in parquet.iter_batches(rows_at_once(parquet.metadata), columns=inside):
+        yield conform(batch, target, partition=partition, where=where)
