@@ -19,10 +19,10 @@ TABLE = "small"
 
 def compact(bench: Bench) -> report.Section:
     home_of("delta")
-    source = str(data.make_lineitem(bench.directory, bench.scale))
     directory = bench.directory / "compact"
     shutil.rmtree(directory, ignore_errors=True)
     files = max(200, round(FILES * min(bench.scale, 1)))
+    source = str(data.make_small_files(bench.directory, data.make_lineitem(bench.directory, bench.scale), files))
     with started(directory, "delta") as (delta,):
         table, targets = _measure(bench, duel(delta, "delta"), source, files)
         versions = said(delta.versions)
@@ -37,9 +37,10 @@ def compact(bench: Bench) -> report.Section:
 
 _HOW = """\
 Both on the same Spark, in the same session: {versions}. lineitem lies in {files:,} files by ranges of its orders, in
-one directory. They are compacted to files of {target_mb} MB, by `dbio.compact` and by OPTIMIZE without an order; before
-each turn, the table is as it was, and what was read of it forgotten. A scan makes the DataFrame anew, in a process that
-has read the table before; of one column, it is `sum(l_extendedprice)`. Files are those that a scan reads."""
+one directory, the same for both: they were there before, and each took them into a table. They are compacted to files
+of {target_mb} MB, by `dbio.compact` and by OPTIMIZE without an order; before each turn, the table is as it was, and
+what was read of it forgotten. A scan makes the DataFrame anew, in a process that has read the table before; of one
+column, it is `sum(l_extendedprice)`. Files are those that a scan reads."""
 
 
 def _measure(bench: Bench, both: Duel, source: str, files: int) -> tuple[str, list[report.Target]]:
@@ -49,7 +50,7 @@ def _measure(bench: Bench, both: Duel, source: str, files: int) -> tuple[str, li
     targets: list[report.Target] = []
     made = bench.progress.add_task(f"compact: tables of {files:,} files", total=len(contenders))
     for one in contenders.values():
-        one.ask("write_in_files", TABLE, source, files)
+        one.ask("take", TABLE, source)
         one.ask("keep", TABLE)
         bench.progress.advance(made)
 

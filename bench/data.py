@@ -35,6 +35,21 @@ def make_lineitem(directory: Path, scale: float) -> Path:
     return made / "lineitem"
 
 
+def make_small_files(directory: Path, source: Path, files: int) -> Path:
+    """A directory with the rows of lineitem in so many files by ranges of its orders, compressed as Spark does."""
+    made = directory / f"small-{source.parent.name}-{files}"
+    if not made.exists():
+        rows, unfinished = pq.read_table(source), made.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir()
+        each = -(-rows.num_rows // files)
+        for number in range(files):
+            path = unfinished / f"part-{number:05d}.snappy.parquet"
+            pq.write_table(rows.slice(number * each, each), path, store_schema=False, store_decimal_as_integer=True)
+        unfinished.rename(made)
+    return made
+
+
 def with_month(lineitem: DataFrame) -> DataFrame:
     return lineitem.withColumn(MONTH, F.trunc("l_shipdate", "month"))
 

@@ -75,6 +75,10 @@ class Way:
         """What data.make_tiny_files makes: the same files, in as many commits. Returns how many a read finds."""
         raise NotImplementedError
 
+    def take(self, spark: SparkSession, table: str, files: Sequence[Path]) -> None:
+        """A new table of Parquet files that are there already, which are linked to."""
+        raise NotImplementedError
+
 
 # --- on a local disk ----------------------------------------------------------------------------------------------
 
@@ -97,6 +101,11 @@ class Ours(Way):
 
     def compact(self, spark: SparkSession, table: str, target_bytes: int) -> None:
         assert not dbio.compact(spark, self.path(table), target_bytes).left
+
+    def take(self, spark: SparkSession, table: str, files: Sequence[Path]) -> None:
+        with dbio.Table(self.path(table)).begin() as transaction:
+            for file in files:
+                os.link(file, transaction.new_file(suffix=".snappy.parquet"))
 
     def forget(self, spark: SparkSession) -> None:
         forget()
@@ -127,6 +136,13 @@ class Delta(Way):
         for bound in ("maxFileSize", "minFileSize"):
             spark.conf.set(f"spark.databricks.delta.optimize.{bound}", str(target_bytes))
         self._table(spark, table).optimize().executeCompaction()
+
+    def take(self, spark: SparkSession, table: str, files: Sequence[Path]) -> None:
+        path = Path(self.path(table))
+        path.mkdir(parents=True)
+        for file in files:
+            os.link(file, path / file.name)
+        spark.sql(f"CONVERT TO DELTA parquet.`{path}`")
 
     def _table(self, spark: SparkSession, table: str) -> Any:
         tables: Any = import_module("delta.tables")  # is in the peer's environment only
@@ -335,6 +351,10 @@ class Jobs:
         """Each has another range of the orders."""
         df = self._spark.read.parquet(source).repartitionByRange(files, data.KEY[0])
         self._ways[way].write(df, table, [])
+
+    def take(self, way: str, table: str, directory: str) -> None:
+        """A table of the files in the directory."""
+        self._ways[way].take(self._spark, table, sorted(Path(directory).glob("*.parquet")))
 
     def keep(self, way: str, table: str) -> None:
         """The table as it is now, for `bring_back`; by links, since nobody changes a file that is there."""
