@@ -18,7 +18,8 @@ from dbio_commit.protocol.feed import Change, History, Kind
 from dbio_commit.protocol.position import Start
 from dbio_commit.spark import feeds
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.scan import KEY, PATH, ReadSpec, by_layout, files_in_workers, files_natively, files_root, key_of
+from dbio_commit.spark.located import FILE, metadata_root, number_files, with_file
+from dbio_commit.spark.scan import ReadSpec, by_layout, files_in_workers, files_natively
 from dbio_commit.table import Table
 
 
@@ -73,7 +74,7 @@ def _both_ways(changes: Sequence[Change]) -> set[str]:
 def _frame(spark: SparkSession, table: Table, columns: StructType, changes: Sequence[Change]) -> DataFrame:
     """The rows of changes of one kind, of which no two are of one file, with what the feed says of each."""
     files = [change.file for change in changes]
-    root = files_root(spark, table, files)
+    root = metadata_root(spark, table, files, columns)
     if root is None:
         spec = ReadSpec.of(table, feeds.with_change_columns(columns, where=table.url))
         return files_in_workers(spark, [feeds.as_partition(change) for change in changes], spec)
@@ -88,18 +89,22 @@ def _natively(
     """As `_frame`, of files that lie in the same partition columns."""
     says_itself = changes[0].kind == "recorded"  # all are of one kind then
     schema = StructType([*columns.fields, *([feeds.TYPE_FIELD] if says_itself else [])])
-    frame = files_natively(spark, root, table, [change.file for change in changes], schema)
-    told = [(key_of(f"{root}/{it.file.path}"), it.kind, it.tid, it.committed.astimezone(UTC)) for it in changes]
-    commits = f.broadcast(spark.createDataFrame(told, f"{PATH} string, {_KIND} string, {feeds.DDL_OF_COMMIT}"))
-    rows = frame.withColumn(PATH, f.expr(KEY)).join(commits, PATH, "left")
-    unknown = f.raise_error(f.concat(f.lit("dbio_commit does not know which commit named "), f.col(PATH)))
+    of = {change.file.path: change for change in changes}
+    frame = with_file(files_natively(spark, root, table, [change.file for change in changes], schema))
+    numbers = number_files(spark, frame, root, [change.file for change in changes])
+    told = [
+        (number, (it := of[file.path]).kind, it.tid, it.committed.astimezone(UTC)) for number, file in numbers.items()
+    ]
+    commits = f.broadcast(spark.createDataFrame(told, f"{FILE} long, {_KIND} string, {feeds.DDL_OF_COMMIT}"))
+    rows = frame.join(commits, FILE, "left")
+    unknown = f.raise_error(f.concat(f.lit("dbio_commit does not know which commit named the file "), f.col(FILE)))
     known = f.coalesce(f.col(_KIND), unknown.cast("string"))  # rows must not get lost in silence
     kind = f.when(known == "recorded", f.col(feeds.TYPE)) if says_itself else known
     names = map(schemas.quoted, columns.fieldNames())
     return rows.select(*names, kind.alias(feeds.TYPE), feeds.TID, feeds.TIMESTAMP)
 
 
-_KIND = f"{PATH}_kind"
+_KIND = "_dbio_kind"
 
 
 def _net(rows: DataFrame, others: DataFrame, kind: Kind) -> DataFrame:

@@ -13,7 +13,6 @@ from sqlglot.errors import SqlglotError
 
 from dbio_commit.data.where import READ_BY_SETTINGS
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.spark.scan import PATH
 
 TARGET, SOURCE = "target", "source"
 """What a merge calls the rows of the table, and those that come."""
@@ -62,7 +61,7 @@ def refuse_queries(sql: str, *, name: str) -> None:
 def is_deterministic(rows: DataFrame, condition: Column) -> bool:
     """Whether Spark would take the condition for one of a join."""
     try:
-        rows.join(rows.sparkSession.createDataFrame([], f"{PATH} string"), condition).schema  # noqa: B018
+        rows.join(rows.sparkSession.createDataFrame([], "_dbio_other string"), condition).schema  # noqa: B018
     except AnalysisException as error:
         if "NON_DETERMINISTIC" not in str(error.getCondition()):
             raise

@@ -18,11 +18,12 @@ from dbio_commit.protocol.settings import DEFAULT, GENERATED, change, check_chan
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.conditions import check, holds, refuse_queries
+from dbio_commit.spark.fates import FATE, VIOLATES, Fate, fate
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import WritePlan
 from dbio_commit.spark.scan import scan_files
 from dbio_commit.spark.values import Assigned, assign
-from dbio_commit.spark.written import FATE, VIOLATES, Fate, describe_texts, fate, shown
+from dbio_commit.spark.written import describe_texts, shown
 from dbio_commit.table import Table
 from dbio_commit.upkeep.settings import change_settings
 
@@ -45,7 +46,7 @@ def rows_to_write(data: DataFrame, plan: WritePlan, fates: Column | None = None)
 def checked(
     rows: DataFrame, constraints: Constraints, schema: t.StructType, computed: Mapping[str, Column], *, where: str
 ) -> DataFrame:
-    """Rows of the table's columns, and FATE, of which those that are inserted and updated are checked.
+    """Rows of the table's columns, FATE, and maybe others, of which those that are inserted and updated are checked.
 
     `computed` tells for generated columns in which of these rows nobody gave a value: there they get theirs.
     """
@@ -190,7 +191,8 @@ class _Asked:
             if name in computed:
                 own = f.when(is_new & computed[name], self.generated[name][0]).otherwise(own)
             columns.append(own.alias(name))
-        rows = rows.select(*columns, FATE)
+        others = [name for name in rows.columns if name.lower() not in {*self._fields, FATE}]
+        rows = rows.select(*columns, FATE, *map(schemas.quoted, others))
         fates: Column = f.col(FATE)
         for i, constraint in reversed([*enumerate(self._constraints.each)]):
             fates = f.when(is_new & self.violation(constraint), VIOLATES + i).otherwise(fates)

@@ -4,12 +4,12 @@ Spark is handed the exact files (in the form in which its own file sink lists th
 """
 
 import atexit
+import heapq
 import json
 import logging
-import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import takewhile
@@ -17,13 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
-from dbio_commit.data.conform import conform
-from dbio_commit.data.footers import rows_at_once
+from dbio_commit.data.rows import open_file, open_parquet, read_rows
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
@@ -37,8 +35,6 @@ from dbio_commit.spark.session import native_root, parallelism
 from dbio_commit.table import Table
 
 _logger = logging.getLogger(__name__)
-
-_WHOLE_BYTES = 64 * 1024 * 1024
 
 
 def scan(spark: SparkSession, table: Table, snapshot: Snapshot, *, where: str | None = None) -> DataFrame:
@@ -115,18 +111,6 @@ def files_root(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> 
         return None
     account = table.storage_options.get("account_name")
     return native_root(spark, table.location, account=account, file=files[0].path)
-
-
-PATH = "_dbio_path"
-"""A column for the path of a row's file."""
-_SCHEME = "^[A-Za-z0-9]*:?/*"
-KEY = f"regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '{_SCHEME}', '')"
-"""What `key_of` says of a row's file. Spark writes `file:/…` for `file:///…`, and escapes what is escaped already."""
-
-
-def key_of(url: str) -> str:
-    """By which a file is known, of those that Spark reads."""
-    return re.sub(_SCHEME, "", url)
 
 
 def files_natively(
@@ -222,22 +206,24 @@ class ReadSpec:
         return cls(path=table.url, storage_options=table.storage_options, schema=schema)
 
 
-def read_files(spec: ReadSpec, files: Iterable[DataFile]) -> Iterator[pa.RecordBatch]:
+Look = Callable[[DataFile, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What is made of the batches of a file, of the same columns."""
+
+
+def read_files(spec: ReadSpec, files: Iterable[DataFile], look: Look | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of the files, with the table's columns: in its order, absent ones null, partition columns filled in."""
     store = Table(spec.path, spec.storage_options).store
     target = schemas.arrow_schema(spec.schema)
     for file in files:
-        columns = {name.lower() for name in target.names} - {name.lower() for name in file.partition}
-        small = file.size <= _WHOLE_BYTES
-        source = pa.BufferReader(store.get(file.path)) if small else store.open_read(file.path)
-        with source:
-            parquet = pq.ParquetFile(source)
-            wanted = [name for name in parquet.schema_arrow.names if name.lower() in columns]
-            for batch in parquet.iter_batches(rows_at_once(parquet.metadata), columns=wanted):
-                yield conform(batch, target, partition=file.partition, where=store.url_of(file.path))
+        with open_file(store, file) as source:
+            where = store.url_of(file.path)
+            batches = read_rows(open_parquet(source), target, partition=file.partition, where=where)
+            yield from look(file, batches) if look else batches
 
 
-def files_in_workers(spark: SparkSession, files: Sequence[DataFile], spec: ReadSpec) -> DataFrame:
+def files_in_workers(
+    spark: SparkSession, files: Sequence[DataFile], spec: ReadSpec, look: Look | None = None
+) -> DataFrame:
     """The rows of these files, by way of Python."""
     if not files:
         return spark.createDataFrame([], spec.schema)
@@ -248,7 +234,7 @@ def files_in_workers(spark: SparkSession, files: Sequence[DataFile], spec: ReadS
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for text in batch.column(0).to_pylist():
-                yield from read_files(spec, [DataFile(*values) for values in json.loads(text or "[]")])
+                yield from read_files(spec, [DataFile(*values) for values in json.loads(text or "[]")], look)
 
     return listed.mapInArrow(read, spec.schema)
 
@@ -256,9 +242,9 @@ def files_in_workers(spark: SparkSession, files: Sequence[DataFile], spec: ReadS
 def group_files(files: Sequence[DataFile], groups: int) -> list[list[DataFile]]:
     """The files in so many groups (at most) of about the same size, the largest files first."""
     found: list[list[DataFile]] = [[] for _ in range(max(1, min(groups, len(files))))]
-    sizes = [0] * len(found)
+    sizes = [(0, number) for number in range(len(found))]  # a heap
     for file in sorted(files, key=lambda file: -file.size):
-        smallest = sizes.index(min(sizes))
+        size, smallest = sizes[0]
         found[smallest].append(file)
-        sizes[smallest] += file.size
+        heapq.heapreplace(sizes, (size + file.size, smallest))
     return found

@@ -3,14 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import IntEnum
 from typing import Any, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Row
+from pydantic import TypeAdapter
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
-from pyspark.sql import types as t
 
 from dbio_commit.data.footers import ROW_METADATA
 from dbio_commit.errors import InvalidInputError
@@ -19,8 +18,13 @@ from dbio_commit.protocol.constraints import Constraint, Constraints, violated
 from dbio_commit.spark import arrow
 from dbio_commit.spark.batches import arrow_batches, pack
 from dbio_commit.spark.conditions import has_word
+from dbio_commit.spark.copied import Copied, Old, by_file, copy
+from dbio_commit.spark.fates import FATE, STAYS, VIOLATES, Fate, fate
 from dbio_commit.spark.feeds import TYPE
 from dbio_commit.spark.job import Job, commit_files, errors_of_workers
+from dbio_commit.spark.located import FILE, PLACE, Located
+from dbio_commit.spark.scan import ReadSpec
+from dbio_commit.spark.schema import quoted
 from dbio_commit.spark.task import (
     RESULT_SCHEMA,
     Spill,
@@ -33,25 +37,6 @@ from dbio_commit.spark.task import (
 )
 from dbio_commit.transaction import Transaction
 
-FATE = "_dbio_fate"
-"""The last column of what is written, a `Fate`; no column of the table."""
-
-
-class Fate(IntEnum):
-    """What becomes of a row."""
-
-    KEPT = 0
-    UPDATED = 1
-    INSERTED = 2
-    DELETED = 3
-    LEFT_OUT = 4
-    """A row of the source for which there is nothing to do."""
-    WRONG = 5
-    """It may not be written, so that nothing may."""
-    WAS = 6
-    """What an updated row was before; only where changes are told."""
-
-
 _TYPES = {
     Fate.UPDATED: "update_postimage",
     Fate.INSERTED: "insert",
@@ -59,23 +44,6 @@ _TYPES = {
     Fate.WAS: "update_preimage",
 }
 """As a change feed has them; Delta's names."""
-
-
-def with_images(rows: DataFrame) -> DataFrame:
-    """Each row that is updated twice: as UPDATED, for its new values, and as it WAS."""
-    both = f.array(f.lit(int(Fate.UPDATED)), f.lit(int(Fate.WAS)))
-    fates = f.when(f.col(FATE) == int(Fate.UPDATED), both).otherwise(f.array(f.col(FATE).cast("int")))
-    return rows.withColumn(FATE, f.explode(fates.cast("array<tinyint>")))
-
-
-_STAYS = (Fate.KEPT, Fate.UPDATED, Fate.INSERTED)
-
-VIOLATES = 20
-"""From here on, a fate is the number of a constraint that the row violates: nothing may be written either."""
-
-
-def fate(of: Fate | Column) -> Column:
-    return (of if isinstance(of, Column) else f.lit(int(of))).cast(t.ByteType())
 
 
 class Writing:
@@ -99,13 +67,61 @@ class Writing:
         `comes_whole`: all rows are new, so that their files tell so themselves.
         Raises InvalidInputError where some violate a constraint; what was written is deleted then.
         """
-        spec = replace(self._job.spec, columns=tuple(enumerate(rows.columns[:-1])))
         tells = self._tells_changes and not comes_whole
-        lines = _run(rows, lambda unpack: _task(spec, unpack, self._constraints, tells), _TOLD)
-        files = [line.file for line in lines if line.file is not None]
-        self._files += files
-        if self._tells_changes:
-            self._transaction.tell_changes(decode_file_info(file).path for file in files if comes_whole)
+        lines = self._tell(rows, rows.columns[:-1], None, tells=tells)
+        if self._tells_changes and comes_whole:
+            self._transaction.tell_changes(decode_file_info(line.file).path for line in lines if line.file is not None)
+        return self._counts(lines)
+
+    def write_over(
+        self,
+        rows: DataFrame,
+        located: Located,
+        sets: Iterable[str],
+        *,
+        new_rows: int = 0,
+        twice: str = "rows would be changed twice",
+    ) -> Counter[Fate]:
+        """As `write`, of rows that change, with FATE, and FILE and PLACE among those located.
+
+        Those that are UPDATED get the columns that it `sets`, which all rows have, and keep the others. Rows with all
+        columns, and null for FILE and PLACE, are new; there are at most so many. Files with rows that change are
+        written again, and go when this is committed. Raises InvalidInputError also where a row is there `twice`.
+        """
+        names = located.schema.fieldNames()
+        columns = tuple(name for name in names if name in rows.columns)
+        rows = rows.select(*map(quoted, columns), FATE, FILE, PLACE)
+        old = Old(
+            spec=ReadSpec.of(located.table, located.schema),
+            files=located.files,
+            columns=columns,
+            sets=frozenset(sets),
+            tells_changes=self._tells_changes,
+        )
+        lines = self._tell(by_file(rows, located, new_rows), names, old, tells=self._tells_changes)
+        if left := [number for line in lines for number in _copied(line).only_for_spark]:
+            kept, old = located.only(left), replace(old, columns=tuple(names), shipped=frozenset(left))
+            stay = kept.frame.withColumn(FATE, fate(Fate.KEPT))
+            again = stay.unionByName(rows.where(f.col(FILE).isin(left)), allowMissingColumns=True)
+            again = again.select(*map(quoted, names), FATE, FILE, PLACE)
+            lines += self._tell(by_file(again, kept, 0), names, old, tells=self._tells_changes)
+        copied = [path for line in lines for path in _copied(line).paths]
+        if len(copied) > len(set(copied)):
+            raise AssertionError(
+                f"rows of a file of {self._transaction.url} went to several tasks, and would be doubled"
+            )
+        self._transaction.remove(copied)
+        if any(_copied(line).twice for line in lines):
+            self.refuse(twice)
+        return self._counts(lines)
+
+    def _tell(self, rows: DataFrame, columns: Sequence[str], old: Old | None, *, tells: bool) -> list[Row]:
+        spec = replace(self._job.spec, columns=tuple(enumerate(columns)))
+        lines = _run(rows, lambda unpack: _task(spec, unpack, self._constraints, old, tells), _TOLD)
+        self._files += [line.file for line in lines if line.file is not None]
+        return lines
+
+    def _counts(self, lines: Sequence[Row]) -> Counter[Fate]:
         told = [
             Told((), {line.fate: line.rows}, {line.fate: line.example} if line.example else {})
             for line in lines
@@ -200,7 +216,7 @@ def _run_with_fates(
                 examples[number] = describe({name: _python(batch.column(i)[row]) for i, name in named[number].items()})
             counts.update(news)
             see(batch)
-            stays = pc.less_equal(fates, pa.scalar(max(_STAYS), pa.int8()))
+            stays = pc.less_equal(fates, pa.scalar(max(STAYS), pa.int8()))
             yield batch if pc.all(stays).as_py() else batch.filter(stays)
 
     return Told([encode_file_info(info) for info in run_task(spec, stay())], counts, examples)
@@ -217,25 +233,28 @@ def add_up(told: Iterable[Told], constraints: Constraints, *, where: str) -> tup
     return Counter({Fate(number): rows for number, rows in counts.items()}), None
 
 
-_COLUMNS = ["file", "fate", "rows", "example"]
-_TOLD = "file string, fate byte, rows long, example string"
+_COLUMNS = ["file", "fate", "rows", "example", "copied"]
+_TOLD = "file string, fate byte, rows long, example string, copied string"
+_COPIED = TypeAdapter(Copied)
 
 
-def _task(spec: TaskSpec, unpack: _Step, constraints: Constraints, tells_changes: bool) -> _Step:
-    """`run_with_fates` as DataFrame.mapInArrow calls it; a line for each file, and one for each fate."""
+def _copied(line: Row) -> Copied:
+    return _COPIED.validate_json(line.copied) if line.copied else Copied()
+
+
+def _task(spec: TaskSpec, unpack: _Step, constraints: Constraints, old: Old | None, tells_changes: bool) -> _Step:
+    """`run_with_fates` as DataFrame.mapInArrow calls it: a line for each file, each fate, and for what was copied."""
 
     def write(batches: _Batches) -> _Batches:
-        told = run_with_fates(spec, unpack(batches), constraints, tells_changes=tells_changes)
-        none = [None] * len(told.files)
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array([*told.files, *(None for _ in told.counts)], pa.string()),
-                pa.array([*none, *told.counts], pa.int8()),
-                pa.array([*none, *told.counts.values()], pa.int64()),
-                pa.array([*none, *map(told.examples.get, told.counts)], pa.string()),
-            ],
-            names=_COLUMNS,
-        )
+        copied = Copied()
+        rows = unpack(batches) if old is None else copy(old, unpack(batches), copied)
+        told = run_with_fates(spec, rows, constraints, tells_changes=tells_changes)
+        lines: list[tuple[Any, ...]] = [(file, None, None, None, None) for file in told.files]
+        lines += [(None, fate, rows, told.examples.get(fate), None) for fate, rows in told.counts.items()]
+        lines += [(None, None, None, None, _COPIED.dump_json(copied).decode())]
+        kinds = (pa.string(), pa.int8(), pa.int64(), pa.string(), pa.string())
+        columns = [pa.array(values, kind) for values, kind in zip(zip(*lines, strict=True), kinds, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, names=_COLUMNS)
 
     return write
 

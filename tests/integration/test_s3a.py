@@ -17,6 +17,7 @@ from uuid import uuid4
 import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
 import dbio_commit as dbio
 from tests.servers import S3Server
@@ -90,6 +91,19 @@ def data_read(server: S3Server) -> set[str]:
 
 
 # --- native reads -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("keys")
+@pytest.mark.parametrize("day", ["d", "50% + 1&2=é"])
+def test_rows_are_changed_and_changes_told_by_their_files(spark: SparkSession, bucket: str, day: str) -> None:
+    url = f"s3://{bucket}/table"
+    dbio.write(numbers(spark, 0, 20).withColumn("day", f.lit(day)), url, partition_by=["day"])
+    deleted = dbio.delete(spark, url, "id = 3")
+    told = dbio.changes(spark, url, deleted.tid, deleted.tid, net=True).collect()
+    assert [(row.id, row._change_type) for row in told] == [(3, "delete")]
+    dbio.update(spark, url, {"id": "id + 100"}, "id = 4")
+    dbio.merge(spark, url, numbers(spark, 18, 22).withColumn("day", f.lit(day)), ["id"])
+    assert ids(dbio.read(spark, url)) == [0, 1, 2, *range(5, 22), 104]
 
 
 @pytest.mark.usefixtures("keys")

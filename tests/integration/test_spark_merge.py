@@ -1,17 +1,23 @@
 """`dbio.merge` and `dbio.update`: what DuckDB makes of the same rows is the truth; and what they do beside others."""
 
 import random
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import functions as f
 
 import dbio_commit as dbio
 from dbio_commit.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
 from dbio_commit.spark.job import commit_files
+from dbio_commit.spark.rewrite.keys import Keys
+from dbio_commit.spark.written import Writing
+from tests.integration.test_types_roundtrip import comparable, everything
 from tests.spark_tables import configured, data_files, ids, numbers
 
 if TYPE_CHECKING:
@@ -249,6 +255,145 @@ def test_a_merge_in_the_name_of_an_application_happens_once(spark: "SparkSession
     assert ids(dbio.read(spark, root)) == [1, 2, 10]
 
 
+# --- rows that stay are copied ----------------------------------------------------------------------------------------
+
+
+def every_way(spark: "SparkSession", root: str, key: str = "id") -> None:
+    """An update, a merge and a delete of one row each, by a key of which there are 0 to 9 and more."""
+    dbio.update(spark, root, {"n": "n + 100"}, f"{key} = 1")
+    source = dbio.read(spark, root).where(f"{key} = 2 OR {key} = 3").withColumn("n", f.col("n") + 200)
+    dbio.merge(spark, root, source.unionByName(source.withColumn(key, f.col(key) + 100)), [key])
+    dbio.delete(spark, root, f"{key} = 4")
+
+
+def test_rows_keep_their_places_where_none_moves(spark: "SparkSession", root: str) -> None:
+    dbio.write(spark.range(200_000).selectExpr("id", "id % 7 n", "array(id) tags").coalesce(1), root)
+    dbio.update(spark, root, {"n": "-1", "tags": "array(-id)"}, "id % 1000 = 5")
+    (file,) = live(root)
+    found = pq.read_table(f"{root}/{file}")
+    assert found["id"].to_pylist() == [*range(200_000)]
+    changed = [(row["id"], row["tags"]) for row in found.to_pylist() if row["n"] == -1]
+    assert changed == [(i, [-i]) for i in range(5, 200_000, 1000)]
+
+
+@pytest.mark.parametrize("settings", [{}, {"spark.sql.execution.arrow.useLargeVarTypes": "true"}], ids=["", "large"])
+def test_values_of_every_type_stay_and_come(spark: "SparkSession", root: str, settings: dict[str, str]) -> None:
+    frame = everything(spark).coalesce(1).withColumn("id", f.monotonically_increasing_id())
+    count = frame.count()
+    dbio.write(frame, root)
+    names = [name for name in frame.columns if name != "id"]
+    with configured(spark, settings):
+        dbio.update(spark, root, {"id": "id + 100"}, "id % 2 = 1")
+        stayed = frame.withColumn("id", f.expr("IF(id % 2 = 1, id + 100, id)"))
+        assert comparable(dbio.read(spark, root)) == comparable(stayed)
+        source = stayed.withColumn("id", f.expr("IF(id = 0, 7, IF(id = 101, 0, id))"))  # one new, one for another
+        dbio.merge(spark, root, source.select("id", *names), ["id"])
+    expected = stayed.where("id != 0").union(source.where("id IN (0, 7)").select(*stayed.columns))
+    assert dbio.read(spark, root).count() == count + 1
+    assert comparable(dbio.read(spark, root).select(*stayed.columns)) == comparable(expected)
+
+
+def test_places_are_right_where_spark_skips_pages(spark: "SparkSession", root: str) -> None:
+    dbio.write(spark.range(600_000).selectExpr("id", "id n").coalesce(1), root)
+    dbio.update(spark, root, {"n": "-id"}, "id >= 123456 AND id < 123460 OR id = 599999")
+    dbio.delete(spark, root, "id > 400000 AND id < 400010")
+    found = dbio.read(spark, root)
+    assert {row.id for row in found.where("n < 0").collect()} == {123456, 123457, 123458, 123459, 599999}
+    assert found.count() == 600_000 - 9
+    assert found.where("id > 400000 AND id < 400010").count() == 0
+
+
+def test_columns_that_no_clause_sets_are_not_read(spark: "SparkSession", root: str) -> None:
+    dbio.write(spark.range(10).selectExpr("id", "id n", "repeat('x', 10) other").coalesce(1), root)
+    read: list[str] = []
+    write_over = Writing.write_over
+
+    def look(self: Writing, rows: "DataFrame", *args: Any, **options: Any) -> Any:
+        jvm: Any = rows._jdf
+        read.extend(re.findall(r"ReadSchema: (\S+)", jvm.queryExecution().sparkPlan().toString()))
+        return write_over(self, rows, *args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Writing, "write_over", look)
+        dbio.update(spark, root, {"n": "n + 1"}, "id > 7")
+        source = spark.sql("SELECT 3L id, 30L n UNION ALL SELECT 50L, 500L")
+        new = dbio.when_not_matched().insert({"id": "source.id", "n": "source.n", "other": "'new'"})
+        dbio.merge(spark, root, source, ["id"], [dbio.when_matched().update({"n": "source.n"}), new])
+        dbio.delete(spark, root, "id = 0")
+    assert len(read) == 3
+    assert ["id" in it for it in read] == [True] * 3
+    assert ["n:" in it for it in read] == [True, False, False]
+    assert not [it for it in read if "other" in it]
+    found = {row.id: (row.n, row.other) for row in dbio.read(spark, root).collect()}
+    x = "x" * 10
+    assert found == {**{i: (i, x) for i in range(1, 8)}, 3: (30, x), 8: (9, x), 9: (10, x), 50: (500, "new")}
+
+
+@pytest.mark.parametrize("column", ["n", "_metadata"])
+def test_paths_that_urls_escape_are_those_of_files(spark: "SparkSession", tmp_path: Path, column: str) -> None:
+    root = f"{tmp_path}/a b%20+é#x=1;?/t"
+    frame = spark.range(10).selectExpr("id", "id n", f"id AS `{column}2`", "concat('v +%=', id % 3, 'é:#') AS p")
+    frame.withColumnRenamed(f"{column}2", column if column != "n" else "m").coalesce(1).write.partitionBy("p").parquet(
+        root
+    )
+    dbio.Table(root).adopt()
+    dbio.write(dbio.read(spark, root).limit(1).withColumn("id", f.lit(20).cast("long")), root)
+    every_way(spark, root)
+    found = {row.id: row.n for row in dbio.read(spark, root).collect()}
+    assert {i: n for i, n in found.items() if n != i and i != 20} == {1: 101, 2: 202, 3: 203, 102: 202, 103: 203}
+    assert found.keys() == {0, 1, 2, 3, 5, 6, 7, 8, 9, 20, 102, 103}
+
+
+def test_days_of_an_old_calendar_stay_what_spark_reads(spark: "SparkSession", root: str) -> None:
+    days = spark.sql("SELECT id, id n, date_add(DATE '1000-01-01', int(id)) day FROM range(10)").coalesce(1)
+    with configured(spark, {"spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY"}):
+        days.write.parquet(root)
+    dbio.Table(root).adopt()
+    dbio.write(days.where("id = 0").withColumn("id", f.col("id") + 50), root)
+    dbio.Table(root).set({"change_data": "true"})
+    before = {row.id: str(row.day) for row in dbio.read(spark, root).collect()}
+    start = dbio.Table(root).history()[0].tid
+    every_way(spark, root)
+    found = {row.id: (row.n, str(row.day)) for row in dbio.read(spark, root).collect()}
+    assert {i: day for i, (_, day) in found.items() if i < 100} == {i: day for i, day in before.items() if i != 4}
+    assert {i: n for i, (n, _) in found.items() if n != i % 50} == {1: 101, 2: 202, 3: 203, 102: 202, 103: 203}
+    told = dbio.changes(spark, root, start).where("_change_type != 'insert'").collect()
+    assert {(row.id, row._change_type, str(row.day)) for row in told} == {
+        (i, kind, before[i])
+        for i, kinds in {1: ("update_preimage", "update_postimage"), 2: ("update_preimage", "update_postimage"),
+                         3: ("update_preimage", "update_postimage"), 4: ("delete",)}.items() for kind in kinds
+    }  # fmt: skip
+
+
+def test_keys_that_lie_far_apart_leave_out_the_files_between(spark: "SparkSession", root: str) -> None:
+    for start in range(0, 50_000, 10_000):
+        dbio.write(spark.range(start, start + 10_000).selectExpr("id", "id n").coalesce(1), root)
+    between = sorted(dbio.Table(root).history()[1:4], key=lambda commit: commit.tid)
+    for commit in between:
+        (Path(root) / commit.added[0]).write_bytes(b"broken")
+    far = spark.sql("SELECT explode(array(7L, 9L, 49990L, 70000L)) id").selectExpr("id", "-id n")
+    commit = dbio.merge(spark, root, far, ["id"])
+    assert (commit.metrics["numTargetRowsUpdated"], commit.metrics["numTargetRowsInserted"]) == (3, 1)
+    assert len(commit.removed) == 2
+
+
+@pytest.mark.parametrize("kind", ["byte", "short", "int", "long", "date"])
+def test_ranges_of_keys_hold_all_of_them(spark: "SparkSession", kind: str) -> None:
+    chance = random.Random(kind)
+    for _ in range(4):
+        clusters = [chance.randrange(-30_000, 30_000) for _ in range(chance.choice([1, 3, 60]))]
+        numbers = sorted({chance.randrange(at, at + chance.choice([1, 50, 2000])) for at in clusters for _ in range(5)})
+        if kind == "byte":
+            numbers = sorted({number % 120 for number in numbers})
+        if kind == "long":
+            numbers = [number * 2**47 for number in numbers]
+        value = "date_add(DATE '1990-01-01', int(id))" if kind == "date" else f"CAST(id AS {kind})"
+        source = spark.createDataFrame([(it,) for it in [*numbers, None]], "id long").selectExpr(f"{value} AS k")
+        between = Keys.of("target.k = source.k", source.schema, source).between()
+        assert between is not None
+        assert source.where(between).count() == len(numbers), (between, numbers)
+
+
 # --- what Spark and sqlglot do not read in the same way ---------------------------------------------------------------
 
 
@@ -315,10 +460,20 @@ def test_rows_that_match_twice_are_found_where_nobody_counted_the_rows_of_a_file
     dbio.Table(root).adopt()
     dbio.write(numbers(spark, 10, 11), root)
     twice = numbers(spark, 1, 2).union(numbers(spark, 1, 2))
-    for clauses in ([dbio.when_matched().update()], [dbio.when_not_matched_by_source().delete()]):
-        with pytest.raises(InvalidInputError, match="match more than one row"):
-            dbio.merge(spark, root, twice, ["id"], clauses)
+    with pytest.raises(InvalidInputError, match="match more than one row"):
+        dbio.merge(spark, root, twice, ["id"], [dbio.when_matched().update()])
     assert ids(dbio.read(spark, root)) == [0, 1, 2, 10]
+
+
+def test_rows_that_match_twice_stay_once_where_nothing_becomes_of_them(spark: "SparkSession", root: str) -> None:
+    dbio.write(numbers(spark, 0, 3, tasks=1), root)
+    twice = numbers(spark, 1, 2).union(numbers(spark, 1, 2))
+    keep = [
+        dbio.when_matched("source.day = 'nope'").delete(),
+        dbio.when_not_matched_by_source("target.id = 0").delete(),
+    ]
+    dbio.merge(spark, root, twice, ["id"], keep)
+    assert ids(dbio.read(spark, root)) == [1, 2]
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -327,7 +482,7 @@ WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], typ
     "a source that matches a row twice": (
         lambda spark, root, source: dbio.merge(spark, root, source.union(source), ["id"]),
         InvalidInputError,
-        r"rows of the table match more than one row of the source .* \(10 rows, and 15 pairs\)",
+        r"rows of the table match more than one row of the source by on='target.`id` = source.`id`'",
     ),
     "a condition that holds for others each time": (
         lambda spark, root, source: dbio.merge(spark, root, source, "rand() < source.id"),

@@ -17,15 +17,26 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.conditions import NOTHING
 from dbio_commit.spark.constraints import checked
+from dbio_commit.spark.fates import FATE
 from dbio_commit.spark.feeds import TYPE
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import WriteOptions, WritePlan, no_commit, plan_write
-from dbio_commit.spark.rewrite.find import Located
-from dbio_commit.spark.scan import PATH, prune, scan_files
-from dbio_commit.spark.written import FATE, Writing
+from dbio_commit.spark.located import FILE, PLACE, Located
+from dbio_commit.spark.scan import prune
+from dbio_commit.spark.written import Writing
 from dbio_commit.table import Table
 
-RESERVED = (PATH, FATE, "_dbio_target", "_dbio_source", "_dbio_clause")
+RESERVED = (
+    "_dbio_path",
+    "_dbio_other",
+    FATE,
+    FILE,
+    PLACE,
+    "_dbio_slot",
+    "_dbio_partition",
+    "_dbio_source",
+    "_dbio_clause",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,35 +155,25 @@ class Rewrite:
             return ()
         return list((snapshot if where is None else prune(self.spark, snapshot, where)).files)
 
-    def scan(self, files: Sequence[DataFile]) -> DataFrame:
-        return scan_files(self.spark, self.table, files, self.schema)
-
     def locate(self, files: Sequence[DataFile]) -> Located:
-        """As `scan`, with the path of each row's file."""
+        """The rows of these files; there must be some."""
         return Located.read(self.spark, self.table, files, self.schema)
 
-    def count_rows(self, files: Sequence[DataFile]) -> int:
-        """How many are in these files."""
-        known = self.known_rows(files)
-        return self.scan(files).count() if known is None else known
-
     def known_rows(self, files: Sequence[DataFile]) -> int | None:
-        """The same; None where a writer did not say."""
+        """How many are in these files; None where a writer did not say."""
         tids = {file.tid for file in files}
         writers = (commit for commit in self.snapshot.decided if commit.tid in tids) if self.snapshot else ()
         return count_rows((file.path for file in files), recorded_files(writers))
 
     @contextmanager
-    def begin(
-        self, removed: Sequence[DataFile], where: str | None, *, whole: Sequence[DataFile] = ()
-    ) -> Iterator[Writing]:
-        """Begins to write what comes in place of these files, of which the `whole` ones go with all of their rows.
+    def begin(self, where: str | None, *, whole: Sequence[DataFile] = (), changes: bool = True) -> Iterator[Writing]:
+        """Begins to write what comes in place of rows that are there; these files go with all of theirs.
 
-        `where` holds for all rows that it may have gone by.
+        `where` holds for all rows that it may have gone by. Without `changes`, all that is written is new.
         """
         job = replace(self.plan, operation="rewrite").begin()
         with job.transaction() as transaction:
-            transaction.remove(file.path for file in removed)
+            transaction.remove(file.path for file in whole)
             transaction.goes_by(
                 Read(
                     tids=frozenset(self.snapshot.tids if self.snapshot else ()),
@@ -180,7 +181,7 @@ class Rewrite:
                     isolation=self.isolation,
                 )
             )
-            tells = self.plan.tells_changes and bool(removed)  # else all that comes is new, and its files tell so
+            tells = self.plan.tells_changes and changes  # else the new files tell all
             if tells:
                 transaction.tell_changes(file.path for file in whole)
             yield Writing(job, transaction, self.plan.constraints, tells_changes=tells)

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
@@ -12,10 +12,11 @@ from dbio_commit.protocol.commits import Commit
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.conditions import check, holds
 from dbio_commit.spark.constraints import rows_to_write
+from dbio_commit.spark.fates import FATE, Fate, fate
+from dbio_commit.spark.located import FILE, PLACE
 from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.find import find
 from dbio_commit.spark.values import assign
-from dbio_commit.spark.written import FATE, Fate, Writing, fate, with_images
 
 
 def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit:
@@ -27,16 +28,15 @@ def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit
     check(rewrite.no_rows(), where)
     found = find(rewrite, where)
     metrics = {} if found.rows is None else {"numDeletedRows": found.rows}
-    with rewrite.begin([*found.whole, *found.partial], where, whole=found.whole) as rewriting:
+    changes = bool(found.whole or found.partial)
+    with rewrite.begin(where, whole=found.whole, changes=changes) as rewriting:
         if found.partial:
-            rows = rewrite.scan(found.partial)
-            if rewrite.plan.tells_changes:
-                fates: Column = f.when(holds(where), int(Fate.DELETED)).otherwise(int(Fate.KEPT))
-            else:
-                rows, fates = rows.where(~holds(where)), f.lit(int(Fate.KEPT))
-            counts = rewriting.write(rows.withColumn(FATE, fate(fates)))
-            if counts[Fate.KEPT] != found.kept_rows:
-                _refuse_other_rows(rewriting, where, rewrite)
+            rows = found.partial.frame.where(holds(where)).select(fate(Fate.DELETED).alias(FATE), FILE, PLACE)
+            if rewriting.write_over(rows, found.partial, ())[Fate.KEPT] != found.kept_rows:
+                rewriting.refuse(
+                    f"where={where!r:.200} held for other rows of {rewrite.table.url} when they were read again: give "
+                    "a condition that goes by the rows alone"
+                )
         if data is not None:
             fates = fate(f.when(holds(where), int(Fate.INSERTED)).otherwise(int(Fate.WRONG)))
             counts = rewriting.write(rows_to_write(data, rewrite.plan, fates), comes_whole=True)
@@ -58,29 +58,27 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, str], where: str) -> Comm
     check(nothing, where)
     fields = columns_named(rewrite.schema, values)
     new = assign(nothing, [(values[given], field) for given, field in fields.items()])
-    found = find(rewrite, where)
-    touched = [*found.whole, *found.partial]
-    with rewrite.begin(touched, where) as rewriting:
+    files = rewrite.files(where)
+    with rewrite.begin(where, changes=bool(files)) as rewriting:
         counts = Counter[Fate]()
-        if touched:
+        if files:
+            located = rewrite.locate(files)
             wrong = f.lit(False)
             for _, misfit in new.values():
                 wrong = wrong if misfit is None else wrong | misfit
-            changed = f.when(wrong, int(Fate.WRONG)).otherwise(int(Fate.UPDATED))
-            rows = rewrite.scan(touched).withColumn(FATE, fate(f.when(holds(where), changed).otherwise(int(Fate.KEPT))))
-            if rewrite.plan.tells_changes:
-                rows = with_images(rows)
-            is_new = f.col(FATE) == int(Fate.UPDATED)
+            fates = f.when(wrong, int(Fate.WRONG)).otherwise(int(Fate.UPDATED))
             columns = [
-                f.when(is_new, new[name][0]).otherwise(own).alias(name) if name in new else own
-                for name, own in ((name, f.col(schemas.quoted(name))) for name in rewrite.schema.fieldNames())
+                new[name][0].alias(name) if name in new else f.col(schemas.quoted(name))
+                for name in rewrite.schema.fieldNames()
             ]
+            rows = located.frame.where(holds(where)).select(*columns, fate(fates).alias(FATE), FILE, PLACE)
             computed = {name: f.lit(True) for name in rewrite.generated if name not in new}
-            counts = rewriting.write(rewrite.checked(rows.select(*columns, FATE), computed))
+            sets = {*new, *computed}
+            counts = rewriting.write_over(
+                rewrite.checked(rows, computed).select(*map(schemas.quoted, sets), FATE, FILE, PLACE), located, sets
+            )
         if bad := counts[Fate.WRONG]:
             rewriting.refuse(misfits(bad, {name for name, (_, misfit) in new.items() if misfit is not None}))
-        if counts[Fate.KEPT] != found.kept_rows or found.rows not in (None, counts[Fate.UPDATED]):
-            _refuse_other_rows(rewriting, where, rewrite)
         return rewriting.commit({"numUpdatedRows": counts[Fate.UPDATED], "numCopiedRows": counts[Fate.KEPT]})
 
 
@@ -104,11 +102,4 @@ def misfits(rows: int, columns: set[str]) -> str:
     return (
         f"{rows} rows get values that their columns ({', '.join(sorted(columns))}) cannot hold, such as numbers that "
         "are too large: change the expression, or the rows"
-    )
-
-
-def _refuse_other_rows(rewriting: Writing, where: str, rewrite: Rewrite) -> None:
-    rewriting.refuse(
-        f"where={where!r:.200} held for other rows of {rewrite.table.url} when they were read again: give a condition "
-        "that goes by the rows alone"
     )

@@ -1,6 +1,5 @@
 """`merge`: what becomes of a table's rows, and of those of a source, by whether they match."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,16 +21,16 @@ from dbio_commit.spark.conditions import (
     all_of,
     any_of,
     check,
-    equal_columns,
     holds,
     target_part,
 )
 from dbio_commit.spark.constraints import with_defaults
+from dbio_commit.spark.fates import FATE, Fate, fate
+from dbio_commit.spark.located import FILE, PLACE
 from dbio_commit.spark.rewrite.base import RESERVED, Rewrite
 from dbio_commit.spark.rewrite.by_condition import columns_named, misfits
-from dbio_commit.spark.rewrite.find import find_matches, find_unmatched
+from dbio_commit.spark.rewrite.keys import Keys
 from dbio_commit.spark.values import Assigned, assign
-from dbio_commit.spark.written import FATE, Fate, Writing, fate, with_images
 
 # --- what is asked for --------------------------------------------------------------------------------------------
 
@@ -117,10 +116,18 @@ def merge_rows(rewrite: Rewrite, source: DataFrame, on: str | Sequence[str], cla
     and for values that do not fit; SchemaMismatchError, CommitConflictError, and as a write does.
     """
     merge = _Merge(rewrite, source, on, _checked(clauses))
-    files, where = merge.find()
-    with rewrite.begin(files, where) as rewriting:
-        counts = rewriting.write(merge.rows(files))
-        merge.check_counts(rewriting, counts, files)
+    files, where = merge.files
+    with rewrite.begin(where, changes=bool(files) and merge.changes_rows) as rewriting:
+        counts = Counter[Fate]()
+        if files:
+            located = rewrite.locate(files)
+            counts = rewriting.write_over(
+                merge.rows(located.frame), located, merge.sets, new_rows=merge.most_new_rows, twice=merge.twice
+            )
+        elif merge.inserts:
+            counts = rewriting.write(merge.new_rows())
+        if wrong := counts[Fate.WRONG]:
+            rewriting.refuse(misfits(wrong, merge.fitted))
         return rewriting.commit(
             {
                 "numTargetRowsInserted": counts[Fate.INSERTED],
@@ -149,7 +156,7 @@ def _checked(clauses: Sequence[Clause]) -> Sequence[Clause]:
     return clauses
 
 
-_IS_TARGET, _IS_SOURCE, _CLAUSE = "_dbio_target", "_dbio_source", "_dbio_clause"
+_IS_SOURCE, _CLAUSE = "_dbio_source", "_dbio_clause"
 _NO_CLAUSE = -1
 
 
@@ -181,6 +188,7 @@ class _Merge:
         self._values = [self._assign(clause, source) for clause in clauses]
         # Read once: what it holds must not change between looking for matches and writing them.
         self._source = source.localCheckpoint(eager=False)
+        self._keys = Keys.of(self._on, rewrite.schema, self._source)
 
     def _assign(self, clause: Clause, source: DataFrame) -> dict[str, Assigned]:
         """By column: its value by this clause, and whether that does not fit."""
@@ -219,22 +227,15 @@ class _Merge:
 
     # --- which files ----------------------------------------------------------------------------------------------
 
-    def find(self) -> tuple[Sequence[DataFile], str | None]:
-        """The files that are rewritten; and a condition for the table's rows by which it went, None is all of them."""
-        rewrite, source = self._rewrite, self._source.alias(SOURCE)
-        where, found = self._matching, set[str]()
-        if self._has("matched") or (self._has("not_matched") and self._has("not_matched_by_source")):
-            changes = _any([clause.where for clause in self._clauses if clause.rows == "matched"])
-            matches = find_matches(rewrite.locate(rewrite.files(where)).alias(TARGET), source, self._on, changes)
-            # What is not read again would look as if it matched nothing, and what it matches be inserted.
-            found |= {path for path, changed in matches.items() if changed or self._has("not_matched")}
+    @cached_property
+    def files(self) -> tuple[Sequence[DataFile], str | None]:
+        """Those that may hold rows by which it goes; and a condition for these rows, None is all of them."""
+        where = self._matching
         if self._has("not_matched_by_source"):
             conditions = [clause.where for clause in self._clauses if clause.rows == "not_matched_by_source"]
             own = any_of([it and target_part(it, self._names, ()) for it in conditions])
-            rows = rewrite.locate(rewrite.files(own)).alias(TARGET)
-            found |= find_unmatched(rows, source, self._on, _any(conditions))
             where = any_of([own, where])
-        return [file for file in rewrite.files(None) if file.path in found] if found else [], where
+        return self._rewrite.files(where), where
 
     @property
     def _names(self) -> list[str]:
@@ -243,43 +244,22 @@ class _Merge:
     @cached_property
     def _matching(self) -> str | None:
         """A condition for the table's rows that holds for all that match one of the source; None is all of them."""
-        asked, between = target_part(self._on, self._names, self._source.columns), self._between()
+        asked = target_part(self._on, self._names, self._source.columns)
+        between = None if self._rewrite.snapshot is None else self._keys.between()
         return NOTHING if between == NOTHING else all_of(it for it in (asked, between) if it)
-
-    def _between(self) -> str | None:
-        """Where the keys of the source are, as a condition on the table's columns."""
-        schema, source = self._rewrite.schema, self._source.alias(SOURCE)
-        given = {field.name: field.dataType for field in source.schema.fields}
-        pairs = [
-            (name, f.col(f"{SOURCE}.{schemas.quoted(other)}"))
-            for name, other in equal_columns(self._on, self._names, source.columns)
-            if _are_alike(schema[name].dataType, given[other])
-        ]
-        if not pairs or self._rewrite.snapshot is None:
-            return None
-        # As texts: Python knows fewer dates than Spark.
-        bounds = [bound(value).cast("string") for _, value in pairs for bound in (f.min, f.max)]
-        row = source.agg(*bounds).collect()[0]
-        parts = []
-        for i, (name, _) in enumerate(pairs):
-            if row[2 * i] is None:
-                return NOTHING  # is equal to null
-            low, high = (_literal(text, schema[name].dataType) for text in row[2 * i : 2 * i + 2])
-            column = schemas.quoted(name)
-            parts += [f"{column} >= {low} AND {column} <= {high}"] if low and high else []
-        return all_of(parts)
 
     # --- which rows -----------------------------------------------------------------------------------------------
 
-    def rows(self, files: Sequence[DataFile]) -> DataFrame:
-        """What becomes of the rows of these files, and of the source's."""
-        rewrite, source = self._rewrite, self._source.withColumn(_IS_SOURCE, f.lit(True)).alias(SOURCE)
-        if not self._has("matched", "not_matched_by_source"):
-            known = rewrite.scan(rewrite.files(self._matching)).alias(TARGET)
-            source = source.join(known, f.expr(self._on), "left_anti").alias(SOURCE)
-        target = rewrite.scan(files).withColumn(_IS_TARGET, f.lit(True)).alias(TARGET)
-        both = target.join(source, f.expr(self._on), "full_outer" if self._has("not_matched") else "left_outer")
-        in_target, in_source = f.col(_IS_TARGET).isNotNull(), f.col(_IS_SOURCE).isNotNull()
+    def rows(self, target: DataFrame) -> DataFrame:
+        """What becomes of rows of the table, with FILE and PLACE, and of the source's."""
+        source = self._source.withColumn(_IS_SOURCE, f.lit(True)).alias(SOURCE)
+        left, right = self._has("not_matched_by_source"), self._has("not_matched")
+        how = "full_outer" if left and right else "left_outer" if left else "right_outer" if right else "inner"
+        if not left and self._keys.are_few(self._rewrite.known_rows(self.files[0])):
+            # So that what matches nothing is not shuffled.
+            target = target.alias(TARGET).join(f.broadcast(self._source.alias(SOURCE)), f.expr(self._on), "left_semi")
+        both = target.alias(TARGET).join(source, f.expr(self._on), how)
+        in_target, in_source = f.col(PLACE).isNotNull(), f.col(_IS_SOURCE).isNotNull()
         kinds: Mapping[Rows, Column] = {
             "matched": in_target & in_source,
             "not_matched": ~in_target,
@@ -290,48 +270,76 @@ class _Merge:
             is_it = kinds[clause.rows] if clause.where is None else kinds[clause.rows] & holds(clause.where)
             numbers = f.when(is_it, i).otherwise(numbers)
         both = both.withColumn(_CLAUSE, numbers)
+        # Below 0, which Spark must not know: it would ask conditions of other rows, too, and divide by their zeros.
+        both = both.where(f.col(_CLAUSE) >= f.least(f.lit(0), f.spark_partition_id()))
         by_clause = {i: f.col(_CLAUSE) == i for i in range(len(self._clauses))}
-        fates = f.when(in_target, int(Fate.KEPT)).otherwise(int(Fate.LEFT_OUT))
+        fates = f.lit(int(Fate.LEFT_OUT))
         for i, clause in enumerate(self._clauses):
             fates = f.when(by_clause[i], int(_FATES[clause.action])).otherwise(fates)
         for i, values in enumerate(self._values):
             for _, misfit in values.values():
                 if misfit is not None:
                     fates = f.when(by_clause[i] & misfit, int(Fate.WRONG)).otherwise(fates)
-        both = both.withColumn(FATE, fates)
-        if rewrite.plan.tells_changes:
-            both = with_images(both)
-        changes = f.col(FATE).isin(int(Fate.UPDATED), int(Fate.INSERTED))
         columns = []
-        for field in rewrite.schema.fields:
-            value = f.col(f"{TARGET}.{schemas.quoted(field.name)}")
-            for i, values in enumerate(self._values):
+        is_asked = bool(self._rewrite.plan.constraints)  # else what no clause sets needs not be read
+        for field in self._rewrite.schema.fields:
+            own = f.col(f"{TARGET}.{schemas.quoted(field.name)}")
+            value = f.lit(None).cast(field.dataType)
+            for i, (clause, values) in enumerate(zip(self._clauses, self._values, strict=True)):
                 if field.name in values:
-                    value = f.when(changes & by_clause[i], values[field.name][0]).otherwise(value)
+                    value = f.when(by_clause[i], values[field.name][0]).otherwise(value)
+                elif clause.action == "update" and (is_asked or field.name in self.sets):
+                    value = f.when(by_clause[i], own).otherwise(value)
             columns.append(value.alias(field.name))
         written = [(i, values) for i, values in enumerate(self._values) if self._clauses[i].action != "delete"]
         computed = {
-            name: f.col(_CLAUSE).isin([i for i, values in written if name not in values]) for name in rewrite.generated
+            name: f.col(_CLAUSE).isin([i for i, values in written if name not in values])
+            for name in self._rewrite.generated
         }
-        return rewrite.checked(both.select(*columns, _CLAUSE, fate(f.col(FATE)).alias(FATE)), computed).drop(_CLAUSE)
+        rows = self._rewrite.checked(both.select(*columns, fate(fates).alias(FATE), FILE, PLACE, _CLAUSE), computed)
+        brings = self._names if self.inserts else [name for name in self._names if name in self.sets]
+        return rows.select(*map(schemas.quoted, brings), FATE, FILE, PLACE)
 
-    def check_counts(self, rewriting: Writing, counts: Counter[Fate], files: Sequence[DataFile]) -> None:
-        """Raises InvalidInputError for values that do not fit, and where rows would get lost or come twice."""
-        if wrong := counts[Fate.WRONG]:
-            names = {name for values in self._values for name, (_, misfit) in values.items() if misfit is not None}
-            rewriting.refuse(misfits(wrong, names))
-        expected = self._rewrite.count_rows(files)
-        seen = counts[Fate.KEPT] + counts[Fate.UPDATED] + counts[Fate.DELETED]
-        if seen > expected:
-            rewriting.refuse(
-                f"rows of the table match more than one row of the source by on={self._on!r:.200} ({expected} rows, "
-                f"and {seen} pairs), so that it is not clear what becomes of them: give the source one row for each"
-            )
-        if seen < expected:
-            rewriting.refuse(
-                f"the files to be rewritten hold {expected} rows, but {seen} were found when they were merged: "
-                f"on={self._on!r:.200} must go by the rows alone"
-            )
+    def new_rows(self) -> DataFrame:
+        """The same, of the source, where no row of the table can match any of it, or has a clause."""
+        nowhere = self._rewrite.no_rows().select(
+            "*", f.lit(None).cast("long").alias(FILE), f.lit(None).cast("long").alias(PLACE)
+        )
+        return self.rows(nowhere).select(*map(schemas.quoted, self._names), FATE)
+
+    @property
+    def inserts(self) -> bool:
+        return self._has("not_matched")
+
+    @property
+    def most_new_rows(self) -> int:
+        return self._keys.count if self.inserts else 0
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether it may change rows that are there."""
+        return self._has("matched", "not_matched_by_source")
+
+    @cached_property
+    def sets(self) -> set[str]:
+        """The columns that rows which are updated may get other values in."""
+        updates = [
+            values for clause, values in zip(self._clauses, self._values, strict=True) if clause.action == "update"
+        ]
+        return {name for values in updates for name in (*values, *self._rewrite.generated)}
+
+    @property
+    def twice(self) -> str:
+        """What is wrong with rows that come twice."""
+        return (
+            f"rows of the table match more than one row of the source by on={self._on!r:.200}, so that it is not clear "
+            "what becomes of them: give the source one row for each"
+        )
+
+    @property
+    def fitted(self) -> set[str]:
+        """The columns that cannot hold all values which they may get."""
+        return {name for values in self._values for name, (_, misfit) in values.items() if misfit is not None}
 
 
 def _default(column: str) -> str:
@@ -366,20 +374,3 @@ def _any(conditions: Sequence[str | None]) -> Column:
     for condition in conditions:
         found = found | (f.lit(True) if condition is None else holds(condition))
     return found
-
-
-def _are_alike(own: t.DataType, other: t.DataType) -> bool:
-    """Whether equal values of these types lie between the least and the greatest of either, as texts tell them."""
-    if isinstance(own, t.IntegralType) and isinstance(other, t.IntegralType):
-        return True
-    is_told = isinstance(own, t.DateType | t.DecimalType) or own.simpleString() == "string"  # of no collation
-    return is_told and own.simpleString() == other.simpleString()
-
-
-def _literal(text: str, kind: t.DataType) -> str | None:
-    """The value in Spark's SQL; None where that takes escapes, or is far off."""
-    if isinstance(kind, t.StringType):
-        return f"'{text}'" if text.isprintable() and not {"'", "\\", '"'} & {*text} else None
-    if isinstance(kind, t.DateType):
-        return f"DATE '{text}'" if re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII) else None
-    return text if re.fullmatch(r"-?\d+(\.\d+)?", text, re.ASCII) else None

@@ -1,0 +1,35 @@
+"""What becomes of rows: the last column of what a write hands over to its tasks."""
+
+from enum import IntEnum
+
+from pyspark.sql import Column
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+FATE = "_dbio_fate"
+"""The column, a `Fate`; no column of the table."""
+
+
+class Fate(IntEnum):
+    """What becomes of a row."""
+
+    KEPT = 0
+    UPDATED = 1
+    INSERTED = 2
+    DELETED = 3
+    LEFT_OUT = 4
+    """A row of the source for which there is nothing to do."""
+    WRONG = 5
+    """It may not be written, so that nothing may."""
+    WAS = 6
+    """What an updated row was before; only where changes are told."""
+
+
+STAYS = (Fate.KEPT, Fate.UPDATED, Fate.INSERTED)
+
+VIOLATES = 20
+"""From here on, a fate is the number of a constraint that the row violates: nothing may be written either."""
+
+
+def fate(of: Fate | Column) -> Column:
+    return (of if isinstance(of, Column) else f.lit(int(of))).cast(t.ByteType())

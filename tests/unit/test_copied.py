@@ -1,0 +1,190 @@
+"""What a task makes of a file's rows and of those that change in it: as if they were changed one by one."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import types as t
+
+from dbio_commit import StoreError
+from dbio_commit.data.footers import SPARK_VERSION
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.spark.copied import Copied, Old, copy
+from dbio_commit.spark.fates import Fate
+from dbio_commit.spark.scan import ReadSpec
+
+SCHEMA = t.StructType(
+    [
+        t.StructField("id", t.LongType()),
+        t.StructField("name", t.StringType()),
+        t.StructField("tags", t.ArrayType(t.IntegerType())),
+        t.StructField("day", t.StringType()),
+    ]
+)
+Row = tuple[int | None, str | None, list[int] | None]
+Change = tuple[int, Fate]
+"""A place, and what becomes of the row there."""
+
+ROWS = st.lists(
+    st.tuples(
+        st.none() | st.integers(0, 99), st.none() | st.text("ab", max_size=3), st.none() | st.lists(st.integers(0, 9))
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def write(root: Path, name: str, rows: Sequence[Row], metadata: dict[str, str] | None = None) -> DataFile:
+    """A file of the partition day=x, in row groups of 7 rows."""
+    path = root / "day=x" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table(columns(rows))
+    pq.write_table(table.replace_schema_metadata(metadata), path, row_group_size=7)
+    return DataFile(f"day=x/{name}", path.stat().st_size, None, {"day": "x"})
+
+
+def columns(rows: Sequence[Row]) -> dict[str, Any]:
+    ids, names, tags = zip(*rows, strict=True) if rows else ((), (), ())
+    return {
+        "id": pa.array(ids, pa.int64()),
+        "name": pa.array(names, pa.string()),
+        "tags": pa.array(tags, pa.list_(pa.int32())),
+    }
+
+
+def batches(
+    rows: Sequence[Row], told: Sequence[tuple[Fate, int | None, int | None]], size: int
+) -> Iterator[pa.RecordBatch]:
+    """As they come from Spark: columns, fate, file and place."""
+    arrays = [*columns(rows).values(), pa.array(["x"] * len(rows), pa.string())]
+    fates, files, places = zip(*told, strict=True) if told else ((), (), ())
+    arrays += [pa.array(fates, pa.int8()), pa.array(files, pa.int64()), pa.array(places, pa.int64())]
+    batch = pa.RecordBatch.from_arrays(arrays, names=[str(i) for i in range(len(arrays))])
+    yield from (batch.slice(start, size) for start in range(0, batch.num_rows, size))
+
+
+def run(old: Old, sent: Iterator[pa.RecordBatch]) -> tuple[list[tuple[Any, ...]], Copied]:
+    """The rows with their fates, in any order, and what the task says."""
+    copied = Copied()
+    found = [tuple(row.values()) for batch in copy(old, sent, copied) for row in batch.to_pylist()]
+    return found, copied
+
+
+def old_of(root: Path, files: dict[int, DataFile], **how: Any) -> Old:
+    spec = ReadSpec(path=str(root), storage_options={}, schema=SCHEMA)
+    how = {"sets": frozenset({"id", "name", "tags"}), **how}
+    return Old(spec=spec, files=files, columns=("id", "name", "tags", "day"), **how)
+
+
+def expected(rows: Sequence[Row], changes: dict[int, Fate], new: Row, sets: set[str], *, tells: bool) -> list[Any]:
+    found: list[Any] = []
+    for place, row in enumerate(rows):
+        becomes = changes.get(place, Fate.KEPT)
+        if becomes is Fate.UPDATED:
+            value = tuple(after if name in sets else before
+                          for name, before, after in zip(("id", "name", "tags"), row, new, strict=True))  # fmt: skip
+            found.append((*value, "x", int(becomes)))
+            found += [(*row, "x", int(Fate.WAS))] if tells else []
+        else:
+            found.append((*row, "x", int(becomes)))
+    return found
+
+
+@given(
+    files=st.lists(ROWS, min_size=1, max_size=3),
+    changes=st.lists(st.dictionaries(st.integers(0, 39), st.sampled_from([Fate.UPDATED, Fate.DELETED])), min_size=3),
+    sets=st.sets(st.sampled_from(["id", "name", "tags"])),
+    size=st.integers(1, 9),
+    tells=st.booleans(),
+    shipped=st.booleans(),
+    news=st.integers(0, 5),
+)
+def test_the_rows_of_files_come_with_what_changes_in_them(
+    tmp_path_factory: pytest.TempPathFactory,
+    files: list[list[Row]],
+    changes: list[dict[int, Fate]],
+    sets: set[str],
+    size: int,
+    tells: bool,
+    shipped: bool,
+    news: int,
+) -> None:
+    root = tmp_path_factory.mktemp("table")
+    new: Row = (7, "new", [1, 2])
+    sent: list[Row] = [new] * news
+    told: list[tuple[Fate, int | None, int | None]] = [(Fate.INSERTED, None, None)] * news
+    want: list[Any] = [(*new, "x", int(Fate.INSERTED))] * news
+    known, touched = {}, []
+    for number, (rows, all_changes) in enumerate(zip(files, changes, strict=False)):
+        known[number] = file = write(root, f"{number}.parquet", rows)
+        own = {place: fate for place, fate in all_changes.items() if place < len(rows)}
+        if not own:
+            continue
+        touched.append(file.path)
+        for place, row in enumerate(rows):
+            if place in own:
+                sent.append(new if own[place] is Fate.UPDATED else (None, None, None))
+                told.append((own[place], number, place))
+            if shipped:
+                sent.append(row)
+                told.append((Fate.KEPT, number, place))
+        want += expected(rows, own, new, sets, tells=tells)
+    old = old_of(root, known, sets=frozenset(sets), tells_changes=tells,
+                 shipped=frozenset(known) if shipped else frozenset())  # fmt: skip
+    found, copied = run(old, batches(sent, told, size))
+    assert sorted(map(repr, found)) == sorted(map(repr, want))
+    assert copied.paths == touched
+    assert not copied.twice
+    assert not copied.only_for_spark
+
+
+def test_rows_keep_their_order(tmp_path: Path) -> None:
+    file = write(tmp_path, "a.parquet", [(i, "old", None) for i in range(20)])
+    sent: list[Row] = [(i, "new", [i]) for i in (3, 4, 19)]
+    found, _ = run(old_of(tmp_path, {5: file}), batches(sent, [(Fate.UPDATED, 5, it[0]) for it in sent], 2))
+    assert [row[0] for row in found] == [*range(20)]
+    assert [row[0] for row in found if row[1] == "new"] == [3, 4, 19]
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+@pytest.mark.parametrize("shipped", [False, True])
+def test_two_changes_of_a_row_are_told(tmp_path: Path, size: int, shipped: bool) -> None:
+    file = write(tmp_path, "a.parquet", [(i, None, None) for i in range(3)])
+    sent: list[Row] = [(i, "new", None) for i in (1, 1)]
+    told: list[Any] = [(Fate.UPDATED, 5, 1), (Fate.DELETED, 5, 1)]
+    if shipped:
+        sent, told = [*sent, (1, None, None)], [*told, (Fate.KEPT, 5, 1)]
+    _, copied = run(old_of(tmp_path, {5: file}, shipped=frozenset({5} if shipped else ())), batches(sent, told, size))
+    assert copied.twice
+
+
+@pytest.mark.parametrize("shipped", [False, True])
+def test_a_row_that_is_not_there_is_an_error(tmp_path: Path, shipped: bool) -> None:
+    file = write(tmp_path, "a.parquet", [(i, None, None) for i in range(3)])
+    old = old_of(tmp_path, {5: file}, shipped=frozenset({5} if shipped else ()))
+    with pytest.raises(StoreError, match=r"1 rows that Spark saw in .*a\.parquet are not there"):
+        run(old, batches([(3, "new", None)], [(Fate.UPDATED, 5, 3)], 1))
+
+
+def test_rows_in_disorder_are_no_reason_to_write_a_file_twice(tmp_path: Path) -> None:
+    rows: list[Row] = [(i, None, None) for i in range(30)]
+    files = {1: write(tmp_path, "a.parquet", rows), 2: write(tmp_path, "b.parquet", rows)}
+    for told, match in (([(1, 0), (2, 0), (1, 5)], "do not come together"), ([(1, 5), (1, 3)], "in their order")):
+        sent: list[Row] = [(0, "new", None)] * len(told)
+        with pytest.raises(AssertionError, match=match):
+            run(old_of(tmp_path, files), batches(sent, [(Fate.UPDATED, *at) for at in told], 2))
+
+
+def test_a_file_whose_calendar_only_spark_knows_is_left_to_it(tmp_path: Path) -> None:
+    rows: list[Row] = [(i, None, None) for i in range(3)]
+    files = {1: write(tmp_path, "a.parquet", rows, {SPARK_VERSION: "2.4.8"}), 2: write(tmp_path, "b.parquet", rows)}
+    told: list[Any] = [(Fate.UPDATED, 1, 0), (Fate.UPDATED, 1, 2), (Fate.DELETED, 2, 1)]
+    found, copied = run(old_of(tmp_path, files), batches([(0, "n", None)] * 3, told, 1))
+    assert copied.only_for_spark == [1]
+    assert copied.paths == [files[2].path]
+    assert [row[-1] for row in found] == [Fate.KEPT, Fate.DELETED, Fate.KEPT]
