@@ -50,7 +50,7 @@ SLOW_TWINS = {
         "writing",
         "written",
     },
-    "test_of_a_spark_job_killed_in_part_all_or_nothing_is_seen_and_a_repetition_works": {"workers", "driver"},
+    "test_of_a_spark_job_killed_in_part_all_or_nothing_is_seen_and_a_repetition_works": {"workers", "driver", "JVM"},
     "test_a_vacuum_with_spark_does_and_reports_the_same": {"s3-make_directory", "local-make_table"},
     "test_the_command_line_deletes_what_its_dry_run_says": {"azure"},
     "test_all_commands_work_with_the_credentials_of_the_environment": {"azure"},

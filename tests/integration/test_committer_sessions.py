@@ -102,6 +102,7 @@ def test_spark_submit_runs_it(tmp_path: Path) -> None:
     assert [line for line in out.splitlines() if "refused" in line or "rows" in line] == SAID
 
 
+@pytest.mark.long
 def test_a_jar_that_was_made_beforehand_is_taken_as_it_is(tmp_path: Path) -> None:
     jar = tmp_path / "dbio-commit.jar"
     made = subprocess.run([sys.executable, "-m", "dbio_commit.cli", "jar", str(jar)], capture_output=True, text=True)
