@@ -55,7 +55,9 @@ def by_file(rows: DataFrame, located: Located, new_rows: int) -> DataFrame:
     tasks = max(len(slots), math.ceil(new_rows / _NEW_ROWS))
     if tasks > 1:
         numbers = {file.path: number for number, file in located.files.items()}
-        told = [(numbers[file.path], key) for key, slot in zip(_keys(spark, tasks), slots) for file in slot]  # noqa: B905
+        told = [
+            (numbers[file.path], key) for key, slot in zip(_keys(spark, tasks), slots, strict=False) for file in slot
+        ]
         slot_of = spark.createDataFrame(pa.table({FILE: [it[0] for it in told], _SLOT: [it[1] for it in told]}))
         columns = [schemas.quoted(name) for name in rows.columns]
         rows = rows.join(f.broadcast(slot_of), FILE, "left").select(*columns, _SLOT)
@@ -149,6 +151,9 @@ class _Changes:
         self._rows = pa.RecordBatch.from_arrays([*fitted, fates], names=[*self._schema.names, FATE])
         self._news = files.null_count  # nulls come first
         self._files = files.fill_null(0).to_numpy(zero_copy_only=False)
+        known = self._files[self._news :]
+        if files.slice(self._news).null_count or (known[1:] < known[:-1]).any():
+            raise AssertionError("rows do not come in the order of their files")  # and would be taken for others
         self._places = places.fill_null(0).to_numpy(zero_copy_only=False)
 
 
@@ -172,7 +177,9 @@ class _Copying:
             if number is _NEW:
                 yield from (rows.select([*self._target.names, FATE]) for _, rows in self._changes.take(number))
                 continue
-            file = self._old.files[number]
+            file = self._old.files.get(number)
+            if file is None:
+                raise AssertionError(f"Spark knows a file of {self._store.url} by another path than we do")
             where = self._store.url_of(file.path)
             if file.path in self._copied.paths:
                 raise AssertionError(f"rows of {where} do not come together")  # and would be there twice

@@ -174,10 +174,16 @@ def test_a_row_that_is_not_there_is_an_error(tmp_path: Path, shipped: bool) -> N
 def test_rows_in_disorder_are_no_reason_to_write_a_file_twice(tmp_path: Path) -> None:
     rows: list[Row] = [(i, None, None) for i in range(30)]
     files = {1: write(tmp_path, "a.parquet", rows), 2: write(tmp_path, "b.parquet", rows)}
-    for told, match in (([(1, 0), (2, 0), (1, 5)], "do not come together"), ([(1, 5), (1, 3)], "in their order")):
+    for told, size, match in (
+        ([(1, 0), (2, 0), (1, 5)], 1, "do not come together"),
+        ([(1, 0), (2, 0), (1, 5)], 3, "order of their files"),
+        ([(1, 0), (None, None)], 2, "order of their files"),
+        ([(1, 5), (1, 3)], 2, "in their order"),
+        ([(3, 0)], 1, "by another path"),
+    ):
         sent: list[Row] = [(0, "new", None)] * len(told)
         with pytest.raises(AssertionError, match=match):
-            run(old_of(tmp_path, files), batches(sent, [(Fate.UPDATED, *at) for at in told], 2))
+            run(old_of(tmp_path, files), batches(sent, [(Fate.UPDATED, *at) for at in told], size))
 
 
 def test_a_file_whose_calendar_only_spark_knows_is_left_to_it(tmp_path: Path) -> None:
