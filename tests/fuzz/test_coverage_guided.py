@@ -15,7 +15,7 @@ from tests.fuzz.harnesses import HARNESSES, examples, to_bytes, to_objects
 pytest.importorskip("atheris", reason="atheris has wheels for Python 3.11 to 3.13 on Linux, x86-64")
 
 
-@pytest.fixture(scope="module", params=[500, pytest.param(3000, marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=[1000, pytest.param(2000, marks=pytest.mark.long)])
 def runs(request: pytest.FixtureRequest) -> int:
     """How many inputs each harness gets."""
     number: int = request.param
