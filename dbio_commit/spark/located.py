@@ -47,8 +47,8 @@ class Located:
 
 
 def metadata_root(spark: SparkSession, table: Table, files: Sequence[DataFile], schema: t.StructType) -> str | None:
-    """As `scan.files_root`; None also where a column hides what Spark knows of files."""
-    is_clear = "_metadata" not in map(str.lower, schema.fieldNames())
+    """As `scan.files_root`; None also where a column hides what Spark knows of files, or FILE would hide a column."""
+    is_clear = {"_metadata", FILE}.isdisjoint(map(str.lower, schema.fieldNames()))
     return files_root(spark, table, files) if is_clear else None
 
 

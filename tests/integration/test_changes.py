@@ -55,6 +55,13 @@ def deletes(ids: Iterable[int]) -> list[tuple[str, int]]:
     return [("delete", id) for id in ids]
 
 
+@pytest.mark.parametrize("name", ["_metadata", "_dbio_file"])
+def test_columns_with_names_of_spark_or_of_ours_are_told_as_they_are(spark: SparkSession, path: str, name: str) -> None:
+    dbio.write(spark.range(3).selectExpr("id", f"id + 10 AS `{name}`"), path)
+    found = dbio.changes(spark, path, dbio.Table(path).history()[0].tid)
+    assert sorted(map(tuple, found.select("id", name).collect())) == [(0, 10), (1, 11), (2, 12)]
+
+
 def test_both_ends_are_included_and_each_row_tells_its_commit(spark: SparkSession, path: str) -> None:
     tids = [write(spark, path, start, start + 2).tid for start in (0, 2, 4)]
     tids.append(write(spark, path, 10, 11, "overwrite_partitions").tid)
