@@ -3,7 +3,7 @@
 Spark reads all of them in one scan, and knows the commit of each row by the path of its file.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import reduce
 from typing import get_args
@@ -16,6 +16,7 @@ from dbio_commit.errors import InvalidInputError
 from dbio_commit.follow import Follower
 from dbio_commit.protocol.feed import Change, History, Kind
 from dbio_commit.protocol.position import Start
+from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import feeds
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.located import FILE, metadata_root, number_files, with_file
@@ -79,22 +80,24 @@ def _frame(spark: SparkSession, table: Table, columns: StructType, changes: Sequ
         spec = ReadSpec.of(table, feeds.with_change_columns(columns, where=table.url))
         return files_in_workers(spark, [feeds.as_partition(change) for change in changes], spec)
     of = {change.file.path: change for change in changes}
-    frames = [_natively(spark, root, table, columns, [of[it.path] for it in some]) for some in by_layout(files)]
+    frames = [_natively(spark, root, table, columns, some, of) for some in by_layout(files)]
     return reduce(DataFrame.unionByName, frames)
 
 
 def _natively(
-    spark: SparkSession, root: str, table: Table, columns: StructType, changes: Sequence[Change]
+    spark: SparkSession,
+    root: str,
+    table: Table,
+    columns: StructType,
+    files: Sequence[DataFile],
+    changes: Mapping[str, Change],
 ) -> DataFrame:
-    """As `_frame`, of files that lie in the same partition columns."""
-    says_itself = changes[0].kind == "recorded"  # all are of one kind then
+    """As `_frame`, of files that lie in the same partition columns, and whose changes are known by their paths."""
+    says_itself = changes[files[0].path].kind == "recorded"  # all are of one kind then
     schema = StructType([*columns.fields, *([feeds.TYPE_FIELD] if says_itself else [])])
-    of = {change.file.path: change for change in changes}
-    frame = with_file(files_natively(spark, root, table, [change.file for change in changes], schema))
-    numbers = number_files(spark, frame, root, [change.file for change in changes])
-    told = [
-        (number, (it := of[file.path]).kind, it.tid, it.committed.astimezone(UTC)) for number, file in numbers.items()
-    ]
+    frame = with_file(files_natively(spark, root, table, files, schema))
+    numbered = {number: changes[file.path] for number, file in number_files(spark, frame, root, files).items()}
+    told = [(number, it.kind, it.tid, it.committed.astimezone(UTC)) for number, it in numbered.items()]
     commits = f.broadcast(spark.createDataFrame(told, f"{FILE} long, {_KIND} string, {feeds.DDL_OF_COMMIT}"))
     rows = frame.join(commits, FILE, "left")
     unknown = f.raise_error(f.concat(f.lit("dbio_commit does not know which commit named the file "), f.col(FILE)))

@@ -1,4 +1,4 @@
-"""What becomes of rows: the last column of what a write hands over to its tasks."""
+"""What becomes of rows: a column of what a write hands over to its tasks, after those of the table."""
 
 from enum import IntEnum
 
@@ -11,17 +11,15 @@ FATE = "_dbio_fate"
 
 
 class Fate(IntEnum):
-    """What becomes of a row."""
+    """What becomes of a row; numbered without gaps."""
 
     KEPT = 0
     UPDATED = 1
     INSERTED = 2
     DELETED = 3
-    LEFT_OUT = 4
-    """A row of the source for which there is nothing to do."""
-    WRONG = 5
+    WRONG = 4
     """It may not be written, so that nothing may."""
-    WAS = 6
+    WAS = 5
     """What an updated row was before; only where changes are told."""
 
 

@@ -99,19 +99,20 @@ class Writing:
             tells_changes=self._tells_changes,
         )
         lines = self._tell(by_file(rows, located, new_rows), names, old, tells=self._tells_changes)
-        if left := [number for line in lines for number in _copied(line).only_for_spark]:
+        if left := [number for it in _copied(lines) for number in it.only_for_spark]:
             kept, old = located.only(left), replace(old, columns=tuple(names), shipped=frozenset(left))
             stay = kept.frame.withColumn(FATE, fate(Fate.KEPT))
             again = stay.unionByName(rows.where(f.col(FILE).isin(left)), allowMissingColumns=True)
             again = again.select(*map(quoted, names), FATE, FILE, PLACE)
             lines += self._tell(by_file(again, kept, 0), names, old, tells=self._tells_changes)
-        copied = [path for line in lines for path in _copied(line).paths]
-        if len(copied) > len(set(copied)):
+        copied = _copied(lines)
+        paths = [path for it in copied for path in it.paths]
+        if len(paths) > len(set(paths)):
             raise AssertionError(
                 f"rows of a file of {self._transaction.url} went to several tasks, and would be doubled"
             )
-        self._transaction.remove(copied)
-        if any(_copied(line).twice for line in lines):
+        self._transaction.remove(paths)
+        if any(it.twice for it in copied):
             self.refuse(twice)
         return self._counts(lines)
 
@@ -238,8 +239,8 @@ _TOLD = "file string, fate byte, rows long, example string, copied string"
 _COPIED = TypeAdapter(Copied)
 
 
-def _copied(line: Row) -> Copied:
-    return _COPIED.validate_json(line.copied) if line.copied else Copied()
+def _copied(lines: Iterable[Row]) -> list[Copied]:
+    return [_COPIED.validate_json(line.copied) for line in lines if line.copied is not None]
 
 
 def _task(spec: TaskSpec, unpack: _Step, constraints: Constraints, old: Old | None, tells_changes: bool) -> _Step:

@@ -33,8 +33,18 @@ class _Key:
     kind: t.DataType
     value: Column
     """Of the source."""
-    ordered: bool
-    """Whether equal values lie between the least and the greatest, as texts tell them."""
+    given: t.DataType
+    """The source's."""
+
+    @property
+    def ordered(self) -> bool:
+        """Whether equal values lie between the least and the greatest of either side, as texts tell them."""
+        if isinstance(self.kind, t.IntegralType) and isinstance(self.given, t.IntegralType):
+            return True
+        is_told = (
+            isinstance(self.kind, t.DateType | t.DecimalType) or self.kind.simpleString() == "string"
+        )  # no collation
+        return is_told and self.kind.simpleString() == self.given.simpleString()
 
 
 @dataclass(frozen=True)
@@ -52,16 +62,15 @@ class Keys:
         return cls(
             source=source,
             each=[
-                _Key(name, schema[name].dataType, f.col(f"{SOURCE}.{schemas.quoted(other)}"),
-                     _are_alike(schema[name].dataType, given[other]))
+                _Key(name, schema[name].dataType, f.col(f"{SOURCE}.{schemas.quoted(other)}"), given[other])
                 for name, other in equal_columns(on, schema.fieldNames(), source.columns)
             ],
-        )  # fmt: skip
+        )
 
     @cached_property
     def _counted(self) -> Row:
         """How many rows there are, about how many bytes their keys take, and the bounds of those that have an order."""
-        texts = [it.value for it in self.each if isinstance(it.kind, t.StringType | t.BinaryType)]
+        texts = [it.value for it in self.each if isinstance(it.given, t.StringType | t.BinaryType)]
         width = sum((f.coalesce(f.octet_length(text), f.lit(0)) for text in texts), f.lit(_KEY_BYTES))
         # As texts: Python knows fewer dates than Spark.
         bounds = [bound(it.value).cast("string") for it in self.each if it.ordered for bound in (f.min, f.max)]
@@ -93,7 +102,7 @@ class Keys:
         conditions = []
         for key, low, high in pairs:
             ranges = self._ranges(key, low, high) if key is wide else [(low, high)]
-            conditions.append(any_of([_within(key, *range) for range in ranges]))
+            conditions.append(any_of([_within(key, *bounds) for bounds in ranges]))
         return all_of([condition for condition in conditions if condition])
 
     def _ranges(self, key: _Key, low: str, high: str) -> list[tuple[str, str]]:
@@ -131,14 +140,6 @@ def _is_day(*texts: str) -> bool:
 def _within(key: _Key, low: str, high: str) -> str | None:
     column, bounds = schemas.quoted(key.name), [_literal(text, key.kind) for text in (low, high)]
     return f"{column} >= {bounds[0]} AND {column} <= {bounds[1]}" if all(bounds) else None
-
-
-def _are_alike(own: t.DataType, other: t.DataType) -> bool:
-    """Whether equal values of these types lie between the least and the greatest of either, as texts tell them."""
-    if isinstance(own, t.IntegralType) and isinstance(other, t.IntegralType):
-        return True
-    is_told = isinstance(own, t.DateType | t.DecimalType) or own.simpleString() == "string"  # of no collation
-    return is_told and own.simpleString() == other.simpleString()
 
 
 def _literal(text: str, kind: t.DataType) -> str | None:

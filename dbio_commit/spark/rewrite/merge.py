@@ -253,7 +253,7 @@ class _Merge:
     def rows(self, target: DataFrame) -> DataFrame:
         """What becomes of rows of the table, with FILE and PLACE, and of the source's."""
         source = self._source.withColumn(_IS_SOURCE, f.lit(True)).alias(SOURCE)
-        left, right = self._has("not_matched_by_source"), self._has("not_matched")
+        left, right = self._has("not_matched_by_source"), self.inserts
         how = "full_outer" if left and right else "left_outer" if left else "right_outer" if right else "inner"
         if not left and self._keys.are_few(self._rewrite.known_rows(self.files[0])):
             # So that what matches nothing is not shuffled.
@@ -273,24 +273,14 @@ class _Merge:
         # Below 0, which Spark must not know: it would ask conditions of other rows, too, and divide by their zeros.
         both = both.where(f.col(_CLAUSE) >= f.least(f.lit(0), f.spark_partition_id()))
         by_clause = {i: f.col(_CLAUSE) == i for i in range(len(self._clauses))}
-        fates = f.lit(int(Fate.LEFT_OUT))
+        fates = f.lit(int(Fate.KEPT))
         for i, clause in enumerate(self._clauses):
             fates = f.when(by_clause[i], int(_FATES[clause.action])).otherwise(fates)
         for i, values in enumerate(self._values):
             for _, misfit in values.values():
                 if misfit is not None:
                     fates = f.when(by_clause[i] & misfit, int(Fate.WRONG)).otherwise(fates)
-        columns = []
-        is_asked = bool(self._rewrite.plan.constraints)  # else what no clause sets needs not be read
-        for field in self._rewrite.schema.fields:
-            own = f.col(f"{TARGET}.{schemas.quoted(field.name)}")
-            value = f.lit(None).cast(field.dataType)
-            for i, (clause, values) in enumerate(zip(self._clauses, self._values, strict=True)):
-                if field.name in values:
-                    value = f.when(by_clause[i], values[field.name][0]).otherwise(value)
-                elif clause.action == "update" and (is_asked or field.name in self.sets):
-                    value = f.when(by_clause[i], own).otherwise(value)
-            columns.append(value.alias(field.name))
+        columns = [self._value(field, by_clause) for field in self._rewrite.schema.fields]
         written = [(i, values) for i, values in enumerate(self._values) if self._clauses[i].action != "delete"]
         computed = {
             name: f.col(_CLAUSE).isin([i for i, values in written if name not in values])
@@ -299,6 +289,18 @@ class _Merge:
         rows = self._rewrite.checked(both.select(*columns, fate(fates).alias(FATE), FILE, PLACE, _CLAUSE), computed)
         brings = self._names if self.inserts else [name for name in self._names if name in self.sets]
         return rows.select(*map(schemas.quoted, brings), FATE, FILE, PLACE)
+
+    def _value(self, field: t.StructField, by_clause: Mapping[int, Column]) -> Column:
+        """What a column has after the merge; null where a task takes it from the file, so that it needs not be read."""
+        own = f.col(f"{TARGET}.{schemas.quoted(field.name)}")
+        is_asked = field.name in self.sets or bool(self._rewrite.plan.constraints)
+        value = f.lit(None).cast(field.dataType)
+        for i, (clause, values) in enumerate(zip(self._clauses, self._values, strict=True)):
+            if field.name in values:
+                value = f.when(by_clause[i], values[field.name][0]).otherwise(value)
+            elif clause.action == "update" and is_asked:
+                value = f.when(by_clause[i], own).otherwise(value)
+        return value.alias(field.name)
 
     def new_rows(self) -> DataFrame:
         """The same, of the source, where no row of the table can match any of it, or has a clause."""
