@@ -107,16 +107,21 @@ def azure_server() -> Iterator[AzureServer]:
         yield server
 
 
+def _url(scheme: str) -> str:
+    """Of a directory that no other test has. The prefix keeps its digits out of what the path of a `Fault` may say."""
+    return f"{scheme}://tables/test-{uuid4().hex}"
+
+
 @pytest.fixture
 def s3_root(s3_server: S3Server) -> Root:
     s3_server.reset()
-    return Root(f"s3://tables/{uuid4().hex}", s3_server.storage_options)
+    return Root(_url("s3"), s3_server.storage_options)
 
 
 @pytest.fixture
 def azure_root(azure_server: AzureServer) -> Root:
     azure_server.reset()
-    return Root(f"az://tables/{uuid4().hex}", azure_server.storage_options)
+    return Root(_url("az"), azure_server.storage_options)
 
 
 @pytest.fixture
