@@ -31,7 +31,7 @@ from pyspark.sql.types import (
 
 from dbio_commit.spark.arrow import FILLER, with_decimals, without_fillers
 from dbio_commit.spark.schema import arrow_type, quoted
-from dbio_commit.spark.session import is_connect
+from dbio_commit.spark.session import is_connect, java_class
 from dbio_commit.spark.settings import holding, own
 
 BATCH_BYTES = 32 * 1024 * 1024
@@ -115,11 +115,11 @@ def _unscaled(df: DataFrame) -> tuple[DataFrame, list[int]]:
         return df, []
     from pyspark.sql.classic.column import Column
 
-    catalyst, spark = jvm.org.apache.spark.sql.catalyst.expressions, jvm.org.apache.spark.sql.classic.ExpressionUtils
+    unscaled = java_class(jvm, "org.apache.spark.sql.catalyst.expressions.UnscaledValue")
+    utils = java_class(jvm, "org.apache.spark.sql.classic.ExpressionUtils")
 
     def whole(name: str) -> Any:
-        value = catalyst.UnscaledValue(spark.expression(df[name]._jc))
-        return Column(spark.column(value)).alias(name)
+        return Column(utils.column(unscaled(utils.expression(df[name]._jc)))).alias(name)
 
     return df.select(*(whole(name) if i in fitting else df[name] for i, name in enumerate(df.columns))), fitting
 

@@ -127,15 +127,24 @@ def _credential_stores(location: Location | None, settings: Iterable[str]) -> li
 def _read_credential_store(spark: SparkSession, conf: Any, setting: str, path: str) -> dict[str, str]:
     """Our settings that lie there; what lies in the store of a bucket is the bucket's."""
     owner = setting.removesuffix(_STORES) if setting.startswith("fs.s3a.bucket.") else "fs.s3a."
-    hadoop_api: Any = spark.sparkContext._jvm.org.apache.hadoop  # type: ignore[union-attr]
-    own = hadoop_api.conf.Configuration(conf)
+    jvm = spark.sparkContext._jvm
+    own = java_class(jvm, "org.apache.hadoop.conf.Configuration")(conf)
     own.set(f"hadoop.{_STORES}", path)
     found: dict[str, str] = {}
-    for provider in hadoop_api.security.alias.CredentialProviderFactory.getProviders(own):
+    factory = java_class(jvm, "org.apache.hadoop.security.alias.CredentialProviderFactory")
+    for provider in factory.getProviders(own):
         for name in filter(hadoop.is_secret, provider.getAliases()):
             value = "".join(own.getPassword(name))
             found[name if name.startswith("fs.s3a.bucket.") else name.replace("fs.s3a.", owner, 1)] = value
     return found
+
+
+# --- its JVM ------------------------------------------------------------------------------------------------------
+
+
+def java_class(jvm: Any, name: str) -> Any:
+    """The class of this full name. Attribute by attribute, Py4J looks through all jars for each package on the way."""
+    return getattr(jvm, name)
 
 
 # --- does Spark reach it? -----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pyspark.sql.types import StructField, StructType
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.names import HIVE_NULL
+from dbio_commit.spark.session import java_class
 
 SaveMode = Literal["Append", "Overwrite", "ErrorIfExists", "Ignore"]
 
@@ -32,8 +33,7 @@ class Command:
 
 def running_query(context: SparkContext, execution: str) -> Any:
     """The QueryExecution with this id, in the JVM; None where no query of SQL or DataFrames writes."""
-    jvm: Any = context._jvm
-    executions = jvm.org.apache.spark.sql.execution.SQLExecution
+    executions = java_class(context._jvm, "org.apache.spark.sql.execution.SQLExecution")
     return executions.getQueryExecution(int(execution)) if execution != "null" else None
 
 
@@ -67,8 +67,7 @@ def _writes_to(plan: Any, path: str) -> bool:
 
 
 def _read(context: SparkContext, plan: Any) -> Command:
-    jvm: Any = context._jvm
-    as_java = jvm.scala.jdk.javaapi.CollectionConverters.asJava
+    as_java = java_class(context._jvm, "scala.jdk.javaapi.CollectionConverters").asJava
     inserts = plan.getClass().getSimpleName() == _INSERT
     fields = StructType.fromJson(json.loads(plan.query().schema().json())).fields
     named = zip(as_java(plan.outputColumnNames()), fields, strict=True)

@@ -20,6 +20,7 @@ from dbio_commit.errors import DbioError
 from dbio_commit.spark.committer import writes
 from dbio_commit.spark.committer.command import find_command, running_query
 from dbio_commit.spark.job import find_error
+from dbio_commit.spark.session import java_class
 from dbio_commit.store import Location, parse_location
 
 _HANDLER = "dbio_commit.handler"
@@ -107,7 +108,7 @@ def handle(spark: SparkSession, roots: Sequence[str | os.PathLike[str]], *, othe
     _handler.context = context
     _handler.roots += [place for place in places if place not in _handler.roots]
     _handler.other = other or _handler.other
-    spark._jvm.java.lang.System.getProperties().put(_HANDLER, _handler)  # type: ignore[union-attr]
+    java_class(spark._jvm, "java.lang.System").getProperties().put(_HANDLER, _handler)
     setattr(captured, _convert.__name__, _convert_exception)  # PySpark's own calls go by this name
 
 

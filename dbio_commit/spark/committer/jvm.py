@@ -15,6 +15,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.spark.session import java_class
 
 CLASS = "dbio_commit.CommitProtocol"
 VERSION = "1"
@@ -67,8 +68,8 @@ def make_jar(path: Path) -> None:
 
 def _compiled(jvm: Any) -> Mapping[str, bytes]:
     """The classes by their paths in a jar."""
-    compiler = jvm.org.codehaus.janino.SimpleCompiler()
-    compiler.setParentClassLoader(jvm.java.lang.Thread.currentThread().getContextClassLoader())
+    compiler = java_class(jvm, "org.codehaus.janino.SimpleCompiler")()
+    compiler.setParentClassLoader(java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader())
     compiler.cook(files(__package__).joinpath("CommitProtocol.java").read_text())
     classes = compiler.getBytecodes()
     return {f"{name.replace('.', '/')}.class": bytes(classes[name]) for name in list(classes)}
@@ -83,10 +84,10 @@ def _write_jar(classes: Mapping[str, bytes], path: Path) -> None:
 
 def _installed(spark: SparkSession) -> str | None:
     """The version of the class, as Spark would load it; None where there is none."""
-    jvm: Any = spark._jvm
-    loader = jvm.org.apache.spark.util.Utils.getContextOrSparkClassLoader()
+    loader = java_class(spark._jvm, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
+    classes = java_class(spark._jvm, "java.lang.Class")
     try:
-        return str(jvm.java.lang.Class.forName(CLASS, True, loader).getField("VERSION").get(None))
+        return str(classes.forName(CLASS, True, loader).getField("VERSION").get(None))
     except Py4JError as error:
         if "ClassNotFoundException" in str(error):
             return None
@@ -99,10 +100,12 @@ def _load(spark: SparkSession, classes: Mapping[str, bytes]) -> None:
     atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors that start later fetch it, too
     jar = directory / "dbio-commit.jar"
     _write_jar(classes, jar)
-    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    loader = java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
     global _jar
     try:
-        loader.addURL(jvm.java.io.File(str(jar)).toURI().toURL())  # SparkSubmit's, which all threads share
+        loader.addURL(
+            java_class(jvm, "java.io.File")(str(jar)).toURI().toURL()
+        )  # SparkSubmit's, which all threads share
     except Py4JError as error:
         raise UnsupportedStoreError(f"the class loader of this Spark takes no jar at run time; {_HELP}") from error
     _jar = jar
