@@ -149,15 +149,12 @@ def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_
 
 def _check_visible(marker: CommitMarker, *, where: str) -> None:
     """In the table scope, markers add only what readers take for data, and for one file."""
-    joined = "/".join(["", *marker.added])
-    if names.is_pattern(joined):
+    if names.is_pattern("/".join(marker.added)):
         pattern = next(filter(names.is_pattern, marker.added))
         raise CorruptMarkerError(f"{where} adds {pattern[:200]!r}, which other tools take for a pattern. Inspect it")
-    if not ("/_" in joined or "/." in joined or "._" in joined):  # as nearly always: a few scans of one long text
-        return
-    for path in marker.added:
-        if not names.is_data_file(path):
-            raise CorruptMarkerError(f"{where} adds {path[:200]!r}, which readers skip by its name. Inspect it")
+    if not names.are_data_files(marker.added):
+        hidden = next(path for path in marker.added if not names.is_data_file(path))
+        raise CorruptMarkerError(f"{where} adds {hidden[:200]!r}, which readers skip by its name. Inspect it")
 
 
 def _check_local(marker: CommitMarker, *, where: str) -> None:

@@ -208,6 +208,8 @@ def _dependencies(commits: Sequence[Decided]) -> list[tuple[int, int]]:
     places = sorted((commit.place, i) for i, commit in enumerate(commits) if commit.place is not None)
     edges = [(earlier, later) for ranks in (turns, places) for (_, earlier), (_, later) in pairwise(ranks)]
     removed = {path for commit in commits for path in commit.marker.removed}
+    if not removed:
+        return edges
     adder = {path: i for i, commit in enumerate(commits) for path in commit.marker.added if path in removed}
     for i, commit in enumerate(commits):
         edges += ((other, i) for other in {adder[path] for path in commit.marker.removed if path in adder} - {i})

@@ -101,7 +101,7 @@ def _compact(values: list[_T]) -> Sequence[_T]:
     if not kinds <= {str, type(None)}:
         return values
     seen: dict[_T, _T] = {}
-    return [seen.setdefault(value, value) for value in values]
+    return [*map(seen.setdefault, values, values)]
 
 
 Compact = Annotated[FailFastList[_T], AfterValidator(_compact), PlainSerializer(list)]

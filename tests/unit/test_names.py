@@ -339,6 +339,28 @@ def test_reader_skips_a_file_that_hadoop_is_still_copying() -> None:
     assert names.is_hidden("part-00000.parquet._COPYING_")
 
 
+_ODD_PATHS = st.lists(
+    st.lists(st.sampled_from(["a", "b._COPYING_", "_c=1", "_d", ".e", "..", "", "._x", "f\n", "g\\"]), max_size=4).map(
+        "/".join
+    ),
+    max_size=5,
+)
+
+
+@relaxed
+@given(_ODD_PATHS)
+def test_many_paths_are_judged_as_each_of_them_is(paths: list[str]) -> None:
+    assert names.are_data_files(paths) == all(map(names.is_data_file, paths))
+    assert _passes(names.check_paths, paths) == all(_passes(names.check_path, path) for path in paths)
+
+
+def _passes(check: Callable[..., object], told: str | list[str]) -> bool:
+    with suppress(CorruptMarkerError):
+        check(told, where="here")
+        return True
+    return False
+
+
 @relaxed
 @given(ANY_TIDS, st.sampled_from(Kind))
 def test_no_marker_looks_like_data_or_a_data_file(tid: str, kind: Kind) -> None:
