@@ -115,6 +115,44 @@ def test_a_jar_that_was_made_beforehand_is_taken_as_it_is(tmp_path: Path) -> Non
     assert out.splitlines() == SAID
 
 
+@pytest.mark.long
+def test_a_server_of_sql_that_has_the_jar_writes_to_no_table_of_ours(spark: SparkSession, tmp_path: Path) -> None:
+    """`spark-sql` has no Python whom to ask; Thrift servers run the same driver."""
+    import pyspark
+
+    jar, ours, elsewhere = tmp_path / "dbio-commit.jar", tmp_path / "ours", tmp_path / "elsewhere"
+    make_jar(jar)
+    dbio.write(spark.range(3), ours)
+    before = sorted(os.listdir(ours))
+    script = tmp_path / "script.sql"
+    script.write_text(
+        f"INSERT OVERWRITE DIRECTORY '{elsewhere}' USING parquet SELECT 7 AS id;\n"
+        f"CREATE TABLE ours USING parquet LOCATION '{ours}';\n"
+        "INSERT INTO ours SELECT 7;\n"
+    )
+    sql = subprocess.run(
+        [str(Path(pyspark.__file__).parent / "bin" / "spark-sql"), "--jars", str(jar), "-f", str(script)]
+        + [
+            part
+            for setting in (
+                "spark.sql.sources.commitProtocolClass=dbio_commit.CommitProtocol",
+                "spark.sql.catalogImplementation=in-memory",
+                f"spark.sql.warehouse.dir={tmp_path / 'warehouse'}",
+                "spark.ui.enabled=false",
+            )
+            for part in ("--conf", setting)
+        ],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=300,
+    )
+    assert sql.returncode != 0
+    assert f"{ours} is a table of dbio_commit, and no Python of this driver has called dbio.enable" in sql.stderr
+    assert ids(spark.read.parquet(str(elsewhere))) == [7]
+    assert sorted(os.listdir(ours)) == before
+
+
 def test_a_jar_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(dbio.InvalidInputError, match=r"missing/it\.jar"):
         make_jar(tmp_path / "missing" / "it.jar")
