@@ -113,6 +113,7 @@ def begin(
     scope, job = target.scope or Scope.TABLE, new_uuid(clock)
     root = KINDS[scope](store, clock)
     begun, needs = encode_begun(application, job), None if moves else columns
+    began = clock.moment()  # not after its start marker: who waits until it looks for that counts on it
     terms = Terms(
         tid=root.claim(target, needs, begun) if claims else new_tid(clock),
         operation=operation,
@@ -123,7 +124,7 @@ def begin(
         if_tid=if_tid,
         commit_id=new_uuid(clock),
         job=job,
-        began=clock.moment(),
+        began=began,
         metadata=target.metadata,
         sets=sets,
         changes_rows=changes_rows,

@@ -207,10 +207,10 @@ def abort_transaction(store: Store, clock: Clock, tid: str) -> None:
     Raises TransactionStateError where it is committed, or was decided so long ago that its markers are purged;
     StoreError where the store does not tell.
     """
-    path = names.committed(tid)
-    _put_abort(store, path, tid, _new_abort(clock))
+    if failure := _try_abort(store, tid, _new_abort(clock)):
+        raise failure
     if _covered_commit(store, tid) is not None:
-        _withdraw(store, path)
+        _withdraw(store, names.committed(tid))
         raise decided_long_ago(store, tid)
 
 

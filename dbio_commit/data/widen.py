@@ -89,6 +89,7 @@ def _is_text(kind: pa.DataType) -> bool:
         or types.is_binary(kind)
         or types.is_large_binary(kind)
         or types.is_binary_view(kind)
+        or types.is_fixed_size_binary(kind)
     )
 
 

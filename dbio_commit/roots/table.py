@@ -296,8 +296,10 @@ class TableRoot(Root):
                     abort_transaction(self.store, self.clock, other)
                     _logger.info("%s: aborted %s, an attempt at version %d of application %r that came to nothing",
                                  self.store.url, other, begun.app.version, app.id)  # fmt: skip
-            except DbioError as error:
-                _logger.warning("%s: could not tell whether %s is an earlier attempt: %s", self.store.url, other, error)
+            except Exception as error:  # whatever it is, it must not look as if the commit had failed
+                bug = not isinstance(error, DbioError)
+                _logger.warning("%s: could not tell whether %s is an earlier attempt: %s", self.store.url, other, error,
+                                exc_info=bug)  # fmt: skip
 
     def _result_as_found(self, tid: str, marker: CommitMarker) -> Commit:
         """Of a transaction that was committed already; with the paths that it removed, if the table can be read."""

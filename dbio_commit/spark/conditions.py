@@ -1,6 +1,7 @@
 """What a condition in Spark's SQL asks, and whether a write may go by it."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -139,11 +140,14 @@ class _Sides:
 
     def __init__(self, columns: Collection[str], source: Collection[str]) -> None:
         self.known, self.others = ({name.lower(): name for name in names} for names in (columns, source))
+        counts = Counter(name.lower() for name in (*columns, *source))
+        self._unsure = {it for it, count in counts.items() if count > (it in self.known) + (it in self.others)}
+        """Of columns that differ by case alone."""
 
     def of(self, column: Any) -> str | None:
         """None where it is not sure."""
         name, table = column.name.lower(), column.table.lower()
-        if len(column.parts) > 2:
+        if len(column.parts) > 2 or name in self._unsure:
             return None
         if table == TARGET and name in self.known:
             return TARGET

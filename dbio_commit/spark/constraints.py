@@ -22,7 +22,7 @@ from dbio_commit.spark.fates import FATE, VIOLATES, Fate, fate
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import WritePlan
 from dbio_commit.spark.scan import scan_files
-from dbio_commit.spark.values import Assigned, assign
+from dbio_commit.spark.values import Assigned, as_type, assign
 from dbio_commit.spark.written import describe_texts, shown
 from dbio_commit.table import Table
 from dbio_commit.upkeep.settings import change_settings
@@ -225,32 +225,9 @@ def _with_columns(data: DataFrame, schema: t.StructType) -> DataFrame:
         if own is None:
             column = f.lit(None).cast(field.dataType)
         else:
-            column = _as_type(f.col(schemas.quoted(own.name)), own.dataType, field.dataType)
+            column = as_type(f.col(schemas.quoted(own.name)), own.dataType, field.dataType)
         columns.append(column.alias(field.name))
     return data.select(*columns)
-
-
-def _as_type(value: Column, own: t.DataType, wanted: t.DataType) -> Column:
-    """The value as the table's type has it, which holds all of its own; fields go by name."""
-    own = schemas.plain(own)
-    match own, wanted:
-        case _ if own == wanted:
-            return value
-        case t.StructType(), t.StructType():
-            given = {field.name.lower(): field for field in own.fields}
-            parts = [
-                _as_type(value.getField(it.name), it.dataType, field.dataType).alias(field.name)
-                if (it := given.get(field.name.lower()))
-                else f.lit(None).cast(field.dataType).alias(field.name)
-                for field in wanted.fields
-            ]
-            return f.when(value.isNotNull(), f.struct(*parts))
-        case t.ArrayType(), t.ArrayType():
-            return f.transform(value, lambda it: _as_type(it, own.elementType, wanted.elementType))
-        case t.MapType(), t.MapType():
-            keys = f.transform_keys(value, lambda key, _: _as_type(key, own.keyType, wanted.keyType))
-            return f.transform_values(keys, lambda _, it: _as_type(it, own.valueType, wanted.valueType))
-    return value.cast(wanted)
 
 
 def _first_line(error: Exception) -> str:

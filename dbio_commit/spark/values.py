@@ -59,12 +59,13 @@ def _fit(rows: DataFrame, value: str, field: t.StructField, kind: t.DataType) ->
     given, own = f.expr(value), field.dataType
     if kind.simpleString() == own.simpleString():
         return given, None
-    if isinstance(kind, t.NullType) or schemas.merged(kind, own, merge=False, widen=False) == own:
+    fits = isinstance(kind, t.NullType) or schemas.merged(kind, own, merge=False, widen=False) == own
+    if fits and isinstance(kind, t.AtomicType | t.NullType):
         return given.cast(own), None
     numbers = isinstance(kind, t.NumericType) and isinstance(own, t.NumericType)
     times = isinstance(kind, _TIMES) and isinstance(own, _TIMES)
     texts = isinstance(kind, t.AtomicType) and isinstance(own, t.StringType)
-    if not (numbers or times or texts):
+    if not (fits or numbers or times or texts):
         raise SchemaMismatchError(
             f"column {field.name!r} has the type {own.simpleString()}, and {value!r:.200} the type "
             f"{kind.simpleString()}, which it does not take; cast it in the expression"
@@ -74,8 +75,33 @@ def _fit(rows: DataFrame, value: str, field: t.StructField, kind: t.DataType) ->
             f"the value {value!r:.200} of column {field.name!r} is another each time, and has the type "
             f"{kind.simpleString()}; cast it to {own.simpleString()} in the expression"
         )
+    if fits:
+        return as_type(given, kind, own), None
     fitted = given.try_cast(own)
     return fitted, given.isNotNull() & fitted.isNull()
 
 
 _TIMES = (t.DateType, t.TimestampType, t.TimestampNTZType)
+
+
+def as_type(value: Column, own: t.DataType, wanted: t.DataType) -> Column:
+    """The value, of its `own` type, in another that holds all of it; fields go by name, where a cast goes by place."""
+    own = schemas.plain(own)
+    match own, wanted:
+        case _ if own == wanted:
+            return value
+        case t.StructType(), t.StructType():
+            given = {field.name.lower(): field for field in own.fields}
+            parts = [
+                as_type(value.getField(it.name), it.dataType, field.dataType).alias(field.name)
+                if (it := given.get(field.name.lower()))
+                else f.lit(None).cast(field.dataType).alias(field.name)
+                for field in wanted.fields
+            ]
+            return f.when(value.isNotNull(), f.struct(*parts))
+        case t.ArrayType(), t.ArrayType():
+            return f.transform(value, lambda it: as_type(it, own.elementType, wanted.elementType))
+        case t.MapType(), t.MapType():
+            keys = f.transform_keys(value, lambda key, _: as_type(key, own.keyType, wanted.keyType))
+            return f.transform_values(keys, lambda _, it: as_type(it, own.valueType, wanted.valueType))
+    return value.cast(wanted)

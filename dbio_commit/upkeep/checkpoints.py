@@ -75,8 +75,10 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int) -> None:
         if is_due and (last is None or last.size <= MOST_BYTES):
             prove_store(store)
             write_checkpoint(store, clock, snapshot)
-    except DbioError as error:
-        _log.info("%s: no checkpoint was made after a commit: %s", store.url, error)
+    except Exception as error:  # whatever it is, it must not look as if the commit had failed
+        bug = not isinstance(error, DbioError)
+        _log.log(logging.WARNING if bug else logging.INFO, "%s: no checkpoint was made after a commit: %s", store.url,
+                 error, exc_info=bug)  # fmt: skip
 
 
 def checkpoint_now(store: Store, clock: Clock) -> str | None:

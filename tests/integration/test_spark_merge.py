@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as f
@@ -242,6 +243,63 @@ def test_values_are_fitted_to_their_columns(spark: "SparkSession", root: str) ->
     with pytest.raises(InvalidInputError, match="cannot hold"):
         dbio.merge(spark, root, spark.sql("SELECT 1 id, 1000 n"), ["id"], [dbio.when_matched().update({"small": "n"})])
     assert data_files(root) == before
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_fields_go_by_name_however_deep(spark: "SparkSession", root: str, ansi: str) -> None:
+    def values(struct: str) -> dict[str, str]:
+        return {"s": struct, "l": f"array({struct})", "m": f"map('k', {struct})"}
+
+    def select(struct: str, ids: str) -> Any:
+        named = ", ".join(f"{value} AS {name}" for name, value in values(struct).items())
+        return spark.sql(f"SELECT id, {named} FROM VALUES {ids} t(id)")
+
+    with configured(spark, {"spark.sql.ansi.enabled": ansi}):
+        dbio.write(select("named_struct('a', 1L, 'b', 'x')", "(1), (2), (3)"), root)
+        turned = "named_struct('B', 'y', 'a', 2)"
+        dbio.update(spark, root, values(turned), "id = 1")
+        dbio.merge(spark, root, select(turned, "(2), (4)"), ["id"])
+    found = {row.id: (row.s, row.l[0], row.m["k"]) for row in dbio.read(spark, root).collect()}
+    assert found == {1: ((2, "y"),) * 3, 2: ((2, "y"),) * 3, 3: ((1, "x"),) * 3, 4: ((2, "y"),) * 3}
+
+
+def test_a_value_is_computed_for_the_rows_of_its_clause_alone(spark: "SparkSession", root: str) -> None:
+    """Where a value may not fit, it is computed twice: Spark did so once beforehand, for all rows."""
+    dbio.write(spark.sql("SELECT id, cast(0 AS int) AS x FROM range(4)"), root)
+    source = spark.sql("SELECT * FROM VALUES (0L, '12'), (1L, 'none'), (7L, '13'), (8L, 'none') AS t(id, v)")
+    is_none, number = "source.v = 'none'", "cast(source.v AS bigint)"
+    clauses = [
+        dbio.when_matched(is_none).delete(),
+        dbio.when_matched().update({"x": number}),
+        dbio.when_not_matched(is_none).insert({"id": "source.id", "x": "-1"}),
+        dbio.when_not_matched().insert({"id": "source.id", "x": number}),
+    ]
+    dbio.merge(spark, root, source, ["id"], when=clauses)
+    assert sorted(map(tuple, dbio.read(spark, root).collect())) == [(0, 12), (2, 0), (3, 0), (7, 13), (8, -1)]
+
+
+def test_columns_that_differ_by_case_are_told_apart_where_the_session_does(spark: "SparkSession", root: str) -> None:
+    with configured(spark, {"spark.sql.caseSensitive": "true"}):
+        dbio.write(spark.sql("SELECT 1 AS id, 'old' AS v"), root)
+        source = spark.sql("SELECT 1 AS id, cast(NULL AS int) AS ID, 'new' AS v")
+        clauses = [
+            dbio.when_matched().update({"v": "source.v"}),
+            dbio.when_not_matched().insert({"id": "source.id", "v": "source.v"}),
+        ]
+        dbio.merge(spark, root, source, "target.id = source.id", when=clauses)
+    assert sorted(map(tuple, dbio.read(spark, root).collect())) == [(1, "new")]
+
+
+def test_bytes_of_a_fixed_number_are_copied_as_spark_reads_them(spark: "SparkSession", root: str) -> None:
+    Path(root).mkdir()
+    pq.write_table(
+        pa.table({"id": range(4), "x": pa.array([b"abcd", None, b"efgh", b"ijkl"], pa.binary(4))}),
+        f"{root}/part-0.parquet",
+    )
+    dbio.Table(root).adopt()
+    dbio.write(dbio.read(spark, root).limit(0), root)
+    dbio.delete(spark, root, "id = 3")
+    assert sorted(map(tuple, dbio.read(spark, root).collect())) == [(0, b"abcd"), (1, None), (2, b"efgh")]
 
 
 def test_a_merge_in_the_name_of_an_application_happens_once(spark: "SparkSession", root: str) -> None:

@@ -274,12 +274,12 @@ class _Merge:
         both = both.where(f.col(_CLAUSE) >= f.least(f.lit(0), f.spark_partition_id()))
         by_clause = {i: f.col(_CLAUSE) == i for i in range(len(self._clauses))}
         fates = f.lit(int(Fate.KEPT))
-        for i, clause in enumerate(self._clauses):
-            fates = f.when(by_clause[i], int(_FATES[clause.action])).otherwise(fates)
-        for i, values in enumerate(self._values):
+        for i, (clause, values) in enumerate(zip(self._clauses, self._values, strict=True)):
+            own = f.lit(int(_FATES[clause.action]))
             for _, misfit in values.values():
-                if misfit is not None:
-                    fates = f.when(by_clause[i] & misfit, int(Fate.WRONG)).otherwise(fates)
+                own = own if misfit is None else f.when(misfit, int(Fate.WRONG)).otherwise(own)
+            # Apart from the values, which Spark must not compute for rows of other clauses: in one condition, it does.
+            fates = f.when(by_clause[i], own).otherwise(fates)
         columns = [self._value(field, by_clause) for field in self._rewrite.schema.fields]
         written = [(i, values) for i, values in enumerate(self._values) if self._clauses[i].action != "delete"]
         computed = {
