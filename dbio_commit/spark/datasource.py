@@ -205,6 +205,11 @@ class DbioDataSource(DataSource):
         )
         told = self.options.get("partitionBy")
         columns = None if told is None else [column.strip() for column in told.split(",") if column.strip()]
+        if columns == []:
+            raise InvalidInputError(
+                "the option partitionBy names no column; leave it out for those that the table has, or for none in a "
+                "new one. To put a table out of its partitions, use dbio.write(df, path, 'overwrite', partition_by=[])"
+            )
         if_tid = self.options.get("ifTid")
         return plan_write(self._table, schema, mode=mode, partition_by=columns, app=app, options=options, if_tid=if_tid)
 

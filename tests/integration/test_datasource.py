@@ -87,6 +87,7 @@ def test_a_version_of_an_application_is_committed_at_most_once(spark: SparkSessi
         ({"secretStorageOptions": "[1]"}, "secretStorageOptions"),
         ({"secretStorageOptions": '{"key": "hush-hush"}'}, "storage_options"),
         ({"partitionBy": "hour"}, "hour"),
+        ({"partitionBy": " ,"}, "names no column"),
         ({"replaceWhere": "id > 3"}, "replace_where="),
     ],
 )

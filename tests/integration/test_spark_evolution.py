@@ -31,7 +31,9 @@ def _save(frame: DataFrame, path: str, options: dict[str, Any]) -> None:
     writer = frame.write.format("dbio").mode(options.get("mode", "append"))
     if options.get("merge_schema"):
         writer = writer.option("mergeSchema", "true")
-    writer.option("partitionBy", options.get("partition_by", "")).save(path)
+    if "partition_by" in options:
+        writer = writer.option("partitionBy", options["partition_by"])
+    writer.save(path)
 
 
 @pytest.fixture(params=["write", "data source"])
@@ -151,6 +153,7 @@ def test_void_is_cast_to_what_the_table_has(spark: SparkSession, path: str, save
     save(spark.sql(f"SELECT 1 AS id, {columns}"), path, {"partition_by": "day"})
     void = "NULL AS text, array(NULL) AS list, named_struct('a', NULL) AS struct, NULL AS day"
     save(spark.sql(f"SELECT 2 AS id, {void}"), path, {"mode": mode})
+    assert dbio.Table(path).snapshot().partition_columns == ("day",)
     for read in reads(spark, path):
         assert read.dtypes == spark.sql(f"SELECT 1 AS id, {columns}").dtypes
         assert max(map(tuple, read.collect())) == (2, None, [None], (None,), None)

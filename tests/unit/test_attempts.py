@@ -171,16 +171,17 @@ def test_a_start_marker_that_says_nothing_readable_is_left_alone(
     assert "could not tell whether 77 is an earlier attempt" in caplog.text
 
 
+@pytest.mark.parametrize("error", [StoreError("503"), RuntimeError("can't start new thread")], ids=str)
 @pytest.mark.parametrize(("operation", "where"), [("get", "_started_*"), ("put_if_absent", "_committed_*")])
 def test_a_commit_stands_where_attempts_cannot_be_aborted(
-    table: Table, store: MemoryStore, operation: str, where: str
+    table: Table, store: MemoryStore, operation: str, where: str, error: Exception
 ) -> None:
     left = table.begin(app=("nightly", 1))
     ours = table.begin(app=("nightly", 1))
     stage(table, ours)
 
     def fail_from_now_on() -> None:
-        store.before = fail_with(StoreError("503"), operation, where, times=None)
+        store.before = fail_with(error, operation, where, times=None)
 
     store.after = once("put_if_absent", names.committed(ours.tid), fail_from_now_on)
     assert not ours.commit().skipped

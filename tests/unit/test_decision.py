@@ -374,6 +374,14 @@ def test_turns_are_numbered_one_by_one_and_each_has_one_holder(table: Table, sto
     assert sorted(number or 0 for number in numbers) == [1, 2, 3]
 
 
+def test_a_transaction_began_before_its_start_marker_was_there(table: Table, store: MemoryStore) -> None:
+    """However long the process is suspended then: for a minute from its beginning, it does not look for the marker."""
+    store.after = once("put_if_absent", "_started_*", lambda: table.clock.sleep(300))
+    transaction = table.begin()
+    _, modified = store.objects[names.started(transaction.tid)]
+    assert transaction.terms.began.wall <= modified
+
+
 def test_blind_appends_take_no_turn_and_do_not_wait(table: Table, store: MemoryStore, clock: WakingClock) -> None:
     take_turn_and_stall(table, store, b"new")
     write(table, bodies=[b"append"])
@@ -421,6 +429,17 @@ def test_the_lease_of_a_dead_holder_ends_after_a_minute_of_the_waiters_own_clock
     begin_overwrite(table, b"waiter").commit()
     assert LEASE_S <= clock.monotonic() - start_s < LEASE_S + 2
     assert decode_commit(store.get(f"_committed_{holder.tid}"), where="").is_abort
+    assert contents(table) == [b"waiter"]
+
+
+def test_an_empty_commit_marker_of_a_dead_holder_makes_room(
+    table: Table, store: MemoryStore, clock: WakingClock
+) -> None:
+    """A disk that failed left it: it counts as absent (PROTOCOL.md 8.1)."""
+    holder = take_turn_and_stall(table, store, b"holder")
+    store.put(names.committed(holder.tid), b"")
+    begin_overwrite(table, b"waiter").commit()
+    assert decode_commit(store.get(names.committed(holder.tid)), where="").is_abort
     assert contents(table) == [b"waiter"]
 
 

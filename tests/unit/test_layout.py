@@ -261,6 +261,36 @@ def test_who_remembers_a_table_without_turns_hears_of_a_change_whose_turn_was_pu
     assert (world.layout, contents(world.table)) == (("country",), [b"late"])
 
 
+@pytest.mark.parametrize("columns", [("country",), ("day",)])
+def test_a_late_task_of_the_last_turn_does_not_bring_back_what_was_before_it(
+    world: World, columns: tuple[str, ...]
+) -> None:
+    """Its start marker comes back when vacuum has purged both markers: the holder looks undecided, and is not.
+
+    The marker of the turn before is still there, since a file that it removed is.
+    """
+    write_days(world.table, "overwrite", one=b"1")
+    before = world.table.history()[0].tid
+    kept = {path: world.store.objects[path] for path in (names.turn(1), names.started(before), names.committed(before))}
+    last = world.change(*columns)
+    world.table.checkpoint()
+    purge(world.store)
+    world.store.objects |= kept
+    world.clock.advance(timedelta(hours=2))
+    world.store.put(names.started(last), b"")
+    clock = ElsewhereClock()
+    fresh = Table.over(world.store, clock)  # so that nothing is remembered
+
+    def give_up() -> None:
+        raise AssertionError("waits for a transaction that was decided long ago")
+
+    clock.at(clock.monotonic() + 600, give_up)
+    with fresh.begin() as transaction:
+        stage(fresh, transaction, b"late", dict.fromkeys(columns, "x"))
+    assert transaction.terms.metadata.turn == 2
+    assert (world.layout, contents(world.table)) == (columns, [b"late", b"new"])
+
+
 def test_an_overwrite_that_claims_late_changes_them_all_the_same(world: World) -> None:
     terms = begin(world.store, world.clock, operation="overwrite", partition_by=["country"], claims=False).terms
     world.change("hour", body=b"other")

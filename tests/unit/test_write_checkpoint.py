@@ -192,14 +192,15 @@ def test_a_table_that_nobody_vacuums_is_read_in_few_requests_since_its_writers_m
     assert sum(operation == "get" for operation, _ in calls) < 12
 
 
+@pytest.mark.parametrize("error", [StoreError("the store is full"), RuntimeError("can't start new thread")], ids=str)
 @pytest.mark.usefixtures("every_third")
-def test_a_commit_stands_where_its_checkpoint_fails(table: Table, store: MemoryStore) -> None:
+def test_a_commit_stands_where_its_checkpoint_fails(table: Table, store: MemoryStore, error: Exception) -> None:
     for number in range(5):
         write(table, bodies=[str(number).encode()])
 
     def fail(operation: str, path: str) -> None:
         if path.startswith("_checkpoint_"):
-            raise StoreError("the store is full")
+            raise error
 
     store.before = fail
     for number in range(5, 9):
