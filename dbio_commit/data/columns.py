@@ -4,15 +4,18 @@ Which Spark schemas can be written is in `spark.schema`; how a file's columns be
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import date, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as types
 
 from dbio_commit.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _ARROW: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -67,6 +70,30 @@ def arrow_type(kind: Any) -> Any:
         case str() if kind in _ARROW:
             return _ARROW[kind]
     raise ValueError(f"unknown type {kind!r:.100}")
+
+
+def file_schema(file: "pq.ParquetFile") -> pa.Schema:
+    """The columns of a file as Spark takes them: instants are in the old INT96, which to Arrow have no time zone."""
+    parquet, schema = file.schema, file.schema_arrow
+    old = [parquet.column(leaf).physical_type == "INT96" for leaf in range(len(parquet))]
+    if not any(old):
+        return schema
+    leaves = iter(old)
+    for number, column in enumerate(schema):
+        schema = schema.set(number, column.with_type(_with_instants(column.type, leaves)))
+    return schema
+
+
+def _with_instants(kind: Any, leaves: Iterator[bool]) -> Any:
+    """The type; `leaves` tells of those that follow in the file whether they are INT96."""
+    if types.is_map(kind):
+        key = _with_instants(kind.key_type, leaves)
+        return pa.map_(key, _with_instants(kind.item_type, leaves))
+    if types.is_struct(kind):
+        return pa.struct([inside.with_type(_with_instants(inside.type, leaves)) for inside in kind])
+    if types.is_nested(kind):
+        return pa.list_(kind.field(0).with_type(_with_instants(kind.field(0).type, leaves)))
+    return pa.timestamp("us", "UTC") if next(leaves) else kind
 
 
 def spark_schema(schema: pa.Schema, *, where: str) -> dict[str, Any]:

@@ -79,11 +79,11 @@ def read_footer(source: BinaryIO, path: str, *, where: str) -> Footer:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from dbio_commit.data.columns import spark_schema
+    from dbio_commit.data.columns import file_schema, spark_schema
 
     try:
-        footer = pq.ParquetFile(source).metadata
-        schema = footer.schema.to_arrow_schema()
+        file = pq.ParquetFile(source)
+        footer, schema = file.metadata, file_schema(file)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _no_parquet(where, f"{error!s:.200}") from error
     return Footer(

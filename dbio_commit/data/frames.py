@@ -66,7 +66,8 @@ def table_columns(snapshot: "Snapshot", store: Store) -> Mapping[str, Any]:
         raise InvalidInputError(f"{snapshot.url} holds no files and no recorded columns: write to it first")
     newest = max(snapshot.files, key=lambda file: (file.tid or "", file.path))
     with store.open_read(newest.path) as stream:
-        found = kinds.spark_schema(_parquet(stream, store.url_of(newest.path)).schema_arrow, where=snapshot.url)
+        parquet = _parquet(stream, store.url_of(newest.path))
+        found = kinds.spark_schema(kinds.file_schema(parquet), where=snapshot.url)
     lower = {column.lower() for column in snapshot.partition_columns}
     inside = [field for field in found["fields"] if field["name"].lower() not in lower]
     partition = [

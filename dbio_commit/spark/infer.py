@@ -44,7 +44,7 @@ def infer_schema(store: Store, snapshot: Snapshot) -> t.StructType | None:
 
 def _columns_of_file(stream: BinaryIO, *, where: str) -> t.StructType:
     try:
-        footer = pq.ParquetFile(stream).schema_arrow
+        footer = columns.file_schema(pq.ParquetFile(stream))
         recorded = (footer.metadata or {}).get(ROW_METADATA.encode())
         if recorded is not None:
             return schemas.from_json(json.loads(recorded), where=where)

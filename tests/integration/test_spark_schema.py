@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -250,6 +251,19 @@ def test_files_of_an_older_schema_are_read_by_column_name(spark: SparkSession, p
     dbio.write(spark.sql("SELECT 1 AS a, 'x' AS b"), path)
     dbio.write(spark.sql("SELECT 'y' AS b, 2 AS a, 0.5D AS c"), path, merge_schema=True)
     assert sorted(map(tuple, dbio.read(spark, path).select("a", "b", "c").collect())) == [(1, "x", None), (2, "y", 0.5)]
+
+
+def test_an_adopted_directory_of_another_writer_takes_its_own_rows_back(spark: SparkSession, path: str) -> None:
+    """With INT96, as Hive and Impala write, which only Spark takes for instants."""
+    at = pa.array([datetime(1960, 1, 1, 12, 0, 0, 5), None, datetime(2026, 11, 23)], pa.timestamp("us"))
+    Path(path).mkdir()
+    pq.write_table(pa.table({"id": range(3), "at": at}), f"{path}/0.parquet", use_deprecated_int96_timestamps=True)
+    dbio.Table(path).adopt()
+    before = dbio.read(spark, path).collect()
+    dbio.write(dbio.read(spark, path), path)
+    assert sorted(dbio.read(spark, path).collect()) == sorted([*before, *before])
+    dbio.delete(spark, path, "at > timestamp'2026-11-22'")
+    assert dbio.read(spark, path).where("at IS NOT NULL").distinct().collect() == [before[0]]
 
 
 def test_a_comment_or_default_of_a_column_makes_no_difference(spark: SparkSession, path: str) -> None:

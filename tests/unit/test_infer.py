@@ -65,6 +65,27 @@ def test_a_column_has_the_type_that_spark_gives_it(tmp_path: Path, kind: pa.Data
     assert inferred(tmp_path) == f"struct<value:{expected}>"
 
 
+def test_instants_of_the_old_kind_are_instants_however_deep(tmp_path: Path) -> None:
+    """Spark reads INT96 so, and Arrow as timestamps without a zone. Hive and Impala write no others."""
+    at = pa.timestamp("ns")
+    columns = {
+        "id": pa.int32(),
+        "at": at,
+        "s": pa.struct([("a", pa.int32()), ("at", at)]),
+        "l": pa.list_(at),
+        "m": pa.map_(pa.string(), pa.list_(pa.struct([("at", at), ("b", pa.string())]))),
+        "text": pa.string(),
+    }
+    table = pa.table({name: pa.array([], kind) for name, kind in columns.items()})
+    pq.write_table(table, tmp_path / "data.parquet", use_deprecated_int96_timestamps=True)
+    expected = (
+        "struct<id:int,at:timestamp,s:struct<a:int,at:timestamp>,l:array<timestamp>,"
+        "m:map<string,array<struct<at:timestamp,b:string>>>,text:string>"
+    )
+    assert inferred(tmp_path) == expected
+    assert Table(tmp_path).snapshot().to_arrow().schema.field("at").type == pa.timestamp("us", "UTC")
+
+
 @pytest.mark.parametrize("kind", [pa.list_(pa.uint8()), pa.time32("ms")], ids=str)
 def test_a_type_that_spark_does_not_know_is_a_clear_error(tmp_path: Path, kind: pa.DataType) -> None:
     write(tmp_path, "data.parquet", pa.table({"value": pa.array([], kind)}))
