@@ -93,7 +93,7 @@ def _with_instants(kind: Any, leaves: Iterator[bool]) -> Any:
         return pa.struct([inside.with_type(_with_instants(inside.type, leaves)) for inside in kind])
     if types.is_nested(kind):
         return pa.list_(kind.field(0).with_type(_with_instants(kind.field(0).type, leaves)))
-    return pa.timestamp("us", "UTC") if next(leaves) else kind
+    return pa.timestamp("us", "UTC") if next(leaves, False) else kind
 
 
 def spark_schema(schema: pa.Schema, *, where: str) -> dict[str, Any]:
