@@ -118,7 +118,7 @@ def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], S
             holder = read_turn(store, found, turn + 1, table_id=seen.descriptor.id)
         marker = _read_commit(store, holder.tid) if holder else None
         if marker is None:
-            if holder is None or not (is_watched or _began_before(store, holder, found.turns[turn + 1])[1]):
+            if holder is None or not (is_watched or _precedes(_start_of(store, holder), found.turns[turn + 1])):
                 break
             return seen if is_watched else seen.as_of(seen.metadata, holder, at)
         if (metadata := _metadata_after(marker, seen.metadata, turn + 1, is_next=True)) is None:
@@ -134,10 +134,8 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
         return seen.as_of(NO_METADATA)
     holder = read_turn(store, log, table_id=seen.descriptor.id)
     marker = _read_commit(store, holder.tid) if holder else None
-    may_be_pending, is_pending = False, False
-    if holder is not None and (marker is None or marker.is_abort):
-        may_be_pending, is_pending = _began_before(store, holder, log.turns[last])
-    if is_pending:
+    started = _start_of(store, holder) if holder is not None and (marker is None or marker.is_abort) else None
+    if _precedes(started, log.turns[last]):
         if (metadata := _metadata_of(store, log, last - 1, seen)) is not None:
             if marker is None:
                 return seen.as_of(metadata, holder, at)
@@ -150,18 +148,23 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
     if metadata.turn < last and holder:
         if holder.tid in snapshot.checkpoint.covered or holder.tid in {commit.tid for commit in snapshot.decided}:
             return seen.as_of(metadata._replace(turn=last))  # that turn ended without a change
-        if may_be_pending and marker is None:
+        if started is not None and marker is None:
             return seen.as_of(metadata._replace(turn=last - 1), holder, at)
     return seen.as_of(metadata)
 
 
-def _began_before(store: Store, holder: Turn, turn: Entry) -> tuple[bool, bool]:
-    """Whether the holder of a turn has a start marker; and whether from before the turn, as all who take one.
+def _start_of(store: Store, holder: Turn) -> Entry | None:
+    """Its start marker, if it is there."""
+    (started,) = store.stat_many([names.started(holder.tid)])
+    return started
+
+
+def _precedes(started: Entry | None, turn: Entry) -> bool:
+    """Whether there is a start marker, and from before the turn, as that of all who take one.
 
     A later one may be of a late task, which puts it again after vacuum has purged the decision.
     """
-    (started,) = store.stat_many([names.started(holder.tid)])
-    return started is not None, started is not None and started.modified <= turn.modified
+    return started is not None and started.modified <= turn.modified
 
 
 def _metadata_of(store: Store, log: Log, turn: int, seen: Seen) -> Metadata | None:
