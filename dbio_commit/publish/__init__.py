@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dbio_commit.clock import Clock
-from dbio_commit.errors import CommitConflictError, DbioError, ObjectNotFoundError
+from dbio_commit.courtesies import courtesy
+from dbio_commit.errors import CommitConflictError, ObjectNotFoundError
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.settings import Format, Settings, published_forms
@@ -86,12 +87,11 @@ def publish_as_set(store: Store, clock: Clock, settings: Settings | None) -> Non
     for it in Format:  # one by one, so that what one format cannot hold keeps no other back
         if it not in wanted:
             continue
-        try:
+        with courtesy(_log, _LAGS, store.url, it):
             publish(store, clock, [it])
-        except Exception as error:  # whatever it is, it must not look as if the commit had failed
-            bug = not isinstance(error, DbioError)
-            _log.warning("%s lags in the form %s, until it is published again by the next commit, vacuum or "
-                         "`dbio publish`: %s", store.url, it, error, exc_info=bug)  # fmt: skip
+
+
+_LAGS = "%s lags in the form %s, until it is published again by the next commit, vacuum or `dbio publish`"
 
 
 def find_problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from dbio_commit.clock import Clock, Moment
+from dbio_commit.courtesies import courtesy
 from dbio_commit.decision import abort_transaction, commit_once, decided_long_ago, find_decision, has_start, read_own
 from dbio_commit.errors import (
     CommitConflictError,
@@ -290,16 +291,12 @@ class TableRoot(Root):
             if other == tid or not started[other].size or other in table.checkpoint.covered:
                 continue
             path = names.started(other)
-            try:
+            with courtesy(_logger, "%s: could not tell whether %s is an earlier attempt", self.store.url, other):
                 begun = decode_begun(self.store.get(path), where=self.store.url_of(path))
                 if begun and begun.app.id == app.id and begun.app.version <= app.version:
                     abort_transaction(self.store, self.clock, other)
                     _logger.info("%s: aborted %s, an attempt at version %d of application %r that came to nothing",
                                  self.store.url, other, begun.app.version, app.id)  # fmt: skip
-            except Exception as error:  # whatever it is, it must not look as if the commit had failed
-                bug = not isinstance(error, DbioError)
-                _logger.warning("%s: could not tell whether %s is an earlier attempt: %s", self.store.url, other, error,
-                                exc_info=bug)  # fmt: skip
 
     def _result_as_found(self, tid: str, marker: CommitMarker) -> Commit:
         """Of a transaction that was committed already; with the paths that it removed, if the table can be read."""

@@ -5,7 +5,8 @@ from collections.abc import Collection
 from datetime import timedelta
 
 from dbio_commit.clock import Clock
-from dbio_commit.errors import DbioError, InvalidInputError
+from dbio_commit.courtesies import courtesy
+from dbio_commit.errors import InvalidInputError
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint
@@ -67,7 +68,7 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int) -> None:
     """
     if not every or clock.random_bits(31) % every:
         return
-    try:
+    with courtesy(_log, "%s: no checkpoint was made after a commit", store.url, level=logging.INFO):
         snapshot = read_snapshot(store, clock)
         covered = snapshot.checkpoint.covered
         last = snapshot.log.checkpoints.get(snapshot.checkpoint.number)
@@ -75,10 +76,6 @@ def checkpoint_by_chance(store: Store, clock: Clock, *, every: int) -> None:
         if is_due and (last is None or last.size <= MOST_BYTES):
             prove_store(store)
             write_checkpoint(store, clock, snapshot)
-    except Exception as error:  # whatever it is, it must not look as if the commit had failed
-        bug = not isinstance(error, DbioError)
-        _log.log(logging.WARNING if bug else logging.INFO, "%s: no checkpoint was made after a commit: %s", store.url,
-                 error, exc_info=bug)  # fmt: skip
 
 
 def checkpoint_now(store: Store, clock: Clock) -> str | None:
