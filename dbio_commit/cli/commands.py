@@ -481,7 +481,7 @@ def jar(
     """
     with _errors(as_json):
         try:
-            from dbio_commit.spark.committer.jvm import make_jar
+            from dbio_commit.spark.java import make_jar
         except ImportError as error:
             raise UnsupportedStoreError("dbio jar needs Spark; run `pip install 'dbio-commit[spark]'`") from error
         with status("compiling it with Spark"):

@@ -67,13 +67,13 @@ def without_fillers(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def with_decimals(batch: pa.RecordBatch, kinds: Mapping[int, pa.DataType]) -> pa.RecordBatch:
     """The batch with the whole numbers at these positions as decimals of these types, which have the same digits."""
-    columns = [_scaled(column, kinds[i]) if i in kinds else column for i, column in enumerate(batch.columns)]
+    columns = [scaled(column, kinds[i]) if i in kinds else column for i, column in enumerate(batch.columns)]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if kinds else batch
 
 
-def _scaled(column: Any, kind: pa.DataType) -> Any:
-    """Cast to a decimal without a fraction; where the point is, only the type says."""
-    whole = column.cast(pa.decimal128(19, 0))
+def scaled(column: Any, kind: pa.DataType) -> Any:
+    """Whole numbers as decimals of this type, with the same digits: where the point is, only the type says."""
+    whole = column.cast(pa.decimal128(19, 0))  # without a fraction, and so no division
     return pa.Array.from_buffers(kind, len(whole), whole.buffers(), whole.null_count, whole.offset)
 
 

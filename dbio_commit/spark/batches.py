@@ -2,11 +2,10 @@
 
 Spark can bound a batch by its bytes, but then measures the whole batch again for every row, which costs half as much as
 all the rest. So it is told to count rows only, and rows are made to count for what they weigh: behind a heavy row come
-as many rows of fillers as there would have been ordinary rows in its place. Tasks drop them (`arrow.without_fillers`).
+as many rows of fillers as there would have been ordinary rows in its place. Tasks drop them.
 
-Decimals are what the JVM converts slowest, so where Spark lets us, they go as whole numbers (`arrow.with_decimals`).
-
-Works on classic sessions and over Spark Connect.
+On classic sessions, rows go in values of many rows each (`packed`). Spark's own conversion is for nested columns, and
+for Spark Connect. Decimals are what it converts slowest, so where Spark lets us, they go as whole numbers.
 """
 
 import json
@@ -30,6 +29,7 @@ from pyspark.sql.types import (
 )
 
 from dbio_commit.spark.arrow import FILLER, with_decimals, without_fillers
+from dbio_commit.spark.packed import LONG_DIGITS, pack_rows, unpack_rows
 from dbio_commit.spark.schema import arrow_type, quoted
 from dbio_commit.spark.session import is_connect, java_class
 from dbio_commit.spark.settings import holding, own
@@ -52,6 +52,8 @@ class Packing:
 
     schema: StructType | None = None
     """The columns as they were; None where nothing was packed."""
+    in_values: bool = False
+    """Whether many rows are in one value."""
     unscaled: tuple[int, ...] = ()
     """The positions of decimals that go as whole numbers."""
     settings: Mapping[str, str] | None = None
@@ -59,24 +61,33 @@ class Packing:
 
     def unpack(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows that were packed; columns are told by their positions."""
+        if self.in_values:
+            assert self.schema is not None
+            return unpack_rows(batches, self.schema)
         kinds = {i: arrow_type(self.schema.fields[i].dataType) for i in self.unscaled} if self.schema else {}
         return (with_decimals(without_fillers(batch), kinds) for batch in batches)
 
     def to_option(self) -> str:
         """For `parse`, in another process."""
         schema = self.schema and self.schema.jsonValue()
-        return json.dumps({"schema": schema, "unscaled": self.unscaled, "settings": self.settings})
+        told = {"schema": schema, "in_values": self.in_values, "unscaled": self.unscaled, "settings": self.settings}
+        return json.dumps(told)
 
     @classmethod
     def parse(cls, text: str) -> "Packing":
         told = json.loads(text)
         return cls(
-            schema=StructType.fromJson(told["schema"]), unscaled=tuple(told["unscaled"]), settings=told["settings"]
+            schema=StructType.fromJson(told["schema"]),
+            in_values=told["in_values"],
+            unscaled=tuple(told["unscaled"]),
+            settings=told["settings"],
         )
 
 
 def pack(df: DataFrame, settings: Mapping[str, str] | None = None) -> tuple[DataFrame, Packing]:
     """The rows, ready for `arrow_batches` to hand them over fast and in bounded memory; `settings` as in `Packing`."""
+    if (values := pack_rows(df, null_bytes=_row_bytes(df.schema))) is not None:
+        return values, Packing(schema=df.schema, in_values=True, settings=settings)
     frame, unscaled = _unscaled(weighted(df))
     return frame, Packing(schema=df.schema, unscaled=tuple(unscaled), settings=settings)
 
@@ -95,7 +106,7 @@ def weighted(df: DataFrame) -> DataFrame:
     weighing = [weight for weight in weights.values() if weight]
     if not weighing:
         return numbered
-    unit = BATCH_BYTES // batch_rows(df.schema)
+    unit = _row_bytes(df.schema)
     weight = " + ".join(weighing)
     fillers = f"IF({weight} >= {unit}, sequence(0, int(({weight}) div {unit})), array(0))"
     columns = [f"IF({FILLER} = 0, `{name}`, NULL) AS `{name}`" if weights[name] else f"`{name}`" for name in weights]
@@ -109,7 +120,7 @@ def _unscaled(df: DataFrame) -> tuple[DataFrame, list[int]]:
     which knows names only, decimals stay what they are.
     """
     kinds = {i: it.dataType for i, it in enumerate(df.schema.fields) if isinstance(it.dataType, DecimalType)}
-    fitting = [i for i, kind in kinds.items() if kind.precision <= _LONG_DIGITS]
+    fitting = [i for i, kind in kinds.items() if kind.precision <= LONG_DIGITS]
     jvm: Any = getattr(df.sparkSession, "_jvm", None) if fitting and not is_connect(df.sparkSession) else None
     if jvm is None:
         return df, []
@@ -122,9 +133,6 @@ def _unscaled(df: DataFrame) -> tuple[DataFrame, list[int]]:
         return Column(utils.column(unscaled(utils.expression(df[name]._jc)))).alias(name)
 
     return df.select(*(whole(name) if i in fitting else df[name] for i, name in enumerate(df.columns))), fitting
-
-
-_LONG_DIGITS = 18
 
 
 def _weight(kind: DataType, value: str) -> str | None:
@@ -167,6 +175,11 @@ def _sum(weights: Iterator[str | None]) -> str | None:
 def batch_rows(schema: StructType) -> int:
     """So many rows that a batch stays below BATCH_BYTES, as far as the columns' types tell."""
     return max(_FEWEST_ROWS, min(_MOST_ROWS, BATCH_BYTES // _fixed_bytes(schema)))
+
+
+def _row_bytes(schema: StructType) -> int:
+    """What a row may have in a batch that is full by its rows and by its bytes."""
+    return BATCH_BYTES // batch_rows(schema)
 
 
 def _fixed_bytes(kind: DataType) -> int:

@@ -10,13 +10,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
-from dbio_commit.spark.committer.jvm import make_jar
+from dbio_commit.spark.java import make_jar
 from tests.spark_tables import ids
 
 JOB = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
 import dbio_commit as dbio
+from dbio_commit.spark.batches import pack
 from pyspark.sql import SparkSession
 
 master, lake = sys.argv[1:]
@@ -55,6 +56,10 @@ spark = builder.getOrCreate()
 dbio.enable(spark, parquet=True, roots=lake)
 write(40)
 print("rows of another context", dbio.read(spark, lake + "/table").distinct().count())
+more = spark.range(50, 60, 1, 3)
+assert pack(more)[1].in_values
+dbio.write(more, lake + "/table")
+print("rows by Python", dbio.read(spark, lake + "/table").distinct().count())
 spark.stop()
 """
 
@@ -75,7 +80,7 @@ def run_job(command: list[str], tmp_path: Path, *, before: str = "", **environme
 
 
 PYTHON = [sys.executable]
-SAID = ["refused as ours", "rows 40 4", "rows of another context 50"]
+SAID = ["refused as ours", "rows 40 4", "rows of another context 50", "rows by Python 60"]
 
 
 # `make test` has the same job with a jar that was made beforehand, and with one of its own on executors.
@@ -110,7 +115,7 @@ def test_a_jar_that_was_made_beforehand_is_taken_as_it_is(tmp_path: Path) -> Non
     assert made.stdout == f"wrote {jar}\n"
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text(f"spark.jars {jar}\n")
-    no_compiler = "from dbio_commit.spark.committer import jvm\njvm._compiled = None\n"
+    no_compiler = "from dbio_commit.spark import java\njava._compiled = None\n"
     out = run_job([*PYTHON, "local[2,3]"], tmp_path, before=no_compiler, SPARK_CONF_DIR=str(tmp_path / "conf"))
     assert out.splitlines() == SAID
 

@@ -1,8 +1,8 @@
 """`df.write.parquet`, `INSERT` and `CREATE TABLE … AS SELECT` as transactions, in a session that asked for it.
 
-Spark runs such a write under a `FileCommitProtocol`. Ours (`CommitProtocol.java`, compiled in `jvm`) names the files in
-their final place and asks everything else of this process: `handler` takes its requests, `command` reads what the
-running query is about, and `writes` decides, with the same `plan_write` and `Transaction` as `dbio.write`.
+Spark runs such a write under a `FileCommitProtocol`. Ours (`CommitProtocol` of `spark.java`) names the files in their
+final place and asks everything else of this process: `handler` takes its requests, `command` reads what the running
+query is about, and `writes` decides, with the same `plan_write` and `Transaction` as `dbio.write`.
 """
 
 import os
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from dbio_commit.errors import UnsupportedStoreError
 from dbio_commit.spark.committer.handler import handle
-from dbio_commit.spark.committer.jvm import CLASS, install
+from dbio_commit.spark.java import COMMIT_PROTOCOL, install
 from dbio_commit.spark.session import is_connect
 
 __all__ = ["enable_parquet"]
@@ -33,13 +33,13 @@ def enable_parquet(spark: SparkSession, roots: Sequence[str | os.PathLike[str]])
             "over Spark Connect, the writer is in a server that cannot ask this process: write with dbio.write, or "
             'with df.write.format("dbio") after dbio.enable(spark)'
         )
-    install(spark)
+    install(spark, COMMIT_PROTOCOL)
     context = spark.sparkContext
     before = spark.conf.get(_PROTOCOL, None)
-    handle(spark, roots, other=before if before != CLASS else None)
-    settings = {_PROTOCOL: CLASS}
+    handle(spark, roots, other=before if before != COMMIT_PROTOCOL.name else None)
+    settings = {_PROTOCOL: COMMIT_PROTOCOL.name}
     if spark.conf.get(_STREAM_PROTOCOL, _STREAM_DEFAULT) == _STREAM_DEFAULT:
-        settings[_STREAM_PROTOCOL] = f"{CLASS}$Stream"
+        settings[_STREAM_PROTOCOL] = f"{COMMIT_PROTOCOL.name}$Stream"
     for name, value in settings.items():
         spark.conf.set(name, value)
         context._jsc.sc().conf().set(name, value)  # which later sessions begin with

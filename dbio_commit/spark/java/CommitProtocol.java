@@ -42,7 +42,7 @@ import scala.collection.immutable.Seq;
  * In the Java that Janino compiles: no lambdas, and what comes out of a collection is cast.
  */
 public class CommitProtocol extends FileCommitProtocol implements Serializable {
-  /** Of the requests and answers; `jvm.py` has the same. */
+  /** Of the requests and answers; `java` has the same. */
   public static final String VERSION = "1";
   /** The system property with the Function that answers. */
   public static final String HANDLER = "dbio_commit.handler";

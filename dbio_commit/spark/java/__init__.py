@@ -1,10 +1,14 @@
-"""`CommitProtocol.java` in a JVM: compiled by the Janino that Spark ships, into a jar for drivers and executors."""
+"""Classes of ours in a JVM: compiled by the Janino that Spark ships, into jars for drivers and executors.
+
+`CommitProtocol` is what `committer` lets Spark call, `PackRows` what `packed` has it run.
+"""
 
 import atexit
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from threading import Lock
@@ -17,43 +21,57 @@ from pyspark.sql import SparkSession
 from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
 from dbio_commit.spark.session import java_class
 
-CLASS = "dbio_commit.CommitProtocol"
-VERSION = "1"
-"""Of the requests and answers; the class has the same."""
+
+@dataclass(frozen=True, slots=True)
+class JavaClass:
+    """A class whose source is beside this module."""
+
+    simple_name: str
+    version: str
+    """Of what Python and the class ask of each other; the class has the same."""
+
+    @property
+    def name(self) -> str:
+        return f"dbio_commit.{self.simple_name}"
+
+
+COMMIT_PROTOCOL = JavaClass("CommitProtocol", "1")
+PACK_ROWS = JavaClass("PackRows", "1")
+ALL = (COMMIT_PROTOCOL, PACK_ROWS)
 
 _HELP = "write a jar with `dbio jar dbio-commit.jar`, and start Spark with it in spark.jars"
 _lock = Lock()
-_jar: Path | None = None
+_jars: dict[JavaClass, Path] = {}
 """What this process has made; its JVM outlives contexts."""
 
 
-def install(spark: SparkSession) -> None:
+def install(spark: SparkSession, wanted: JavaClass) -> None:
     """Makes the class known to all threads of the driver and to all executors, where it is not yet.
 
     Raises UnsupportedStoreError where the JVM takes no class, or has one of another version.
     """
     with _lock:
-        version = _installed(spark)
+        version = _installed(spark, wanted)
         if version is None:
-            _load(spark, _compiled(spark._jvm))
-            version = _installed(spark)
-        if _jar is not None:
-            _send(spark, _jar)
-    if version != VERSION:
+            _jars[wanted] = _load(spark, _compiled(spark._jvm, [wanted]), name=wanted.simple_name)
+            version = _installed(spark, wanted)
+        if wanted in _jars:
+            _send(spark, _jars[wanted])
+    if version != wanted.version:
         raise UnsupportedStoreError(
-            f"Spark has version {version} of {CLASS}, and this package needs {VERSION}; {_HELP}, in the place of the "
-            "one that it has"
+            f"Spark has version {version} of {wanted.name}, and this package needs {wanted.version}; {_HELP}, in the "
+            "place of the one that it has"
         )
 
 
 def make_jar(path: Path) -> None:
-    """Writes the class as a jar, for `spark.jars`: compiled by a JVM of its own, against the Spark that is installed.
+    """Writes all classes as a jar, for `spark.jars`: compiled by a JVM of its own, against the Spark that is installed.
 
     Raises InvalidInputError where the file cannot be written.
     """
     gateway = launch_gateway()  # type: ignore[no-untyped-call]
     try:
-        classes = _compiled(gateway.jvm)
+        classes = _compiled(gateway.jvm, ALL)
     finally:
         gateway.shutdown()
         gateway.proc.stdin.close()  # which ends it
@@ -66,13 +84,16 @@ def make_jar(path: Path) -> None:
         ) from error
 
 
-def _compiled(jvm: Any) -> Mapping[str, bytes]:
+def _compiled(jvm: Any, wanted: Iterable[JavaClass]) -> Mapping[str, bytes]:
     """The classes by their paths in a jar."""
-    compiler = java_class(jvm, "org.codehaus.janino.SimpleCompiler")()
-    compiler.setParentClassLoader(java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader())
-    compiler.cook(files(__package__).joinpath("CommitProtocol.java").read_text())
-    classes = compiler.getBytecodes()
-    return {f"{name.replace('.', '/')}.class": bytes(classes[name]) for name in list(classes)}
+    found: dict[str, bytes] = {}
+    for one in wanted:
+        compiler = java_class(jvm, "org.codehaus.janino.SimpleCompiler")()
+        compiler.setParentClassLoader(java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader())
+        compiler.cook(files(__package__).joinpath(f"{one.simple_name}.java").read_text())
+        classes = compiler.getBytecodes()
+        found |= {f"{name.replace('.', '/')}.class": bytes(classes[name]) for name in list(classes)}
+    return found
 
 
 def _write_jar(classes: Mapping[str, bytes], path: Path) -> None:
@@ -82,33 +103,33 @@ def _write_jar(classes: Mapping[str, bytes], path: Path) -> None:
             jar.writestr(zipfile.ZipInfo(name), body)
 
 
-def _installed(spark: SparkSession) -> str | None:
+def _installed(spark: SparkSession, wanted: JavaClass) -> str | None:
     """The version of the class, as Spark would load it; None where there is none."""
     loader = java_class(spark._jvm, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
     classes = java_class(spark._jvm, "java.lang.Class")
     try:
-        return str(classes.forName(CLASS, True, loader).getField("VERSION").get(None))
+        return str(classes.forName(wanted.name, True, loader).getField("VERSION").get(None))
     except Py4JError as error:
         if "ClassNotFoundException" in str(error):
             return None
         raise
 
 
-def _load(spark: SparkSession, classes: Mapping[str, bytes]) -> None:
+def _load(spark: SparkSession, classes: Mapping[str, bytes], *, name: str) -> Path:
+    """The jar with the classes, which the JVM has taken."""
     jvm: Any = spark._jvm
     directory = Path(tempfile.mkdtemp(prefix="dbio-jar-"))
     atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors that start later fetch it, too
-    jar = directory / "dbio-commit.jar"
+    jar = directory / f"dbio-commit-{name}.jar"
     _write_jar(classes, jar)
     loader = java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
-    global _jar
     try:
         loader.addURL(
             java_class(jvm, "java.io.File")(str(jar)).toURI().toURL()
         )  # SparkSubmit's, which all threads share
     except Py4JError as error:
         raise UnsupportedStoreError(f"the class loader of this Spark takes no jar at run time; {_HELP}") from error
-    _jar = jar
+    return jar
 
 
 def _send(spark: SparkSession, jar: Path) -> None:

@@ -1,0 +1,129 @@
+"""Many rows in one value, column by column as Arrow has them: how rows get to Python fastest.
+
+Spark's own conversion to Arrow goes value by value, and costs as much as all that Python does with the rows. A class of
+ours in the JVM (`PackRows.java`) makes values of some megabytes of them, which Spark hands over like any other. They
+are in the machine's order of bytes, and each part of them begins at a multiple of 8:
+
+    int32 rows, 4 bytes of nothing
+    of each column: int32 nulls, int32 end of its parts
+    of each column: where there are nulls, a bit for each row, set where there is a value; then
+        the values; or the ends of the texts, from 0 on, and their bytes
+"""
+
+import logging
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as t
+
+from dbio_commit.errors import UnsupportedStoreError
+from dbio_commit.spark.arrow import scaled
+from dbio_commit.spark.java import PACK_ROWS, install
+from dbio_commit.spark.schema import arrow_type
+from dbio_commit.spark.session import is_connect, java_class
+
+VALUE_BYTES = 4 * 1024 * 1024
+"""Where a value ends; a single row may be larger."""
+LONG_DIGITS = 18
+"""Of the decimals that are whole numbers of 64 bits to Spark."""
+
+_log = logging.getLogger(__name__)
+
+# --- in the JVM ---------------------------------------------------------------------------------------------------
+
+
+def pack_rows(df: DataFrame, *, null_bytes: int) -> DataFrame | None:
+    """The rows in values, the only column; None where columns have no such form, or Spark does not take the class.
+
+    Behind each value come nulls, each of which stands for so many bytes of it.
+    """
+    kinds = [_kind(field.dataType) for field in df.schema.fields]
+    if None in kinds or is_connect(df.sparkSession) or not _has_class(df.sparkSession):
+        return None
+    from pyspark.sql.classic.column import Column
+
+    jvm: Any = df.sparkSession._jvm
+    columns = df._jdf.queryExecution().analyzed().output()  # whatever their names are
+    packed = java_class(jvm, PACK_ROWS.name)(columns, "".join(filter(None, kinds)), VALUE_BYTES, null_bytes)
+    return df.select(Column(java_class(jvm, "org.apache.spark.sql.classic.ExpressionUtils").column(packed)))
+
+
+_takes_it: dict[str, bool] = {}
+"""Whether Spark has the class, by application."""
+
+
+def _has_class(spark: SparkSession) -> bool:
+    application = spark.sparkContext.applicationId
+    if application not in _takes_it:
+        try:
+            install(spark, PACK_ROWS)
+            _takes_it[application] = True
+        except (UnsupportedStoreError, Py4JError, PySparkException) as error:
+            _log.warning("rows go to Python by Spark's own conversion, which takes longer: %.500s", error)
+            _takes_it[application] = False
+    return _takes_it[application]
+
+
+def _kind(of: t.DataType) -> str | None:
+    """How the class tells them apart."""
+    match of:
+        case t.BooleanType():
+            return "z"
+        case t.ByteType():
+            return "b"
+        case t.ShortType():
+            return "s"
+        case t.IntegerType() | t.DateType() | t.FloatType():
+            return "i"
+        case t.LongType() | t.DoubleType() | t.TimestampType() | t.TimestampNTZType():
+            return "l"
+        case t.DecimalType():
+            return "l" if of.precision <= LONG_DIGITS else "d"
+        case t.StringType() | t.CharType() | t.VarcharType() | t.BinaryType():
+            return "v"
+    return None
+
+
+# --- in Python ----------------------------------------------------------------------------------------------------
+
+
+def unpack_rows(batches: Iterator[pa.RecordBatch], schema: t.StructType) -> Iterator[pa.RecordBatch]:
+    """The rows, with columns that are named by their numbers. Nothing is copied but decimals."""
+    columns = [(_kind(field.dataType), arrow_type(field.dataType)) for field in schema.fields]
+    for batch in batches:
+        values: Any = batch.column(0)
+        for place in pc.indices_nonzero(values.is_valid()).to_pylist():  # all else is there for its number
+            yield _unpack(values[place].as_buffer(), columns)
+
+
+def _unpack(value: Any, columns: list[tuple[str | None, pa.DataType]]) -> pa.RecordBatch:
+    rows = struct.unpack_from("=i", value)[0]
+    heads = struct.unpack_from(f"={2 * len(columns)}i", value, 8)
+    at, arrays = 8 + 8 * len(columns), list[Any]()
+    for (kind, arrow), nulls, end in zip(columns, heads[::2], heads[1::2], strict=True):
+        buffers = [None]
+        if nulls:
+            buffers, at = [value.slice(at)], at + _padded(-(-rows // 8))
+        if kind == "v":
+            buffers.append(value.slice(at))
+            at += _padded(4 * (rows + 1))
+        buffers.append(value.slice(at, end - at))
+        arrays.append(_array(arrow, kind, rows, buffers, nulls))
+        at = end
+    return pa.RecordBatch.from_arrays(arrays, names=list(map(str, range(len(arrays)))))
+
+
+def _array(arrow: pa.DataType, kind: str | None, rows: int, buffers: list[Any], nulls: int) -> Any:
+    if kind == "l" and pa.types.is_decimal(arrow):
+        return scaled(pa.Array.from_buffers(pa.int64(), rows, buffers, nulls), arrow)
+    return pa.Array.from_buffers(arrow, rows, buffers, nulls)
+
+
+def _padded(size: int) -> int:
+    return -(-size // 8) * 8

@@ -1,0 +1,180 @@
+"""Rows reach Python's tasks in values of many rows, packed by a class in the JVM, and are what Spark has."""
+
+import json
+import logging
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StructType
+
+import dbio_commit as dbio
+from dbio_commit.errors import UnsupportedStoreError
+from dbio_commit.spark import java, packed
+from dbio_commit.spark.batches import BATCH_BYTES, arrow_batches, pack
+from dbio_commit.spark.packed import VALUE_BYTES, pack_rows
+
+# By what number an expression comes to a value; every third is null, if it is to be.
+KINDS = {
+    "boolean": "id % 3 = 0",
+    "byte": "cast(id % 256 - 128 AS byte)",
+    "short": "cast(id % 65536 - 32768 AS short)",
+    "int": "cast(id * 7919 % 4294967296 - 2147483648 AS int)",
+    "long": "id * 7919 - 9223372036854775807",
+    "float": "IF(id % 11 = 0, float('NaN'), cast(id AS float) / 7)",
+    "double": "IF(id % 11 = 0, double('-Infinity'), -cast(id AS double) / 7)",
+    "small decimal": "cast(id * 31 - 5000 AS decimal(12, 2))",
+    "decimal of 18 digits": "cast(id * 999999999999 - 500000000000000000 AS decimal(18, 0))",
+    "large decimal": "cast(id AS decimal(38, 3)) * -12345678901234567890",
+    "text": "repeat('é', cast(id % 50 AS int))",
+    "long text": "repeat(cast(id AS string), cast(id % 200 AS int))",
+    "binary": "cast(repeat('\\0', cast(id % 9 AS int)) AS binary)",
+    "date": "date_add(date'1582-01-01', cast(id AS int))",
+    "timestamp": "timestamp_micros(id * 123456789 - 5000000000000)",
+    "timestamp_ntz": "cast(timestamp_micros(id * 123456789) AS timestamp_ntz)",
+    "a constant": "'the same'",
+    "a.null`": "cast(NULL AS int)",
+}
+
+
+def columns(*, nulls: bool) -> list[str]:
+    quoted = {f"`{name.replace('`', '``')}`": sql for name, sql in KINDS.items()}
+    return [f"{f'IF(id % 3 = 0, NULL, {sql})' if nulls else sql} AS {name}" for name, sql in quoted.items()]
+
+
+def unpacked(df: DataFrame) -> pa.Table:
+    """The rows as a task gets them, and their place in Python before they are anything else."""
+    frame, packing = pack(df)
+    assert packing.in_values
+
+    def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in packing.unpack(batches):
+            batch.validate(full=True)
+            yield batch
+
+    numbered = StructType([])
+    for number, field in enumerate(df.schema.fields):
+        numbered.add(str(number), field.dataType)
+    with arrow_batches(df.sparkSession, df.schema):
+        return frame.mapInArrow(send, numbered).toArrow()
+
+
+def assert_same(found: pa.Table, df: DataFrame) -> None:
+    """In the same order: Spark's own conversion gives the rows task by task, too."""
+    expected = df.toArrow()
+    assert found.num_rows == expected.num_rows
+    for number, field in enumerate(expected.schema):
+        one, other = (_bits(table.column(number).combine_chunks()) for table in (found, expected))
+        assert one.type == other.type, field.name
+        assert one == other, field.name
+
+
+def _bits(column: Any) -> Any:
+    """No NaN is equal to another."""
+    kinds = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+    return column.view(kinds[column.type]) if column.type in kinds else column
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 9_999, 70_000])
+@pytest.mark.parametrize("nulls", [False, True], ids=["full", "with nulls"])
+def test_values_of_all_kinds_come_as_spark_itself_converts_them(spark: SparkSession, rows: int, nulls: bool) -> None:
+    df = spark.range(0, rows, 1, 3).selectExpr(*columns(nulls=nulls))
+    assert_same(unpacked(df), df)
+
+
+def test_random_columns_come_as_spark_itself_converts_them(spark: SparkSession) -> None:
+    """More than 64 of them, of which rows have a second word of nulls; twice the same; in any order."""
+    chance = random.Random(20261123)
+    for _ in range(6):
+        chosen = chance.choices(columns(nulls=False) + columns(nulls=True), k=chance.choice([1, 3, 40, 64, 65, 130]))
+        df = spark.range(0, chance.choice([5, 3000]), 1, 2).selectExpr(*chosen)
+        df = df.select("*", *df.columns[:1]) if len(set(df.columns)) == len(df.columns) else df
+        renamed = df.toDF(*(f"{number} {name}" for number, name in enumerate(df.columns)))
+        assert_same(unpacked(renamed), renamed)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda df: df.cache(),
+        lambda df: df.repartition(3).sortWithinPartitions("id"),
+        lambda df: df.groupBy("id", "text").count().orderBy("id"),
+        lambda df: df.union(df).coalesce(1),
+        lambda df: df.where("id < 0"),
+        lambda df: df.limit(10),
+        lambda df: df.mapInPandas(lambda frames: frames, df.schema),
+        lambda df: df.sparkSession.createDataFrame(df.limit(9).collect(), df.schema),
+        lambda df: df.select("text", "id", "text"),
+    ],
+    ids=["cached", "shuffled", "grouped", "coalesced", "none", "limited", "from pandas", "local", "twice"],
+)
+def test_rows_of_all_operators_are_packed(spark: SparkSession, make: Callable[[DataFrame], DataFrame]) -> None:
+    df = make(spark.range(0, 500, 1, 2).selectExpr("id", "repeat('x', cast(id % 20 AS int)) AS text"))
+    assert_same(unpacked(df), df)
+
+
+@pytest.mark.parametrize("text_bytes", [10, 5_000, VALUE_BYTES // 2, 2 * VALUE_BYTES])
+def test_a_batch_is_bounded_whatever_the_rows_weigh(spark: SparkSession, text_bytes: int) -> None:
+    rows = min(200_000, 4 * BATCH_BYTES // text_bytes)
+    df = spark.range(0, rows, 1, 1).selectExpr("id", f"repeat('x', {text_bytes}) AS text")
+
+    def measure(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"bytes": [batch.nbytes for batch in batches]})
+
+    with arrow_batches(spark, df.schema):
+        sizes = [row[0] for row in pack(df)[0].mapInArrow(measure, "bytes bigint").collect()]
+    assert sum(sizes) > rows * text_bytes
+    assert max(sizes) < BATCH_BYTES + VALUE_BYTES + 2 * text_bytes
+
+
+def test_the_next_value_is_small_again_after_a_large_row(spark: SparkSession) -> None:
+    df = spark.range(0, 30_000, 1, 1).selectExpr("id", f"IF(id = 500, repeat('y', {3 * VALUE_BYTES}), 'x') AS text")
+    assert_same(unpacked(df), df)
+
+
+def test_columns_that_have_no_such_form_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.range(3).selectExpr("id", "array(id) AS nested")
+    assert not pack(df)[1].in_values
+    dbio.write(df, tmp_path / "table")
+    assert dbio.read(spark, tmp_path / "table").count() == 3
+
+
+def test_where_spark_takes_no_class_rows_go_its_own_way_and_a_warning_says_so(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> None:
+        raise UnsupportedStoreError("the class loader of this Spark takes no jar at run time")
+
+    monkeypatch.setattr(packed, "install", refuse)
+    monkeypatch.setattr(packed, "_takes_it", {})
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            dbio.write(spark.range(3), tmp_path / "table")
+    said = [record.message for record in caplog.records if record.name == packed.__name__]
+    assert len(said) == 1
+    assert "takes longer: the class loader of this Spark takes no jar" in said[0]
+    assert dbio.read(spark, tmp_path / "table").count() == 6
+
+
+def test_a_class_of_another_version_is_not_used(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pack_rows(spark.range(3), null_bytes=100) is not None
+    monkeypatch.setattr(packed, "_takes_it", {})
+    monkeypatch.setattr(packed, "PACK_ROWS", java.JavaClass("PackRows", "0"))
+    assert pack_rows(spark.range(3), null_bytes=100) is None
+
+
+def test_a_row_that_fails_fails_as_without_us(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.range(0, 100, 1, 1).selectExpr("IF(id = 50, raise_error('row 50'), id) AS id")
+    with pytest.raises(Exception, match="row 50"):
+        dbio.write(df.withColumn("id", df["id"].cast(LongType())), tmp_path / "table")
+    assert not dbio.Table(tmp_path / "table").history()
+
+
+def test_what_a_sink_is_told_of_the_packing_is_read_back(spark: SparkSession) -> None:
+    _, packing = pack(spark.range(3), {"a": "b"})
+    assert type(packing).parse(packing.to_option()) == packing
+    assert json.loads(packing.to_option())["in_values"] is True
