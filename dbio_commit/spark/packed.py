@@ -1,8 +1,8 @@
 """Many rows in one value, column by column as Arrow has them: how rows get to Python fastest.
 
 Spark's own conversion to Arrow goes value by value, and costs as much as all that Python does with the rows. A class of
-ours in the JVM (`PackRows.java`) makes values of some megabytes of them, which Spark hands over like any other. They
-are in the machine's order of bytes, and each part of them begins at a multiple of 8:
+ours in the JVM (`PackRows.java`) makes values of about a megabyte of them, which Spark hands over like any other. Their
+numbers have the lowest byte first, and each part of them begins at a multiple of 8:
 
     int32 rows, 4 bytes of nothing
     of each column: int32 nulls, int32 end of its parts
@@ -28,8 +28,9 @@ from dbio_commit.spark.java import PACK_ROWS, install
 from dbio_commit.spark.schema import arrow_type
 from dbio_commit.spark.session import is_connect, java_class
 
-VALUE_BYTES = 4 * 1024 * 1024
-"""Where a value ends; a single row may be larger."""
+VALUE_BYTES = 1024 * 1024
+"""Where a value ends; a single row may be larger. Small enough for a processor's cache, through which Spark copies it
+several times, and large enough that Python has little to do for each."""
 LONG_DIGITS = 18
 """Of the decimals that are whole numbers of 64 bits to Spark."""
 
@@ -103,8 +104,8 @@ def unpack_rows(batches: Iterator[pa.RecordBatch], schema: t.StructType) -> Iter
 
 
 def _unpack(value: Any, columns: list[tuple[str | None, pa.DataType]]) -> pa.RecordBatch:
-    rows = struct.unpack_from("=i", value)[0]
-    heads = struct.unpack_from(f"={2 * len(columns)}i", value, 8)
+    rows = struct.unpack_from("<i", value)[0]
+    heads = struct.unpack_from(f"<{2 * len(columns)}i", value, 8)
     at, arrays = 8 + 8 * len(columns), list[Any]()
     for (kind, arrow), nulls, end in zip(columns, heads[::2], heads[1::2], strict=True):
         buffers = [None]
