@@ -94,8 +94,11 @@ def test_threads_of_a_local_session_write_at_once(tmp_path: Path, environment: d
 
 
 def test_executors_that_are_processes_of_their_own_have_the_class(tmp_path: Path) -> None:
-    out = run_job([*PYTHON, "local-cluster[2,1,1024]"], tmp_path)
+    """And nothing is left of the jars from which they have it, when the JVM has ended."""
+    (tmp_path / "tmp").mkdir()
+    out = run_job([*PYTHON, "local-cluster[2,1,1024]"], tmp_path, TMPDIR=str(tmp_path / "tmp"))
     assert out.splitlines() == SAID
+    assert not list((tmp_path / "tmp").glob("dbio-*"))
 
 
 @pytest.mark.long

@@ -173,38 +173,58 @@ public class PackRows extends Expression implements Generator, Serializable {
 
   private IterableOnce pack() {
     int fields = kinds.length();
-    boolean[] hasNulls = findNulls();
+    int[] nulls = clearNulls();
     long size = 8L + 8L * fields;
-    for (int k = 0; k < fields; k++) size += (hasNulls[k] ? bitmap() : 0) + sizeOf(k);
+    for (int k = 0; k < fields; k++) size += (nulls[k] > 0 ? bitmap() : 0) + sizeOf(k);
     if (size > Integer.MAX_VALUE - 64) {
-      throw new IllegalStateException("a row of " + size + " bytes is too large for an array of Java's: write smaller values");
+      throw new IllegalStateException(
+          "a row of " + size + " bytes is too large for an array of Java's: split its values");
     }
     byte[] out = new byte[(int) size + 8]; // texts are put there by words
     int at = 8 + 8 * fields;
     putInt(out, 0, count);
     for (int k = 0; k < fields; k++) {
-      putInt(out, 8 + 8 * k, hasNulls[k] ? packNulls(k, out, at) : 0);
-      if (hasNulls[k]) at += bitmap();
+      if (nulls[k] > 0) {
+        packNulls(k, out, at);
+        at += bitmap();
+      }
       at += packValues(k, out, at);
+      putInt(out, 8 + 8 * k, nulls[k]);
       putInt(out, 12 + 8 * k, at);
     }
     forget();
     return new Packed(out, out.length / nullBytes);
   }
 
-  /** Which columns have any. */
-  private boolean[] findNulls() {
-    int fields = kinds.length(), words = (fields + 63) / 64;
-    long[] any = new long[words];
+  /** How many each column has. What some operator has left in their places becomes zero, and so of no length. */
+  private int[] clearNulls() {
+    int fields = kinds.length();
+    long[] any = new long[(fields + 63) / 64];
     for (int i = 0; i < count; i++) {
-      for (int w = 0; w < words; w++) any[w] |= Platform.getLong(rows, Platform.BYTE_ARRAY_OFFSET + starts[i] + 8L * w);
+      for (int w = 0; w < any.length; w++) any[w] |= nullWord(w, i);
     }
-    boolean[] found = new boolean[fields];
-    for (int k = 0; k < fields; k++) found[k] = (any[k / 64] >> (k % 64) & 1) != 0;
+    int[] found = new int[fields];
+    for (int k = 0; k < fields; k++) {
+      if ((any[k / 64] >> (k % 64) & 1) == 0) continue;
+      for (int i = 0; i < count; i++) {
+        if (!isNull(k, i)) continue;
+        Platform.putLong(rows, place(k) + starts[i], 0L);
+        found[k]++;
+      }
+    }
     return found;
   }
 
-  /** Where a row has the column, from its start on: behind a bit for each column that is null. */
+  private boolean isNull(int k, int i) {
+    return (nullWord(k / 64, i) >> (k % 64) & 1) != 0;
+  }
+
+  /** A row begins with a bit for each column that is null. */
+  private long nullWord(int word, int i) {
+    return Platform.getLong(rows, Platform.BYTE_ARRAY_OFFSET + starts[i] + 8L * word);
+  }
+
+  /** Where a row has the column, from its start on. */
   private long place(int k) {
     return Platform.BYTE_ARRAY_OFFSET + 8L * ((kinds.length() + 63) / 64) + 8L * k;
   }
@@ -233,16 +253,6 @@ public class PackRows extends Expression implements Generator, Serializable {
     return all;
   }
 
-  private int packNulls(int k, byte[] out, int at) {
-    int found = 0;
-    long word = Platform.BYTE_ARRAY_OFFSET + 8L * (k / 64);
-    for (int i = 0; i < count; i++) {
-      if ((Platform.getLong(rows, word + starts[i]) >> (k % 64) & 1) != 0) found++;
-      else out[at + (i >> 3)] |= 1 << (i & 7);
-    }
-    return found;
-  }
-
   /** The bytes that it has put there. */
   private int packValues(int k, byte[] out, int at) {
     long from = place(k), to = Platform.BYTE_ARRAY_OFFSET + at;
@@ -254,6 +264,12 @@ public class PackRows extends Expression implements Generator, Serializable {
       case 'l': packLongs(from, out, to); return 8 * count;
       case 'd': packDecimals(from, out, at); return 16 * count;
       default: return packTexts(from, out, to);
+    }
+  }
+
+  private void packNulls(int k, byte[] out, int at) {
+    for (int i = 0; i < count; i++) {
+      if (!isNull(k, i)) out[at + (i >> 3)] |= 1 << (i & 7);
     }
   }
 

@@ -3,8 +3,6 @@
 `CommitProtocol` is what `committer` lets Spark call, `PackRows` what `packed` has it run.
 """
 
-import atexit
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -119,14 +117,14 @@ def _load(spark: SparkSession, classes: Mapping[str, bytes], *, name: str) -> Pa
     """The jar with the classes, which the JVM has taken."""
     jvm: Any = spark._jvm
     directory = Path(tempfile.mkdtemp(prefix="dbio-jar-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)  # executors that start later fetch it, too
     jar = directory / f"dbio-commit-{name}.jar"
     _write_jar(classes, jar)
+    file = java_class(jvm, "java.io.File")
+    for path in (directory, jar):  # in the other order. Executors fetch it when they start, also after this process:
+        file(str(path)).deleteOnExit()  # a JVM may have several, of notebooks that come and go
     loader = java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
     try:
-        loader.addURL(
-            java_class(jvm, "java.io.File")(str(jar)).toURI().toURL()
-        )  # SparkSubmit's, which all threads share
+        loader.addURL(file(str(jar)).toURI().toURL())  # SparkSubmit's, which all threads share
     except Py4JError as error:
         raise UnsupportedStoreError(f"the class loader of this Spark takes no jar at run time; {_HELP}") from error
     return jar
