@@ -477,7 +477,7 @@ def jar(
 ) -> None:
     """Write the jar for Spark's setting spark.jars, for a Spark that takes no class at run time.
 
-    Any other gets the class from dbio.enable(spark, parquet=True). Compiles it against the PySpark that is installed.
+    Any other gets its classes when it needs them. Compiles them against the PySpark that is installed.
     """
     with _errors(as_json):
         try:

@@ -34,6 +34,8 @@ def collect(batches: Iterable[pa.RecordBatch], *, rows: int, size_bytes: int) ->
     kept: list[pa.RecordBatch] = []
     kept_rows = kept_bytes = 0
     for batch in batches:
+        if not batch.num_rows:
+            continue
         batch_bytes = batch.nbytes  # which takes longer than all else here
         is_small = batch.num_rows < rows and batch_bytes < size_bytes
         for piece in [batch] if is_small else cut(batch, rows=rows, size_bytes=size_bytes):

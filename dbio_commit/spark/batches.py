@@ -199,7 +199,7 @@ _RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 @contextmanager
 def arrow_batches(spark: SparkSession, schema: StructType) -> Iterator[None]:
-    """Within, the session hands Arrow batches to Python at full speed: bounded by their rows, which are `weighted`."""
+    """Within, the session hands Arrow batches to Python at full speed: bounded by their rows, which `pack` sees to."""
     rows, configured = batch_rows(schema), int(own(spark, _RECORDS) or 0)
     rows = min(rows, configured) if configured > 0 else rows
     with holding(spark, {_BYTES: _UNBOUNDED_BYTES, _RECORDS: rows}):

@@ -14,10 +14,12 @@ import logging
 import struct
 from collections.abc import Iterator
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as t
@@ -55,20 +57,24 @@ def pack_rows(df: DataFrame, *, null_bytes: int) -> DataFrame | None:
     return df.select(Column(java_class(jvm, "org.apache.spark.sql.classic.ExpressionUtils").column(packed)))
 
 
-_takes_it: dict[str, bool] = {}
-"""Whether Spark has the class, by application."""
+_takes_it: WeakKeyDictionary[SparkContext, bool] = WeakKeyDictionary()
+"""Whether its executors have the class, too."""
 
 
 def _has_class(spark: SparkSession) -> bool:
-    application = spark.sparkContext.applicationId
-    if application not in _takes_it:
+    context = spark.sparkContext
+    if context not in _takes_it:
         try:
             install(spark, PACK_ROWS)
-            _takes_it[application] = True
-        except (UnsupportedStoreError, Py4JError, PySparkException) as error:
+            _takes_it[context] = True
+        except _TAKES_NONE as error:
             _log.warning("rows go to Python by Spark's own conversion, which takes longer: %.500s", error)
-            _takes_it[application] = False
-    return _takes_it[application]
+            _takes_it[context] = False
+    return _takes_it[context]
+
+
+_TAKES_NONE = (UnsupportedStoreError, Py4JError, PySparkException, OSError, TypeError)
+"""It refuses; there is no place for a jar; Py4J calls what is no class of this Spark, such as a compiler elsewhere."""
 
 
 def _kind(of: t.DataType) -> str | None:
@@ -95,7 +101,7 @@ def _kind(of: t.DataType) -> str | None:
 
 
 def unpack_rows(batches: Iterator[pa.RecordBatch], schema: t.StructType) -> Iterator[pa.RecordBatch]:
-    """The rows, with columns that are named by their numbers. Nothing is copied but decimals."""
+    """The rows, with columns that are named by their numbers. Nothing is copied but decimals of up to 18 digits."""
     columns = [(_kind(field.dataType), arrow_type(field.dataType)) for field in schema.fields]
     for batch in batches:
         values: Any = batch.column(0)

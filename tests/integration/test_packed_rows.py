@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pytest
@@ -150,7 +151,7 @@ def test_where_spark_takes_no_class_rows_go_its_own_way_and_a_warning_says_so(
         raise UnsupportedStoreError("the class loader of this Spark takes no jar at run time")
 
     monkeypatch.setattr(packed, "install", refuse)
-    monkeypatch.setattr(packed, "_takes_it", {})
+    monkeypatch.setattr(packed, "_takes_it", WeakKeyDictionary())
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             dbio.write(spark.range(3), tmp_path / "table")
@@ -162,7 +163,7 @@ def test_where_spark_takes_no_class_rows_go_its_own_way_and_a_warning_says_so(
 
 def test_a_class_of_another_version_is_not_used(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pack_rows(spark.range(3), null_bytes=100) is not None
-    monkeypatch.setattr(packed, "_takes_it", {})
+    monkeypatch.setattr(packed, "_takes_it", WeakKeyDictionary())
     monkeypatch.setattr(packed, "PACK_ROWS", java.JavaClass("PackRows", "0"))
     assert pack_rows(spark.range(3), null_bytes=100) is None
 

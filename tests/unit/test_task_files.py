@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dbio_commit.data.data_file import collect
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import Bounds, FileInfo
@@ -368,3 +369,10 @@ def test_a_file_info_comes_back_as_it_was(info: FileInfo) -> None:
     assert [list(map(type, b)) for b in (back.statistics or {}).values()] == [
         list(map(type, b)) for b in (info.statistics or {}).values()
     ]  # True == 1 == 1.0
+
+
+def test_batches_without_rows_are_none() -> None:
+    """As those are of which no row stays; the rows of a table without any have no partition."""
+    empty, full = pa.record_batch({"a": pa.array([], pa.int64())}), pa.record_batch({"a": [1]})
+    assert list(collect([empty, empty], rows=10, size_bytes=1000)) == []
+    assert [table.num_rows for table in collect([empty, full, empty], rows=1, size_bytes=1000)] == [1]

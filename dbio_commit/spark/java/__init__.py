@@ -39,8 +39,6 @@ ALL = (COMMIT_PROTOCOL, PACK_ROWS)
 
 _HELP = "write a jar with `dbio jar dbio-commit.jar`, and start Spark with it in spark.jars"
 _lock = Lock()
-_jars: dict[JavaClass, Path] = {}
-"""What this process has made; its JVM outlives contexts."""
 
 
 def install(spark: SparkSession, wanted: JavaClass) -> None:
@@ -49,17 +47,18 @@ def install(spark: SparkSession, wanted: JavaClass) -> None:
     Raises UnsupportedStoreError where the JVM takes no class, or has one of another version.
     """
     with _lock:
-        version = _installed(spark, wanted)
-        if version is None:
-            _jars[wanted] = _load(spark, _compiled(spark._jvm, [wanted]), name=wanted.simple_name)
-            version = _installed(spark, wanted)
-        if wanted in _jars:
-            _send(spark, _jars[wanted])
-    if version != wanted.version:
-        raise UnsupportedStoreError(
-            f"Spark has version {version} of {wanted.name}, and this package needs {wanted.version}; {_HELP}, in the "
-            "place of the one that it has"
-        )
+        found = _installed(spark, wanted)
+        if found is None:
+            _load(spark, _compiled(spark._jvm, [wanted]), name=wanted.simple_name)
+            found = _installed(spark, wanted)
+        version = found and str(found.getField("VERSION").get(None))
+        if version != wanted.version:
+            raise UnsupportedStoreError(
+                f"Spark has version {version} of {wanted.name}, and this package needs {wanted.version}; {_HELP}, in "
+                "the place of the one that it has"
+            )
+        where = found.getProtectionDomain().getCodeSource().getLocation().toURI()
+        _send(spark, Path(java_class(spark._jvm, "java.io.File")(where).getPath()))
 
 
 def make_jar(path: Path) -> None:
@@ -101,20 +100,18 @@ def _write_jar(classes: Mapping[str, bytes], path: Path) -> None:
             jar.writestr(zipfile.ZipInfo(name), body)
 
 
-def _installed(spark: SparkSession, wanted: JavaClass) -> str | None:
-    """The version of the class, as Spark would load it; None where there is none."""
+def _installed(spark: SparkSession, wanted: JavaClass) -> Any:
+    """The class, as Spark would load it; None where there is none."""
     loader = java_class(spark._jvm, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
-    classes = java_class(spark._jvm, "java.lang.Class")
     try:
-        return str(classes.forName(wanted.name, True, loader).getField("VERSION").get(None))
+        return java_class(spark._jvm, "java.lang.Class").forName(wanted.name, True, loader)
     except Py4JError as error:
         if "ClassNotFoundException" in str(error):
             return None
         raise
 
 
-def _load(spark: SparkSession, classes: Mapping[str, bytes], *, name: str) -> Path:
-    """The jar with the classes, which the JVM has taken."""
+def _load(spark: SparkSession, classes: Mapping[str, bytes], *, name: str) -> None:
     jvm: Any = spark._jvm
     directory = Path(tempfile.mkdtemp(prefix="dbio-jar-"))
     jar = directory / f"dbio-commit-{name}.jar"
@@ -127,11 +124,15 @@ def _load(spark: SparkSession, classes: Mapping[str, bytes], *, name: str) -> Pa
         loader.addURL(file(str(jar)).toURI().toURL())  # SparkSubmit's, which all threads share
     except Py4JError as error:
         raise UnsupportedStoreError(f"the class loader of this Spark takes no jar at run time; {_HELP}") from error
-    return jar
 
 
 def _send(spark: SparkSession, jar: Path) -> None:
-    """To the executors of this context, once."""
+    """To the executors of this context, once: from wherever the driver has it, which another process may have made.
+
+    Raises UnsupportedStoreError where Spark takes none; it says so in its log alone.
+    """
     context = spark.sparkContext._jsc.sc()
     if f"/{jar.name}" not in str(context.listJars()):
         context.addJar(str(jar))
+        if f"/{jar.name}" not in str(context.listJars()):
+            raise UnsupportedStoreError(f"Spark does not send {jar} to its executors: see its log; {_HELP}")
