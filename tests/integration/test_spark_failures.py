@@ -61,6 +61,7 @@ RETRIES = """
         SparkSession.builder.master("local[2,3]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "200")  # or few rows go to Python only at their end
         .getOrCreate()
     )
     dbio.enable(spark)
