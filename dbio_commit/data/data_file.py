@@ -34,13 +34,9 @@ def collect(batches: Iterable[pa.RecordBatch], *, rows: int, size_bytes: int) ->
     kept: list[pa.RecordBatch] = []
     kept_rows = kept_bytes = 0
     for batch in batches:
-        if not batch.num_rows:
-            continue
-        batch_bytes = batch.nbytes  # which takes longer than all else here
-        is_small = batch.num_rows < rows and batch_bytes < size_bytes
-        for piece in [batch] if is_small else cut(batch, rows=rows, size_bytes=size_bytes):
+        for piece in cut(batch, rows=rows, size_bytes=size_bytes):
             kept.append(piece)
-            kept_rows, kept_bytes = kept_rows + piece.num_rows, kept_bytes + (batch_bytes if is_small else piece.nbytes)
+            kept_rows, kept_bytes = kept_rows + piece.num_rows, kept_bytes + piece.nbytes
             if kept_rows >= rows or kept_bytes >= size_bytes:
                 table, kept, kept_rows, kept_bytes = pa.Table.from_batches(kept), [], 0, 0
                 yield table

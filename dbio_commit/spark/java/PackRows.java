@@ -322,7 +322,7 @@ public class PackRows extends Expression implements Generator, Serializable {
       end += length;
     }
     Platform.putInt(out, to + 4L * count, end);
-    Platform.putLong(out, data + end, 0L);
+    Platform.putLong(out, data + end, 0L); // what the last word may have brought along
     return ends + padded(end);
   }
 
