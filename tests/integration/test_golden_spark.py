@@ -38,7 +38,7 @@ def check_rows(frame: DataFrame, read: Read) -> None:
     assert frame.columns[len(frame.columns) - len(read.partition_columns) :] == list(read.partition_columns)
 
 
-@each(READABLE)
+@each(READABLE, of=2)
 def test_spark_reads_exactly_the_rows_of_a_golden_directory(
     spark: SparkSession, case: GoldenCase, read: Read, tmp_path: Path
 ) -> None:

@@ -495,7 +495,8 @@ def test_of_a_spark_job_killed_in_part_all_or_nothing_is_seen_and_a_repetition_w
         check_vacuum(target.table, contents(target.table))
 
 
-@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.long) for number in range(1, 6))])
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(6))
 def test_of_a_spark_job_killed_at_any_time_every_batch_is_seen_whole_or_not_at_all(
     spark: "SparkSession", targets: list[Target], tmp_path: Path, number: int, short_lease: None
 ) -> None:  # I1, I2, I8, I9

@@ -495,7 +495,7 @@ def give_up_what_was_decided_too_late() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R3", "I7", first=36)
+@mutation("busy", "R3", "I7", first=86)
 def tell_turns_by_the_clock() -> Iterator[None]:
     """A turn that the store's clock has after a later one is left out."""
     with patch.object(settled, "_with_earlier_turns", lambda store, log, checkpoint, descriptor: log):
@@ -1001,7 +1001,7 @@ def take_a_table_without_turns_for_one_that_never_had_any() -> Iterator[None]:
         yield
 
 
-@mutation("layouts", "vacuum left")
+@mutation("layouts", "vacuum left", first=9)
 def know_the_present_layout_alone() -> Iterator[None]:
     """Vacuum takes what was left in partitions of before for what no transaction wrote."""
     known = Known.of
@@ -1025,7 +1025,7 @@ def restore_whatever_was_committed_meanwhile() -> Iterator[None]:
         yield
 
 
-@mutation("restores", "I7", first=35)
+@mutation("restores", "I7", first=55)
 def restore_by_a_later_look() -> Iterator[None]:
     """A restore asks for a table without commits since it began, though it had looked before."""
 
