@@ -14,6 +14,7 @@ from dbio_commit.spark.java import make_jar
 from tests.spark_tables import ids
 
 JOB = """
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 import dbio_commit as dbio
@@ -51,7 +52,7 @@ try:
 except dbio.SchemaMismatchError:
     print("refused as ours")
 print("rows", dbio.read(spark, lake + "/table").distinct().count(), len(dbio.Table(lake + "/table").history()))
-if again:  # in another context of the same JVM
+if os.environ.get("CONTEXTS", "2") == "2":  # of the same JVM
     spark.stop()
     spark = builder.getOrCreate()
     dbio.enable(spark, parquet=True, roots=lake)
@@ -67,7 +68,7 @@ spark.stop()
 
 def run_job(command: list[str], tmp_path: Path, *, before: str = "", **environment: str) -> str:
     script = tmp_path / "job.py"
-    script.write_text("again = True\n" + before + JOB)
+    script.write_text(before + JOB)
     where = {**os.environ, **environment, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [*command[:1], *command[1:-1], str(script), command[-1], str(tmp_path / "lake")],
@@ -84,7 +85,7 @@ PYTHON = [sys.executable]
 SAID = ["refused as ours", "rows 40 4", "rows with ten more 50", "rows by Python 60"]
 
 
-# `make test` has the same job with a jar that was made beforehand, and with one of its own on executors.
+# `make test` has the same job on executors of its own.
 @pytest.mark.long
 @pytest.mark.parametrize(
     "environment", [{}, {"PYSPARK_PIN_THREAD": "false"}], ids=["pinned threads", "threads that are not pinned"]
@@ -94,12 +95,11 @@ def test_threads_of_a_local_session_write_at_once(tmp_path: Path, environment: d
     assert out.splitlines() == SAID
 
 
-@pytest.mark.parametrize("again", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_executors_that_are_processes_of_their_own_have_the_class(tmp_path: Path, again: bool) -> None:
+@pytest.mark.parametrize("contexts", ["1", pytest.param("2", marks=pytest.mark.long)])
+def test_executors_that_are_processes_of_their_own_have_the_class(tmp_path: Path, contexts: str) -> None:
     """And nothing is left of the jars from which they have it, when the JVM has ended."""
     (tmp_path / "tmp").mkdir()
-    contexts = f"again = {again}\n"
-    out = run_job([*PYTHON, "local-cluster[2,1,1024]"], tmp_path, before=contexts, TMPDIR=str(tmp_path / "tmp"))
+    out = run_job([*PYTHON, "local-cluster[2,1,1024]"], tmp_path, CONTEXTS=contexts, TMPDIR=str(tmp_path / "tmp"))
     assert out.splitlines() == SAID
     assert not list((tmp_path / "tmp").glob("dbio-*"))
 

@@ -117,7 +117,7 @@ def targets(local_root: Root, s3_root: Root) -> list[Target]:
     return [Target("disk", Table(local_root.url)), Target("bucket", Table(s3_root.url, s3_root.storage_options))]
 
 
-@pytest.mark.long  # `make test` kills a job that appends at a step; to the driver of a merge, each step is the same
+@pytest.mark.long  # `make test` kills a job that appends
 @pytest.mark.parametrize("step", get_args(Step))
 def test_of_a_merge_killed_at_a_step_all_or_nothing_is_seen_and_done_again_it_happens_once(
     spark: "SparkSession", targets: list[Target], tmp_path: Path, step: Step, short_lease: None
