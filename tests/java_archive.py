@@ -19,6 +19,9 @@ from tests.beside import free_ports
 
 
 def main(archive: Path) -> None:
+    # Of Java's own classes, first; PyPI's Java comes without.
+    java = [f"{os.environ['JAVA_HOME']}/bin/java", "-Xshare:dump", "-Xlog:disable"]
+    subprocess.run(java, env={**os.environ, "DBIO_JAVA_OPTIONS": ""}, check=True)
     unfinished = archive.with_suffix(".new")
     os.environ["DBIO_JAVA_ARCHIVE"] = str(unfinished.absolute())
     (port,) = free_ports(1)
@@ -32,15 +35,15 @@ def main(archive: Path) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    process = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
     with TemporaryDirectory() as directory:
         use(spark, directory + "/classic")
         use_classic(spark, directory + "/enabled")
         over_connect = [sys.executable, "-m", "tests.java_archive", f"sc://127.0.0.1:{port}", directory + "/connect"]
         subprocess.run(over_connect, check=True)
         spark.stop()
-    java.stdin.close()
-    java.wait()
+    process.stdin.close()
+    process.wait()
     unfinished.replace(archive)
 
 
