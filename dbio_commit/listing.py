@@ -1,4 +1,4 @@
-"""Lists the log and reads what is in it: descriptor, markers, checkpoints, turns. Writes nothing."""
+"""Lists the log and reads what is in it: descriptor, markers, checkpoints, turns; and what it lacks. Writes nothing."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -20,6 +20,7 @@ from dbio_commit.protocol.markers import (
     decode_turn,
 )
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import LiveFiles
 from dbio_commit.recall import recall
 from dbio_commit.store import Store
 
@@ -190,3 +191,11 @@ def read_turn(store: Store, log: Log, number: int | None = None, *, table_id: st
     with suppress(ObjectNotFoundError):
         return recall(store, table_id, entry, read, bytes=entry.size)
     return None
+
+
+def with_sizes(store: Store, files: LiveFiles) -> LiveFiles:
+    """The files with the sizes that their writers left out (another DBIO writer's, in a table of ours)."""
+    unknown = files.of_unknown_size()
+    if not unknown:
+        return files
+    return files.with_sizes({entry.path: entry.size for entry in store.stat_many(unknown) if entry})

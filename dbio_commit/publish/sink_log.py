@@ -15,15 +15,19 @@ _NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9/=._-]*").fullmatch
 
 def encode_list(root: str, files: Iterable[DataFile]) -> str:
     """The list; `root` is the absolute URL of the table as Hadoop writes it, not escaped."""
-    parent = quote(root, safe=":/@")
+    parent = quoted(root)
     lines = [_HEADER]
     for path, size, *_ in files:
-        name = path if _NEEDS_NO_QUOTES(path) else quote(path, safe="/=")
         lines.append(
-            f'{{"path":"{parent}/{name}","size":{size},"isDir":false,"modificationTime":0,"blockReplication":1,'
+            f'{{"path":"{parent}/{quoted(path)}","size":{size},"isDir":false,"modificationTime":0,"blockReplication":1,'
             '"blockSize":134217728,"action":"add"}'
         )
     return "\n".join(lines)
+
+
+def quoted(path: str) -> str:
+    """A path, or an URL, as a part of an URL in Spark's own lists."""
+    return path if _NEEDS_NO_QUOTES(path) else quote(path, safe=":/@=")
 
 
 class Listed(NamedTuple):

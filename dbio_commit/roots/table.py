@@ -22,7 +22,7 @@ from dbio_commit.errors import (
     TransactionStateError,
 )
 from dbio_commit.isolation import refuse_news
-from dbio_commit.listing import read_checkpoint, read_descriptor, refuse_dropped, until_quiet
+from dbio_commit.listing import read_checkpoint, read_descriptor, refuse_dropped, until_quiet, with_sizes
 from dbio_commit.probe import probe
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
@@ -82,7 +82,7 @@ class TableRoot(Root):
         return Snapshot(
             url=store.url,
             scope=self.scope,
-            files=_with_sizes(store, files),
+            files=with_sizes(store, files),
             partition_columns=layout,
             first_layout=tuple(settled.descriptor.partition_columns),
             decided=tuple(commits),
@@ -438,11 +438,3 @@ def check_partitions(store: Store, files: LiveFiles, columns: Layout) -> None:
             f"{list(columns)}, but the file lies in no such partition; inspect it with `dbio show`, and remove the "
             "marker if that commit was a mistake"
         )
-
-
-def _with_sizes(store: Store, files: LiveFiles) -> LiveFiles:
-    """The files with the sizes that their writers left out (another DBIO writer's, in a table of ours)."""
-    unknown = files.of_unknown_size()
-    if not unknown:
-        return files
-    return files.with_sizes({entry.path: entry.size for entry in store.stat_many(unknown) if entry})

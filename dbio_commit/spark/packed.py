@@ -10,23 +10,17 @@ numbers have the lowest byte first, and each part of them begins at a multiple o
         the values; or the ends of the texts, from 0 on, and their bytes
 """
 
-import logging
 import struct
 from collections.abc import Iterator
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from py4j.protocol import Py4JError
-from pyspark import SparkContext
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
-from dbio_commit.errors import UnsupportedStoreError
 from dbio_commit.spark.arrow import scaled
-from dbio_commit.spark.java import PACK_ROWS, install
+from dbio_commit.spark.java import PACK_ROWS, is_ready
 from dbio_commit.spark.schema import arrow_type
 from dbio_commit.spark.session import is_connect, java_class
 
@@ -36,7 +30,7 @@ several times, and large enough that Python has little to do for each."""
 LONG_DIGITS = 18
 """Of the decimals that are whole numbers of 64 bits to Spark."""
 
-_log = logging.getLogger(__name__)
+_SLOWER = "rows go to Python by Spark's own conversion, which takes longer"
 
 # --- in the JVM ---------------------------------------------------------------------------------------------------
 
@@ -47,7 +41,7 @@ def pack_rows(df: DataFrame, *, null_bytes: int) -> DataFrame | None:
     Behind each value come nulls, each of which stands for so many bytes of it.
     """
     kinds = [_kind(field.dataType) for field in df.schema.fields]
-    if None in kinds or is_connect(df.sparkSession) or not _has_class(df.sparkSession):
+    if None in kinds or is_connect(df.sparkSession) or not is_ready(df.sparkSession, PACK_ROWS, without=_SLOWER):
         return None
     from pyspark.sql.classic.column import Column
 
@@ -55,26 +49,6 @@ def pack_rows(df: DataFrame, *, null_bytes: int) -> DataFrame | None:
     columns = df._jdf.queryExecution().analyzed().output()  # whatever their names are
     packed = java_class(jvm, PACK_ROWS.name)(columns, "".join(filter(None, kinds)), VALUE_BYTES, null_bytes)
     return df.select(Column(java_class(jvm, "org.apache.spark.sql.classic.ExpressionUtils").column(packed)))
-
-
-_takes_it: WeakKeyDictionary[SparkContext, bool] = WeakKeyDictionary()
-"""Whether its executors have the class, too."""
-
-
-def _has_class(spark: SparkSession) -> bool:
-    context = spark.sparkContext
-    if context not in _takes_it:
-        try:
-            install(spark, PACK_ROWS)
-            _takes_it[context] = True
-        except _TAKES_NONE as error:
-            _log.warning("rows go to Python by Spark's own conversion, which takes longer: %.500s", error)
-            _takes_it[context] = False
-    return _takes_it[context]
-
-
-_TAKES_NONE = (UnsupportedStoreError, Py4JError, PySparkException, OSError, TypeError)
-"""It refuses; there is no place for a jar; Py4J calls what is no class of this Spark, such as a compiler elsewhere."""
 
 
 def _kind(of: t.DataType) -> str | None:

@@ -22,14 +22,16 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
 from dbio_commit.data.rows import open_file, open_parquet, read_rows
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
+from dbio_commit.listing import with_sizes
 from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout
-from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, LiveFiles
 from dbio_commit.publish.sink_log import encode_list
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import schema as schemas
+from dbio_commit.spark.file_index import read_by_index
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.session import native_root, parallelism
 from dbio_commit.table import Table
@@ -120,7 +122,18 @@ def files_natively(
     files: Sequence[DataFile],
     schema: StructType,
 ) -> DataFrame:
-    """As `scan_files`, by Spark's own reader, of one or more files that all lie in the same partition columns."""
+    """As `scan_files`, by Spark's own reader, of one or more files that all lie in the same partition columns.
+
+    Raises ObjectNotFoundError for a file that has gone, and whose size no marker tells.
+    """
+    if any(file.size == UNKNOWN_SIZE for file in files):  # Spark would take them for empty
+        known = with_sizes(table.store, LiveFiles.of(files))
+        if gone := known.of_unknown_size():
+            raise ObjectNotFoundError(
+                f"{table.store.url_of(gone[0])} has gone, and {len(gone) - 1} more: vacuum deleted them after their "
+                "retention; read later commits"
+            )
+        files = known
     layout = tuple(files[0].partition)
     as_if_live = Snapshot(url=table.url, scope=Scope.TABLE, files=files, partition_columns=layout, decided=())
     return _scan_natively(spark, root, as_if_live, schema)
@@ -138,17 +151,22 @@ def _known(schema: StructType | None, snapshot: Snapshot) -> StructType:
 
 
 def _scan_natively(spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType | None) -> DataFrame:
+    frame = None if schema is None else read_by_index(spark, root, snapshot, schema)
+    if frame is None:
+        frame = _read_by_reader(spark, root, snapshot, schema)
+    expected = schema.fieldNames() if schema else frame.columns
+    return frame if frame.columns == expected else frame.select(*map(schemas.quoted, expected))
+
+
+def _read_by_reader(spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType | None) -> DataFrame:
     reader = spark.read
     if schema is not None:
         reader = reader.schema(schema)
     if snapshot.scope is Scope.TABLE:
         reader = reader.option("timeZone", "UTC")  # in which our timestamp partitions are named
     if snapshot.partition_columns and _names_columns(root, schema):
-        frame = _read_by_path(reader, root, snapshot)
-    else:
-        frame = _read_by_manifest(spark, reader, root, snapshot)
-    expected = schema.fieldNames() if schema else frame.columns
-    return frame if frame.columns == expected else frame.select(*map(schemas.quoted, expected))
+        return _read_by_path(reader, root, snapshot)
+    return _read_by_manifest(spark, reader, root, snapshot)
 
 
 def _names_columns(root: str, schema: StructType | None) -> bool:

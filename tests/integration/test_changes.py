@@ -3,6 +3,7 @@
 Which commits and files they are is protocol/feed.py's, with unit tests; as a stream: test_stream_source.py.
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -60,6 +61,24 @@ def test_columns_with_names_of_spark_or_of_ours_are_told_as_they_are(spark: Spar
     dbio.write(spark.range(3).selectExpr("id", f"id + 10 AS `{name}`"), path)
     found = dbio.changes(spark, path, dbio.Table(path).history()[0].tid)
     assert sorted(map(tuple, found.select("id", name).collect())) == [(0, 10), (1, 11), (2, 12)]
+
+
+def test_files_of_a_writer_who_records_no_sizes_are_read_and_miss_no_row(spark: SparkSession, path: str) -> None:
+    """Of a commit by Databricks in a table of ours; to Spark, a file of unknown size would be empty."""
+    first = dbio.write(spark.range(3), path)
+    other = str(int(first.tid) + 1)
+    name = f"part-00000-tid-{other}-6def5b7b-0608-4299-b0fd-163011e8c988-1-0-c000.snappy.parquet"
+    Path(path, f"_started_{other}").touch()
+    pq.write_table(pa.table({"id": [100, 101]}), f"{path}/{name}")
+    Path(path, f"_committed_{other}").write_text(json.dumps({"added": [name], "removed": []}))
+    assert told(dbio.changes(spark, path, BEGINNING)) == inserts([0, 1, 2, 100, 101])
+    dbio.write(spark.range(9, 10), path, "overwrite")
+    assert told(dbio.changes(spark, path, BEGINNING)) == sorted(
+        [*inserts([0, 1, 2, 9, 100, 101]), *deletes([0, 1, 2, 100, 101])]
+    )
+    Path(path, name).unlink()
+    with pytest.raises(dbio.HistoryLostError, match=f"vacuumed.*{other}"):
+        dbio.changes(spark, path, BEGINNING)
 
 
 def test_both_ends_are_included_and_each_row_tells_its_commit(spark: SparkSession, path: str) -> None:

@@ -150,12 +150,12 @@ def test_where_spark_takes_no_class_rows_go_its_own_way_and_a_warning_says_so(
     def refuse(*_: object) -> None:
         raise UnsupportedStoreError("the class loader of this Spark takes no jar at run time")
 
-    monkeypatch.setattr(packed, "install", refuse)
-    monkeypatch.setattr(packed, "_takes_it", WeakKeyDictionary())
+    monkeypatch.setattr(java, "install", refuse)
+    monkeypatch.setattr(java, "_ready", WeakKeyDictionary())
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             dbio.write(spark.range(3), tmp_path / "table")
-    said = [record.message for record in caplog.records if record.name == packed.__name__]
+    said = [record.message for record in caplog.records if record.name == java.__name__ and "rows go" in record.message]
     assert len(said) == 1
     assert "takes longer: the class loader of this Spark takes no jar" in said[0]
     assert dbio.read(spark, tmp_path / "table").count() == 6
@@ -163,7 +163,7 @@ def test_where_spark_takes_no_class_rows_go_its_own_way_and_a_warning_says_so(
 
 def test_a_class_of_another_version_is_not_used(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pack_rows(spark.range(3), null_bytes=100) is not None
-    monkeypatch.setattr(packed, "_takes_it", WeakKeyDictionary())
+    monkeypatch.setattr(java, "_ready", WeakKeyDictionary())
     monkeypatch.setattr(packed, "PACK_ROWS", java.JavaClass("PackRows", "0"))
     assert pack_rows(spark.range(3), null_bytes=100) is None
 

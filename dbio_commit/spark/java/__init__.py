@@ -1,8 +1,10 @@
 """Classes of ours in a JVM: compiled by the Janino that Spark ships, into jars for drivers and executors.
 
-`CommitProtocol` is what `committer` lets Spark call, `PackRows` what `packed` has it run.
+`CommitProtocol` is what `committer` lets Spark call, `PackRows` what `packed` has it run, `SnapshotFileIndex` what
+`file_index` has it read.
 """
 
+import logging
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -11,8 +13,11 @@ from importlib.resources import files
 from pathlib import Path
 from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
@@ -35,10 +40,31 @@ class JavaClass:
 
 COMMIT_PROTOCOL = JavaClass("CommitProtocol", "1")
 PACK_ROWS = JavaClass("PackRows", "1")
-ALL = (COMMIT_PROTOCOL, PACK_ROWS)
+SNAPSHOT_FILE_INDEX = JavaClass("SnapshotFileIndex", "1")
+ALL = (COMMIT_PROTOCOL, PACK_ROWS, SNAPSHOT_FILE_INDEX)
 
+_log = logging.getLogger(__name__)
 _HELP = "write a jar with `dbio jar dbio-commit.jar`, and start Spark with it in spark.jars"
 _lock = Lock()
+_ready: WeakKeyDictionary[SparkContext, dict[JavaClass, bool]] = WeakKeyDictionary()
+
+
+def is_ready(spark: SparkSession, wanted: JavaClass, *, without: str) -> bool:
+    """As `install`, of a class that is not needed: where Spark does not take it, False, and one WARNING that tells what
+    is so `without`."""
+    ready = _ready.setdefault(spark.sparkContext, {})
+    if wanted not in ready:
+        try:
+            install(spark, wanted)
+            ready[wanted] = True
+        except _TAKES_NONE as error:
+            _log.warning("%s: %.500s", without, error)
+            ready[wanted] = False
+    return ready[wanted]
+
+
+_TAKES_NONE = (UnsupportedStoreError, Py4JError, PySparkException, OSError, TypeError)
+"""It refuses; there is no place for a jar; Py4J calls what is no class of this Spark, such as a compiler elsewhere."""
 
 
 def install(spark: SparkSession, wanted: JavaClass) -> None:

@@ -1,0 +1,73 @@
+"""The files of a snapshot as a relation of Spark's: a class of ours in the JVM tells them, and takes little memory.
+
+For classic sessions whose JVM takes the class, and tables of which we know the columns.
+"""
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from dbio_commit.protocol import names
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.publish.sink_log import quoted
+from dbio_commit.snapshot import Snapshot
+from dbio_commit.spark.java import SNAPSHOT_FILE_INDEX, is_ready
+from dbio_commit.spark.session import is_connect, java_class
+
+_SLOWER = "reads of many files take longer"
+
+
+def read_by_index(spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType) -> DataFrame | None:
+    """The rows of the files, partition columns last; None where Spark does not take the class.
+
+    `root` is the absolute URL of the table as Hadoop writes it, not escaped.
+    """
+    by_name = {field.name.lower(): field for field in schema.fields}
+    partition = [by_name[column.lower()] for column in snapshot.partition_columns if column.lower() in by_name]
+    is_known = len(partition) == len(snapshot.partition_columns)
+    if not is_known or is_connect(spark) or not is_ready(spark, SNAPSHOT_FILE_INDEX, without=_SLOWER):
+        return None
+    jvm: Any = spark._jvm
+    others = [field for field in schema.fields if field not in partition]
+    zone = "UTC" if snapshot.scope is Scope.TABLE else spark.conf.get("spark.sql.session.timeZone")
+    with tempfile.NamedTemporaryFile(prefix="dbio-files-") as listed:
+        listed.write(encode_files(snapshot.files))
+        listed.flush()
+        index = java_class(jvm, SNAPSHOT_FILE_INDEX.name)(quoted(root), listed.name, _java(spark, partition), zone)
+    datasources = "org.apache.spark.sql.execution.datasources"
+    relation = java_class(jvm, f"{datasources}.HadoopFsRelation")(
+        index,
+        index.partitionSchema(),
+        _java(spark, others),
+        java_class(jvm, "scala.Option").empty(),
+        java_class(jvm, f"{datasources}.parquet.ParquetFileFormat")(),
+        java_class(jvm, "scala.collection.immutable.Map$").__getattr__("MODULE$").empty(),
+        spark._jsparkSession,
+    )
+    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
+
+
+def _java(spark: SparkSession, fields: Sequence[StructField]) -> Any:
+    return spark._jsparkSession.parseDataType(StructType([*fields]).json()).asNullable()
+
+
+def encode_files(files: Iterable[DataFile]) -> bytes:
+    """The list, in the form of which `SnapshotFileIndex.java` tells; all files lie in the same partition columns."""
+    directories: dict[str, list[str]] = {}
+    heads: dict[str, str] = {}
+    for path, size, _, partition in files:
+        if size == 0:  # Spark passes over what holds no Parquet, as it does in any directory
+            continue
+        directory, _, name = path.rpartition("/")
+        if directory not in heads:
+            values = (names.HIVE_NULL if value is None else names.escape(value) for value in partition.values())
+            heads[directory] = "\0".join([quoted(directory), *values])
+            directories[directory] = []
+        directories[directory].append(f"{quoted(name)}\0{size}\0")
+    return "".join(
+        f"{heads[directory]}\0{len(listed)}\0{''.join(listed)}" for directory, listed in directories.items()
+    ).encode()
