@@ -10,7 +10,7 @@ from dbio_commit.errors import CorruptMarkerError
 from dbio_commit.protocol.state import DataFile
 
 _HEADER = "v1"
-_NEEDS_NO_QUOTES = re.compile(r"[A-Za-z0-9/=._-]*").fullmatch
+needs_no_quotes = re.compile(r"[A-Za-z0-9/=._-]*").fullmatch
 
 
 def encode_list(root: str, files: Iterable[DataFile]) -> str:
@@ -27,7 +27,7 @@ def encode_list(root: str, files: Iterable[DataFile]) -> str:
 
 def quoted(path: str) -> str:
     """A path, or an URL, as a part of an URL in Spark's own lists."""
-    return path if _NEEDS_NO_QUOTES(path) else quote(path, safe=":/@=")
+    return path if needs_no_quotes(path) else quote(path, safe=":/@=")
 
 
 class Listed(NamedTuple):

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField, StructType
 from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.publish.sink_log import quoted
+from dbio_commit.publish.sink_log import needs_no_quotes, quoted
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.java import SNAPSHOT_FILE_INDEX, is_ready
 from dbio_commit.spark.session import is_connect, java_class
@@ -57,17 +57,19 @@ def _java(spark: SparkSession, fields: Sequence[StructField]) -> Any:
 
 def encode_files(files: Iterable[DataFile]) -> bytes:
     """The list, in the form of which `SnapshotFileIndex.java` tells; all files lie in the same partition columns."""
+    heads: dict[str, list[str]] = {}
     directories: dict[str, list[str]] = {}
-    heads: dict[str, str] = {}
     for path, size, _, partition in files:
         if size == 0:  # Spark passes over what holds no Parquet, as it does in any directory
             continue
         directory, _, name = path.rpartition("/")
-        if directory not in heads:
+        if directory not in directories:
             values = (names.HIVE_NULL if value is None else names.escape(value) for value in partition.values())
-            heads[directory] = "\0".join([quoted(directory), *values])
+            heads[directory] = [quoted(directory), *values]
             directories[directory] = []
-        directories[directory].append(f"{quoted(name)}\0{size}\0")
-    return "".join(
-        f"{heads[directory]}\0{len(listed)}\0{''.join(listed)}" for directory, listed in directories.items()
-    ).encode()
+        directories[directory] += name, str(size)
+    texts: list[str] = []
+    for directory, listed in directories.items():
+        is_plain = needs_no_quotes("".join(listed))  # names of ours are, and to look at each of a million takes long
+        texts += [*heads[directory], str(len(listed) // 2), *(listed if is_plain else map(quoted, listed))]
+    return "\0".join([*texts, ""]).encode()
