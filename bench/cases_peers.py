@@ -19,7 +19,7 @@ from bench.peers_appends import PROCESSES, ROWS
 from bench.slow import slowed
 from tests.servers import S3Server, moto_server
 
-FILES = (30_000, 1_000_000)
+FILES = 30_000
 APPENDS = 50
 DELAY_S = 0.02
 BUCKET = "peers"
@@ -33,7 +33,7 @@ def peers(bench: Bench) -> report.Section:
     shutil.rmtree(directory, ignore_errors=True)
     with started(directory, "delta", "iceberg") as (delta, iceberg):
         duels = [duel(delta, "delta"), duel(iceberg, "iceberg")]
-        results = [_lineitem(bench, duels, source), *(_plan(bench, duels, files) for files in FILES)]
+        results = [_lineitem(bench, duels, source), _plan(bench, duels)]
         versions = [delta.versions, iceberg.versions]
     with started(directory, "iceberg") as (python,):  # anew, without the Java of before
         times = max(5, round(APPENDS * min(bench.scale, 1)))
@@ -62,10 +62,10 @@ before it writes by month, and puts each month into one file. Its catalog is a d
 written after a `sync` that is not timed. A read includes making the DataFrame; of one column it is
 `sum(l_extendedprice)`, in 4 times as many rounds.
 
-Plans are of files of two rows in 30 partitions, each of which was one commit, by processes that have forgotten what
-they read before; of the fewer files in 4 times as many rounds. A query is of all files, planned down to its tasks, of
-which none is run. dbio_commit lists when the DataFrame is made, the peers when it is queried: the target is of the
-former beside the latter; its query has a ratio of its own.
+Plans are of files of two rows in 30 partitions, each of which was one commit, in 4 times as many rounds, by processes
+that have forgotten what they read before. A query is of all files, planned down to its tasks, of which none is run.
+dbio_commit lists when the DataFrame is made, the peers when it is queried: the target is of the former beside the
+latter; its query has a ratio of its own.
 
 Appends are of {processes} processes at once to one table on a local disk, {appends} from each, of {rows} rows, without
 Spark. PyIceberg's catalog is SQLite, which is all that it makes durable (fsync); deltalake makes nothing durable, and
@@ -105,23 +105,21 @@ def _lineitem(bench: Bench, duels: Sequence[Duel], source: str) -> Results:
     return report.table(["what", "way", "median", "min", "max", "× the peer", "files", "MB"], rows), targets
 
 
-def _plan(bench: Bench, duels: Sequence[Duel], files: int) -> Results:
-    is_short = files == min(FILES)
-    files = max(300, round(files * min(bench.scale, 1))) // 30 * 30
-    table = f"tiny_{files}"
+def _plan(bench: Bench, duels: Sequence[Duel]) -> Results:
+    files = max(300, round(FILES * min(bench.scale, 1))) // 30 * 30
     contenders = {one.name: one for duel in duels for one in (duel.ours, duel.theirs)}
     made = bench.progress.add_task(f"peers: tables of {files:,} files", total=len(contenders))
     for name, one in contenders.items():
-        found = one.ask("make_tiny", table, files)
+        found = one.ask("make_tiny", "tiny", files)
         assert found == files, f"{name} finds {found} of {files} files"
         bench.progress.advance(made)
     opened = {f"{duel.ours.name}: the DataFrame": duel for duel in duels}
     queried = {f"{one.name}: a query": one for one in contenders.values()}
-    ways = {name: partial(duel.ours.ask, "open", table) for name, duel in opened.items()}
-    ways |= {name: partial(one.ask, "plan", table) for name, one in queried.items()}
+    ways = {name: partial(duel.ours.ask, "open", "tiny") for name, duel in opened.items()}
+    ways |= {name: partial(one.ask, "plan", "tiny") for name, one in queried.items()}
     forgetting = {name: duel.ours for name, duel in opened.items()} | queried
     timings = take_turns(
-        bench, f"peers: plan {files:,} files", ways, before=lambda name: forgetting[name].ask("forget"), short=is_short
+        bench, f"peers: plan {files:,} files", ways, before=lambda name: forgetting[name].ask("forget"), short=True
     )
     against = {name: f"{duel.theirs.name}: a query" for name, duel in opened.items()}
     queries = {f"{duel.ours.name}: a query": f"{duel.theirs.name}: a query" for duel in duels}
