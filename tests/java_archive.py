@@ -43,7 +43,8 @@ def main(archive: Path) -> None:
         subprocess.run(over_connect, check=True)
         spark.stop()
     process.stdin.close()
-    process.wait()
+    if process.wait() or not unfinished.exists():
+        sys.exit(f"Java made no archive (exit code {process.returncode}); was another make at work here? Run it again")
     unfinished.replace(archive)
 
 

@@ -16,7 +16,7 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.publish.sink_log import needs_no_quotes, quoted
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.java import SNAPSHOT_FILE_INDEX, is_ready
-from dbio_commit.spark.session import is_connect, java_class
+from dbio_commit.spark.session import java_class
 
 _SLOWER = "reads of many files take longer"
 
@@ -29,7 +29,7 @@ def read_by_index(spark: SparkSession, root: str, snapshot: Snapshot, schema: St
     by_name = {field.name.lower(): field for field in schema.fields}
     partition = [by_name[column.lower()] for column in snapshot.partition_columns if column.lower() in by_name]
     is_known = len(partition) == len(snapshot.partition_columns)
-    if not is_known or is_connect(spark) or not is_ready(spark, SNAPSHOT_FILE_INDEX, without=_SLOWER):
+    if not is_known or not is_ready(spark, SNAPSHOT_FILE_INDEX, without=_SLOWER):
         return None
     jvm: Any = spark._jvm
     others = [field for field in schema.fields if field not in partition]
@@ -37,21 +37,21 @@ def read_by_index(spark: SparkSession, root: str, snapshot: Snapshot, schema: St
     with tempfile.NamedTemporaryFile(prefix="dbio-files-") as listed:
         listed.write(encode_files(snapshot.files))
         listed.flush()
-        index = java_class(jvm, SNAPSHOT_FILE_INDEX.name)(quoted(root), listed.name, _java(spark, partition), zone)
+        index = java_class(jvm, SNAPSHOT_FILE_INDEX.name)(quoted(root), listed.name, _nullable(spark, partition), zone)
     datasources = "org.apache.spark.sql.execution.datasources"
     relation = java_class(jvm, f"{datasources}.HadoopFsRelation")(
         index,
         index.partitionSchema(),
-        _java(spark, others),
+        _nullable(spark, others),
         java_class(jvm, "scala.Option").empty(),
         java_class(jvm, f"{datasources}.parquet.ParquetFileFormat")(),
-        java_class(jvm, "scala.collection.immutable.Map$").__getattr__("MODULE$").empty(),
+        getattr(java_class(jvm, "scala.collection.immutable.Map$"), "MODULE$").empty(),
         spark._jsparkSession,
     )
     return DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
 
 
-def _java(spark: SparkSession, fields: Sequence[StructField]) -> Any:
+def _nullable(spark: SparkSession, fields: Sequence[StructField]) -> Any:
     return spark._jsparkSession.parseDataType(StructType([*fields]).json()).asNullable()
 
 

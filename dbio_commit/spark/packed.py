@@ -22,7 +22,7 @@ from pyspark.sql import types as t
 from dbio_commit.spark.arrow import scaled
 from dbio_commit.spark.java import PACK_ROWS, is_ready
 from dbio_commit.spark.schema import arrow_type
-from dbio_commit.spark.session import is_connect, java_class
+from dbio_commit.spark.session import java_class
 
 VALUE_BYTES = 1024 * 1024
 """Where a value ends; a single row may be larger. Small enough for a processor's cache, through which Spark copies it
@@ -41,7 +41,7 @@ def pack_rows(df: DataFrame, *, null_bytes: int) -> DataFrame | None:
     Behind each value come nulls, each of which stands for so many bytes of it.
     """
     kinds = [_kind(field.dataType) for field in df.schema.fields]
-    if None in kinds or is_connect(df.sparkSession) or not is_ready(df.sparkSession, PACK_ROWS, without=_SLOWER):
+    if None in kinds or not is_ready(df.sparkSession, PACK_ROWS, without=_SLOWER):
         return None
     from pyspark.sql.classic.column import Column
 

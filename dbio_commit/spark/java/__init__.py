@@ -22,7 +22,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
-from dbio_commit.spark.session import java_class
+from dbio_commit.spark.session import is_connect, java_class
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,10 @@ _ready: WeakKeyDictionary[SparkContext, dict[JavaClass, bool]] = WeakKeyDictiona
 
 
 def is_ready(spark: SparkSession, wanted: JavaClass, *, without: str) -> bool:
-    """As `install`, of a class that is not needed: where Spark does not take it, False, and one WARNING that tells what
-    is so `without`."""
+    """As `install`, of a class that is not needed: False over Connect; where Spark does not take it, False as well, and
+    one WARNING that tells what is so `without`."""
+    if is_connect(spark):
+        return False
     ready = _ready.setdefault(spark.sparkContext, {})
     if wanted not in ready:
         try:
