@@ -326,8 +326,9 @@ def prune(
 ) -> LiveFiles:
     """Those of the files that may hold a row which fulfils the condition. `types` are those of `column_types`."""
     columns = [column for column in dict.fromkeys(condition.columns()) if column in types]
-    live = files if isinstance(files, LiveFiles) else LiveFiles.of(files)
-    kept = live.in_partitions(lambda it: condition.may_hold(_getter(_partition_facts(it, columns, types))))
+    kept = LiveFiles.of(files).in_partitions(
+        lambda it: condition.may_hold(_getter(_partition_facts(it, columns, types)))
+    )
     told = {commit.tid: commit.marker for commit in commits if commit.marker.dbio_commit}
     return kept.select(lambda it: _hopeful(it, told.get(it.tid or ""), condition, columns, types, kept.partition_of))
 

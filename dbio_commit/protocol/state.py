@@ -2,8 +2,8 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
-from operator import itemgetter
+from itertools import accumulate, chain, groupby
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple, Self, overload
 
 from dbio_commit.protocol import names
@@ -83,8 +83,11 @@ class LiveFiles(Sequence[DataFile]):
 
     @classmethod
     def of(cls, files: Iterable[DataFile]) -> Self:
-        """The same files, which lie there one by one."""
-        return cls([Added(file.tid, [file.path], [file.size]) for file in files])
+        """The same files, which may lie there one by one."""
+        if isinstance(files, cls):
+            return files
+        each = ((tid, [*some]) for tid, some in groupby(files, key=attrgetter("tid")))
+        return cls([Added(tid, [it.path for it in some], [it.size for it in some]) for tid, some in each])
 
     def partition_of(self, path: str) -> Partition:
         """Of one of these files."""

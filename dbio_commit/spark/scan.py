@@ -10,7 +10,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import takewhile
 from pathlib import Path
@@ -27,13 +27,13 @@ from dbio_commit.listing import with_sizes
 from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout
-from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, LiveFiles
+from dbio_commit.protocol.state import DataFile, LiveFiles
 from dbio_commit.publish.sink_log import encode_list
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.file_index import read_by_index
 from dbio_commit.spark.infer import table_schema
-from dbio_commit.spark.session import native_root, parallelism
+from dbio_commit.spark.session import is_connect, native_root, parallelism
 from dbio_commit.table import Table
 
 _logger = logging.getLogger(__name__)
@@ -87,7 +87,8 @@ def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
         schema = _known(table_schema(table.store, snapshot), snapshot)
         return files_in_workers(spark, snapshot.files, ReadSpec.of(table, schema))
     # Where no writer recorded the columns, Spark infers them, as it does for everybody else.
-    return _scan_natively(spark, root, snapshot, table_schema(table.store, snapshot) if snapshot.schema else None)
+    recorded = table_schema(table.store, snapshot) if snapshot.schema else None
+    return _scan_natively(spark, root, table, snapshot, recorded)
 
 
 def scan_files(spark: SparkSession, table: Table, files: Sequence[DataFile], schema: StructType) -> DataFrame:
@@ -122,21 +123,10 @@ def files_natively(
     files: Sequence[DataFile],
     schema: StructType,
 ) -> DataFrame:
-    """As `scan_files`, by Spark's own reader, of one or more files that all lie in the same partition columns.
-
-    Raises ObjectNotFoundError for a file that has gone, and whose size no marker tells.
-    """
-    if any(file.size == UNKNOWN_SIZE for file in files):  # Spark would take them for empty
-        known = with_sizes(table.store, LiveFiles.of(files))
-        if gone := known.of_unknown_size():
-            raise ObjectNotFoundError(
-                f"{table.store.url_of(gone[0])} has gone, and {len(gone) - 1} more: vacuum deleted them after their "
-                "retention; read later commits"
-            )
-        files = known
+    """As `scan_files`, by Spark's own reader, of one or more files that all lie in the same partition columns."""
     layout = tuple(files[0].partition)
     as_if_live = Snapshot(url=table.url, scope=Scope.TABLE, files=files, partition_columns=layout, decided=())
-    return _scan_natively(spark, root, as_if_live, schema)
+    return _scan_natively(spark, root, table, as_if_live, schema)
 
 
 def _known(schema: StructType | None, snapshot: Snapshot) -> StructType:
@@ -150,12 +140,27 @@ def _known(schema: StructType | None, snapshot: Snapshot) -> StructType:
 # --- Spark's own reader -------------------------------------------------------------------------------------------
 
 
-def _scan_natively(spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType | None) -> DataFrame:
+def _scan_natively(
+    spark: SparkSession, root: str, table: Table, snapshot: Snapshot, schema: StructType | None
+) -> DataFrame:
+    snapshot = replace(snapshot, files=_with_sizes(table, snapshot.files))
     frame = None if schema is None else read_by_index(spark, root, snapshot, schema)
     if frame is None:
         frame = _read_by_reader(spark, root, snapshot, schema)
     expected = schema.fieldNames() if schema else frame.columns
     return frame if frame.columns == expected else frame.select(*map(schemas.quoted, expected))
+
+
+def _with_sizes(table: Table, files: Sequence[DataFile]) -> Sequence[DataFile]:
+    """The files; Spark would take one of unknown size for empty. Raises ObjectNotFoundError for one that has gone."""
+    live = LiveFiles.of(files)
+    known = with_sizes(table.store, live)
+    if gone := known.of_unknown_size():
+        raise ObjectNotFoundError(
+            f"{table.store.url_of(gone[0])}, whose size no marker tells, has gone, and so have {len(gone) - 1} more; "
+            "run `dbio check`, or, if vacuum has overtaken a read of changes, read later ones"
+        )
+    return files if known is live else known
 
 
 def _read_by_reader(spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType | None) -> DataFrame:
@@ -184,7 +189,7 @@ def _read_by_path(reader: DataFrameReader, root: str, snapshot: Snapshot) -> Dat
 
 def _read_by_manifest(spark: SparkSession, reader: DataFrameReader, root: str, snapshot: Snapshot) -> DataFrame:
     directory = Path(tempfile.mkdtemp(prefix="dbio-manifest-"))
-    connect = not hasattr(spark, "_jsparkSession")
+    connect = is_connect(spark)
     try:
         write_manifest(directory, root, snapshot.files)
         flat = str(not snapshot.partition_columns).lower()  # or Spark finds no rows in a table without partitions

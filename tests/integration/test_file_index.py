@@ -3,9 +3,10 @@
 That `dbio.read` shows the right rows is in test_spark_read.py and others, which go by it.
 """
 
+import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,22 @@ def test_a_file_without_bytes_is_passed_over_as_spark_does(
     dbio.write(spark.range(3, 5), path)
     ours, theirs = both_ways(spark, path, monkeypatch)
     assert ids(ours) == ids(theirs) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("by", ["index", "manifest"])
+def test_a_live_file_that_has_gone_is_missed_even_if_no_marker_tells_its_size(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    first = dbio.write(spark.range(3), path)
+    other = int(first.tid) + 1
+    name = f"part-00000-tid-{other}-6def5b7b-0608-4299-b0fd-163011e8c988-1-0-c000.snappy.parquet"
+    Path(path, f"_started_{other}").touch()
+    Path(path, f"_committed_{other}").write_text(json.dumps({"added": [name], "removed": []}))
+    with (
+        by_manifest(monkeypatch) if by == "manifest" else nullcontext(),
+        pytest.raises(dbio.ObjectNotFoundError, match=name),
+    ):
+        dbio.read(spark, path)
 
 
 def test_where_spark_takes_no_class_a_manifest_is_read_and_a_warning_says_so(
