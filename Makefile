@@ -50,7 +50,7 @@ check test test-long test-rgw test-minio test-s3a test-readers test-spark: expor
 .PHONY: help setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-spark simulate exhaustive fuzz lint bench bench-peers wheel clean
 
 help:
-	@echo "make setup             install everything into $(VENV) (about 3 minutes the first time)"
+	@echo "make setup             install everything into $(VENV) (about 4 minutes the first time)"
 	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default), s3 or azure"
 	@echo "make check             lint, then the tests without Spark and servers (about 4 minutes)"
 	@echo "make test              lint, then all tests but those of test-long (about 20 minutes); WORKERS=2 at once"
