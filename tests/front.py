@@ -57,6 +57,7 @@ class Front:
             "GET /__requests": self._get_requests,
             "POST /__requests/reset": self._reset,
             "POST /__faults": self._set_faults,
+            "POST /__objects": self._create_objects,
         }
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Any:
@@ -117,6 +118,15 @@ class Front:
     def _set_faults(self, request: Request) -> Response:
         with self._lock:
             self._faults = json.loads(request.get_data())
+        return Response(status=204)
+
+    def _create_objects(self, request: Request) -> Response:
+        from moto.core.models import DEFAULT_ACCOUNT_ID
+        from moto.s3.models import s3_backends
+
+        wanted = json.loads(request.get_data())
+        for key in wanted["keys"]:
+            s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object(wanted["bucket"], key, b"")
         return Response(status=204)
 
 

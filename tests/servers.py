@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -97,6 +97,11 @@ class S3Server(Server):
 
     def create_bucket(self, name: str) -> None:
         self.client().create_bucket(Bucket=name)
+
+    def create_objects(self, url: str, paths: Sequence[str]) -> None:
+        """Empty objects, relative to `url`, by one call of moto: as requests, thousands of them take seconds."""
+        bucket, _, prefix = url.removeprefix("s3://").partition("/")
+        self._control("POST", "/__objects", json.dumps({"bucket": bucket, "keys": [f"{prefix}/{it}" for it in paths]}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,14 @@
 """The places that the contract is tested on. `place` is each of them in turn, `remote` only those behind a network."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from uuid import uuid4
 
 import pytest
 
 from dbio_commit.store import Store
 from tests.conftest import Root
-from tests.contract.places import Place, Race, racing_processes
+from tests.contract.places import Fill, Place, Race, racing_processes
 from tests.servers import Server
 
 
@@ -60,6 +61,19 @@ def server(remote: Place, request: pytest.FixtureRequest) -> Server:
     """The server of `remote`."""
     found: Server = request.getfixturevalue(f"{remote.kind}_server")
     return found
+
+
+@pytest.fixture
+def fill(request: pytest.FixtureRequest) -> Fill:
+    """Creates thousands of empty files; on moto at once, on every other server by a request for each."""
+
+    def fill(store: Store, paths: Sequence[str]) -> None:
+        if store.url.startswith("s3:") and "DBIO_TEST_S3_PORT" not in os.environ:
+            request.getfixturevalue("s3_server").create_objects(store.url, paths)
+        else:
+            assert all(store.in_parallel(lambda path: store.put_if_absent(path, b""), paths))
+
+    return fill
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """Empty places for stores, and callers in several processes who all start at once. The fixtures are in conftest.py."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +15,8 @@ from dbio_commit.testing import MemoryStore
 
 PROCESSES, THREADS = 4, 6
 CONTENDERS = PROCESSES * THREADS
+
+Fill = Callable[[Store, Sequence[str]], None]
 
 
 @dataclass(frozen=True, slots=True)

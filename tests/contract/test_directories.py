@@ -9,7 +9,7 @@ from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
 from dbio_commit.testing import MemoryStore
-from tests.contract.places import Place
+from tests.contract.places import Fill, Place
 from tests.contract.test_objects import NAMES
 from tests.servers import S3Server
 
@@ -73,11 +73,11 @@ def test_roots_are_taken_literally(shared: Place, suffix: str) -> None:
     assert names(store.list_directory("day=1")) == (["day=1/part-1"], [])
 
 
-def test_2500_objects_are_listed_by_directory(place: Place, request: pytest.FixtureRequest) -> None:
+def test_2500_objects_are_listed_by_directory(place: Place, fill: Fill, request: pytest.FixtureRequest) -> None:
     server: S3Server | None = request.getfixturevalue("s3_server") if place.kind == "s3" else None
     store = place.open()
     paths = [f"a={number % 5}/b={number % 25}/part-{number}" for number in range(2500)]
-    create(store, *paths)
+    fill(store, paths)
     if server:
         server.reset()
     assert sorted(entry.path for entry in walk(store)) == sorted(paths)
@@ -85,10 +85,10 @@ def test_2500_objects_are_listed_by_directory(place: Place, request: pytest.Fixt
         assert [request.method for request in server.requests()] == ["GET"] * (1 + 5 + 25)
 
 
-def test_a_directory_of_more_than_a_page_is_listed_whole(s3: Place) -> None:
+def test_a_directory_of_more_than_a_page_is_listed_whole(s3: Place, fill: Fill) -> None:
     store = s3.open()
     files, directories = [f"part-{n:04d}" for n in range(1300)], [f"day={n:04d}" for n in range(1200)]
-    create(store, *files, *(f"{directory}/part-0" for directory in directories))
+    fill(store, [*files, *(f"{directory}/part-0" for directory in directories)])
     assert names(store.list_directory()) == (files, directories)
 
 

@@ -1,13 +1,13 @@
 """What each call costs on S3, where requests are paid for; and that a conditional body is never split on Azure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from dbio_commit.protocol.names import DESCRIPTOR, DROPPED, checkpoint, committed, started, turn
 from dbio_commit.store import Store
-from tests.contract.places import Place
+from tests.contract.places import Fill, Place
 from tests.servers import S3Server, Server
 
 MIB = 1 << 20
@@ -73,15 +73,16 @@ def test_a_large_body_is_created_by_exactly_one_put(remote: Place, server: Serve
     assert sent(server) == ["PUT"]
 
 
-def test_2500_objects_are_listed_and_deleted(place: Place, request: pytest.FixtureRequest) -> None:
+def test_2500_objects_are_listed_and_deleted(place: Place, fill: Fill, request: pytest.FixtureRequest) -> None:
     server: Server | None = request.getfixturevalue("s3_server") if place.kind == "s3" else None
 
     def cost(methods: list[str]) -> None:
         assert server is None or sent(server) == methods
 
     store, names = place.open(), [f"_committed_{number:04d}" for number in range(2500)]
-    assert all(store.in_parallel(lambda name: store.put_if_absent(name, b""), names))
-    cost(["PUT"] * 2500)
+    fill(store, names)
+    if server:
+        server.reset()
     assert sorted(entry.path for entry in store.list_log()) == names
     cost(["GET"] * 3)
     assert sorted(entry.path for entry in store.list_files()) == names
@@ -91,12 +92,8 @@ def test_2500_objects_are_listed_and_deleted(place: Place, request: pytest.Fixtu
     assert store.list_files() == []
 
 
-def fill(store: Store, names: Sequence[str]) -> None:
-    assert all(store.in_parallel(lambda name: store.put_if_absent(name, b""), names))
-
-
 def test_the_descriptor_and_the_turns_cost_the_same_beside_pages_of_other_markers(
-    remote: Place, server: Server
+    remote: Place, server: Server, fill: Fill
 ) -> None:
     store, front = remote.open(), [DESCRIPTOR, *map(turn, range(1, 4))]
     tids = [f"{number:04d}" for number in range(1100)]
@@ -112,7 +109,9 @@ def test_the_descriptor_and_the_turns_cost_the_same_beside_pages_of_other_marker
     assert sent(server) == ["GET"]
 
 
-def test_two_neighbours_are_looked_for_by_one_request_beside_1100_turns(remote: Place, server: Server) -> None:
+def test_two_neighbours_are_looked_for_by_one_request_beside_1100_turns(
+    remote: Place, server: Server, fill: Fill
+) -> None:
     store = remote.open()
     fill(store, [DESCRIPTOR, *map(turn, range(1, 1101)), started("1")])
     server.reset()
