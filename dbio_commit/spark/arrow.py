@@ -140,6 +140,17 @@ def _column(batch: pa.RecordBatch, position: int | None, kind: Any) -> Any:
 
 # --- partitions ---------------------------------------------------------------------------------------------------
 
+_COMPLETING = {b"dbio_commit": b"completing"}
+
+
+def completing(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch, marked: no rows of its partitions come after it. What is made of it by a filter is marked, too."""
+    return batch.replace_schema_metadata(_COMPLETING)
+
+
+def is_completing(batch: pa.RecordBatch) -> bool:
+    return batch.schema.metadata == _COMPLETING
+
 
 def group(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Key, pa.Table]]:
     """The rows of each partition, in their order, without the partition columns.

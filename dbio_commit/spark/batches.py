@@ -9,7 +9,7 @@ for Spark Connect. Decimals are what it converts slowest, so where Spark lets us
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -84,9 +84,14 @@ class Packing:
         )
 
 
-def pack(df: DataFrame, settings: Mapping[str, str] | None = None) -> tuple[DataFrame, Packing]:
-    """The rows, ready for `arrow_batches` to hand them over fast and in bounded memory; `settings` as in `Packing`."""
-    if (values := pack_rows(df, null_bytes=_row_bytes(df.schema))) is not None:
+def pack(
+    df: DataFrame, settings: Mapping[str, str] | None = None, *, together: Collection[int] = ()
+) -> tuple[DataFrame, Packing]:
+    """The rows, ready for `arrow_batches` to hand them over fast and in bounded memory; `settings` as in `Packing`.
+
+    Those of a task may come in another order: `together` where they are equal in the columns at these positions.
+    """
+    if (values := pack_rows(df, null_bytes=_row_bytes(df.schema), together=together)) is not None:
         return values, Packing(schema=df.schema, in_values=True, settings=settings)
     frame, unscaled = _unscaled(weighted(df))
     return frame, Packing(schema=df.schema, unscaled=tuple(unscaled), settings=settings)

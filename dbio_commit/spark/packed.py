@@ -4,14 +4,17 @@ Spark's own conversion to Arrow goes value by value, and costs as much as all th
 ours in the JVM (`PackRows.java`) makes values of about a megabyte of them, which Spark hands over like any other. Their
 numbers have the lowest byte first, and each part of them begins at a multiple of 8:
 
-    int32 rows, 4 bytes of nothing
+    int32 rows, int32 whether they complete their groups
     of each column: int32 nulls, int32 end of its parts
     of each column: where there are nulls, a bit for each row, set where there is a value; then
         the values; or the ends of the texts, from 0 on, and their bytes
+
+Where rows are to be put together by some columns, the class holds them back, as Spark's own sort would, in the memory
+that Spark gives to tasks. Most groups then come whole, one after the other, and Python need not put their rows aside.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -19,14 +22,15 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
-from dbio_commit.spark.arrow import scaled
+from dbio_commit.spark.arrow import completing, scaled
 from dbio_commit.spark.java import PACK_ROWS, is_ready
 from dbio_commit.spark.schema import arrow_type
 from dbio_commit.spark.session import java_class
 
-VALUE_BYTES = 1024 * 1024
+VALUE_BYTES = 1024 * 1024 - 64
 """Where a value ends; a single row may be larger. Small enough for a processor's cache, through which Spark copies it
-several times, and large enough that Python has little to do for each."""
+several times, and large enough that Python has little to do for each. Java needs some bytes more for an array, and gives
+whole regions of its heap, of a megabyte and more, to those that are large."""
 LONG_DIGITS = 18
 """Of the decimals that are whole numbers of 64 bits to Spark."""
 
@@ -35,10 +39,11 @@ _SLOWER = "rows go to Python by Spark's own conversion, which takes longer"
 # --- in the JVM ---------------------------------------------------------------------------------------------------
 
 
-def pack_rows(df: DataFrame, *, null_bytes: int) -> DataFrame | None:
+def pack_rows(df: DataFrame, *, null_bytes: int, together: Collection[int] = ()) -> DataFrame | None:
     """The rows in values, the only column; None where columns have no such form, or Spark does not take the class.
 
-    Behind each value come nulls, each of which stands for so many bytes of it.
+    Behind each value come nulls, each of which stands for so many bytes of it. Rows that are equal in the columns at the
+    positions `together` come together, in their order, as far as there is memory for it.
     """
     kinds = [_kind(field.dataType) for field in df.schema.fields]
     if None in kinds or not is_ready(df.sparkSession, PACK_ROWS, without=_SLOWER):
@@ -47,7 +52,8 @@ def pack_rows(df: DataFrame, *, null_bytes: int) -> DataFrame | None:
 
     jvm: Any = df.sparkSession._jvm
     columns = df._jdf.queryExecution().analyzed().output()  # whatever their names are
-    packed = java_class(jvm, PACK_ROWS.name)(columns, "".join(filter(None, kinds)), VALUE_BYTES, null_bytes)
+    groups = "".join("g" if position in together else "-" for position in range(len(kinds)))
+    packed = java_class(jvm, PACK_ROWS.name)(columns, "".join(filter(None, kinds)), groups, VALUE_BYTES, null_bytes)
     return df.select(Column(java_class(jvm, "org.apache.spark.sql.classic.ExpressionUtils").column(packed)))
 
 
@@ -75,7 +81,10 @@ def _kind(of: t.DataType) -> str | None:
 
 
 def unpack_rows(batches: Iterator[pa.RecordBatch], schema: t.StructType) -> Iterator[pa.RecordBatch]:
-    """The rows, with columns that are named by their numbers. Nothing is copied but decimals of up to 18 digits."""
+    """The rows, with columns that are named by their numbers. Nothing is copied but decimals of up to 18 digits.
+
+    Those that complete their groups are `arrow.completing`.
+    """
     columns = [(_kind(field.dataType), arrow_type(field.dataType)) for field in schema.fields]
     for batch in batches:
         values: Any = batch.column(0)
@@ -84,7 +93,7 @@ def unpack_rows(batches: Iterator[pa.RecordBatch], schema: t.StructType) -> Iter
 
 
 def _unpack(value: Any, columns: list[tuple[str | None, pa.DataType]]) -> pa.RecordBatch:
-    rows = struct.unpack_from("<i", value)[0]
+    rows, completes = struct.unpack_from("<ii", value)
     heads = struct.unpack_from(f"<{2 * len(columns)}i", value, 8)
     at, arrays = 8 + 8 * len(columns), list[Any]()
     for (kind, arrow), nulls, end in zip(columns, heads[::2], heads[1::2], strict=True):
@@ -97,7 +106,8 @@ def _unpack(value: Any, columns: list[tuple[str | None, pa.DataType]]) -> pa.Rec
         buffers.append(value.slice(at, end - at))
         arrays.append(_array(arrow, kind, rows, buffers, nulls))
         at = end
-    return pa.RecordBatch.from_arrays(arrays, names=list(map(str, range(len(arrays)))))
+    batch = pa.RecordBatch.from_arrays(arrays, names=list(map(str, range(len(arrays)))))
+    return completing(batch) if completes else batch
 
 
 def _array(arrow: pa.DataType, kind: str | None, rows: int, buffers: list[Any], nulls: int) -> Any:

@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -86,6 +86,11 @@ class TaskSpec:
     changes: bool = False
     """Whether the files tell what rows were changed, and hold none of the table."""
 
+    @property
+    def partition_positions(self) -> list[int]:
+        """Where the batches have the partition columns, but for those that are null."""
+        return [at for at, name in self.columns if at is not None and name in self.partition_columns]
+
 
 def write_task(
     spec: TaskSpec, batches: Iterable[pa.RecordBatch], *, task: int, attempt: int, files: FileSink
@@ -95,8 +100,7 @@ def write_task(
     Rows of a partition keep their order. On any error, the files of this attempt are deleted.
     """
     output = _Output(spec, task=task, attempt=attempt, files=files)
-    plain = (arrow.plain_batch(arrow.project(arrow.sound(batch), spec.columns, spec.casts)) for batch in batches)
-    runs = _by_partition(plain, spec) if spec.partition_columns else _whole(plain)
+    runs = (_by_partition if spec.partition_columns else _whole)(batches, spec)
     try:
         for run in runs:
             output.write(run)
@@ -153,8 +157,13 @@ class _Run:
     """Whether no more rows of the partition follow."""
 
 
-def _whole(batches: Iterable[pa.RecordBatch]) -> Iterator[_Run]:
-    for table in collect(batches, rows=ROW_GROUP_ROWS, size_bytes=ROW_GROUP_BYTES):
+def _plain(batch: pa.RecordBatch, spec: TaskSpec) -> pa.RecordBatch:
+    return arrow.plain_batch(arrow.project(arrow.sound(batch), spec.columns, spec.casts))
+
+
+def _whole(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator[_Run]:
+    plain = (_plain(batch, spec) for batch in batches)
+    for table in collect(plain, rows=ROW_GROUP_ROWS, size_bytes=ROW_GROUP_BYTES):
         yield _Run({}, table, last=False)
 
 
@@ -162,15 +171,16 @@ def _by_partition(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator
     waiting: dict[arrow.Key, Waiting] = {}  # on the disk
     held: dict[arrow.Key, pa.Table] = {}  # slices of the last table that was grouped
     with Spill() as spill:
-        for table in collect(batches, rows=BUFFER_ROWS, size_bytes=BUFFER_BYTES):
+        for table, complete in _buffered(batches, spec):
             while held:
                 key, part = held.popitem()
                 waiting.setdefault(key, Waiting()).add(part, spill)
             for key, part in arrow.group(table, spec.partition_columns):
                 partition = _partition(spec, key)
                 before = waiting.get(key, Waiting())
-                if before.rows + part.num_rows >= ROW_GROUP_ROWS or before.size + part.nbytes >= ROW_GROUP_BYTES:
-                    yield _Run(partition, pa.concat_tables([*before.read(spill), part]), last=False)
+                is_large = before.rows + part.num_rows >= ROW_GROUP_ROWS or before.size + part.nbytes >= ROW_GROUP_BYTES
+                if is_large or key in complete:
+                    yield _Run(partition, pa.concat_tables([*before.read(spill), part]), last=key in complete)
                     waiting.pop(key, None)
                 else:
                     held[key] = part
@@ -179,6 +189,26 @@ def _by_partition(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator
             tables = waiting.pop(key, Waiting()).read(spill)
             tables += [held.pop(key)] if key in held else []
             yield _Run(_partition(spec, key), pa.concat_tables(tables), last=True)
+
+
+def _buffered(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator[tuple[pa.Table, Set[arrow.Key]]]:
+    """Tables of about BUFFER_BYTES, or up to a batch that completes partitions; and those of which no rows follow."""
+    left = iter(batches)
+    while (first := next(left, None)) is not None:
+        complete: set[arrow.Key] = set()
+
+        def stretch(batch: pa.RecordBatch | None, complete: set[arrow.Key]) -> Iterator[pa.RecordBatch]:
+            while batch is not None:
+                plain = _plain(batch, spec)
+                if ends := arrow.is_completing(batch):
+                    table = pa.Table.from_batches([plain])
+                    complete.update(key for key, _ in arrow.group(table, spec.partition_columns))
+                yield plain
+                batch = None if ends else next(left, None)
+
+        for table in collect(stretch(first, complete), rows=BUFFER_ROWS, size_bytes=BUFFER_BYTES):
+            yield table, complete
+            del table
 
 
 def _partition(spec: TaskSpec, key: arrow.Key) -> names.Partition:

@@ -1,7 +1,7 @@
 """The new files of a write whose rows say what becomes of them, in their last column."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -58,7 +58,8 @@ class Writing:
 
     def write_all(self, rows: DataFrame) -> None:
         """Of a table without constraints: rows as they come."""
-        lines = _run(rows, lambda unpack: map_in_arrow(self._job.spec, unpack), RESULT_SCHEMA)
+        spec = self._job.spec
+        lines = _run(rows, lambda unpack: map_in_arrow(spec, unpack), RESULT_SCHEMA, together=spec.partition_positions)
         self._files += [line.file for line in lines]
 
     def write(self, rows: DataFrame, *, comes_whole: bool = False) -> Counter[Fate]:
@@ -118,7 +119,8 @@ class Writing:
 
     def _tell(self, rows: DataFrame, columns: Sequence[str], old: Old | None, *, tells: bool) -> list[Row]:
         spec = replace(self._job.spec, columns=tuple(enumerate(columns)))
-        lines = _run(rows, lambda unpack: _task(spec, unpack, self._constraints, old, tells), _TOLD)
+        together = spec.partition_positions if old is None else ()  # rows that are located come in the order of places
+        lines = _run(rows, lambda unpack: _task(spec, unpack, self._constraints, old, tells), _TOLD, together=together)
         self._files += [line.file for line in lines if line.file is not None]
         return lines
 
@@ -147,10 +149,10 @@ _Batches = Iterator[pa.RecordBatch]
 _Step = Callable[[_Batches], _Batches]
 
 
-def _run(rows: DataFrame, task: Callable[[_Step], _Step], schema: str) -> list[Row]:
-    """What the tasks tell, of this schema; `task` is made of what unpacks their batches."""
+def _run(rows: DataFrame, task: Callable[[_Step], _Step], schema: str, *, together: Collection[int]) -> list[Row]:
+    """What the tasks tell, of this schema; `task` is made of what unpacks their batches; `together` as in `pack`."""
     with arrow_batches(rows.sparkSession, rows.schema), errors_of_workers():
-        packed, packing = pack(rows)
+        packed, packing = pack(rows, together=together)
         return packed.mapInArrow(task(packing.unpack), schema).collect()
 
 

@@ -16,6 +16,7 @@ from pyspark.sql.types import LongType, StructType
 import dbio_commit as dbio
 from dbio_commit.errors import UnsupportedStoreError
 from dbio_commit.spark import java, packed
+from dbio_commit.spark.arrow import is_completing
 from dbio_commit.spark.batches import BATCH_BYTES, arrow_batches, pack
 from dbio_commit.spark.packed import VALUE_BYTES, pack_rows
 
@@ -130,6 +131,61 @@ def test_a_batch_is_bounded_whatever_the_rows_weigh(spark: SparkSession, text_by
         sizes = [row[0] for row in pack(df)[0].mapInArrow(measure, "bytes bigint").collect()]
     assert sum(sizes) > rows * text_bytes
     assert max(sizes) < BATCH_BYTES + VALUE_BYTES + 2 * text_bytes
+
+
+def come_together(df: DataFrame, *positions: int) -> list[tuple[list[tuple[Any, ...]], list[int], bool]]:
+    """Of each value of the only task: the groups that it has, the `id` of its rows, and whether it completes them."""
+    frame, packing = pack(df, together=positions)
+
+    def see(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in packing.unpack(batches):
+            batch.validate(full=True)
+            groups = list(dict.fromkeys(zip(*(batch.column(i).to_pylist() for i in positions), strict=True)))
+            seen = json.dumps([groups, batch.column(0).to_pylist(), is_completing(batch)], default=str)
+            yield pa.record_batch({"seen": [seen]})
+
+    with arrow_batches(df.sparkSession, df.schema):
+        seen = [json.loads(row.seen) for row in frame.mapInArrow(see, "seen string").collect()]
+    return [([tuple(group) for group in groups], ids, completes) for groups, ids, completes in seen]
+
+
+def test_rows_of_a_group_come_together_and_in_their_order(spark: SparkSession) -> None:
+    df = spark.range(0, 60_000, 1, 1).selectExpr(
+        "id", "IF(id % 7 = 3, NULL, repeat('é', cast(id % 7 AS int))) AS p", "repeat('x', 99) AS t", "id % 2 = 0 AS q"
+    )
+    values = come_together(df, 1, 3)
+    assert len(values) == 14  # a group has a megabyte at most
+    assert all(completes and len(groups) == 1 for groups, _, completes in values)
+    assert len({groups[0] for groups, _, _ in values}) == 14
+    assert sorted(id for _, ids, _ in values for id in ids) == list(range(60_000))
+    for _, ids, _ in values:
+        assert ids == list(range(ids[0], 60_000, 14))
+
+
+def test_a_large_group_comes_in_several_values_of_which_the_last_completes_it(spark: SparkSession) -> None:
+    """Some of them before its end, since a row group of a file is full."""
+    df = spark.range(0, 800_000, 1, 1).selectExpr("id", "IF(id % 8 = 0, 'rare', 'often') AS p")
+    values = come_together(df, 1)
+    assert all(len(groups) == 1 for groups, _, _ in values)
+    for group, ids in (("rare", range(0, 800_000, 8)), ("often", [id for id in range(800_000) if id % 8])):
+        own = [(ids, completes) for groups, ids, completes in values if groups == [(group,)]]
+        assert [id for found, _ in own for id in found] == list(ids)
+        assert [completes for _, completes in own] == [False] * (len(own) - 1) + [True]
+    began = [groups[0][0] for groups, _, _ in values]
+    assert began.index("rare") > 0
+    assert "often" in began[began.index("rare") :]  # which went on after that
+
+
+def test_small_groups_share_a_value(spark: SparkSession) -> None:
+    df = spark.range(0, 9_000, 1, 1).selectExpr("id", "id % 3000 AS p")
+    [(groups, ids, completes)] = come_together(df, 1)
+    assert groups == [(p,) for p in range(3000)]
+    assert ids == [id for p in range(3000) for id in (p, p + 3000, p + 6000)]
+    assert completes
+
+
+def test_no_rows_make_no_group(spark: SparkSession) -> None:
+    assert come_together(spark.range(10).where("id < 0").selectExpr("id", "id AS p"), 1) == []
 
 
 def test_the_next_value_is_small_again_after_a_large_row(spark: SparkSession) -> None:

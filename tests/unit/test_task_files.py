@@ -189,6 +189,51 @@ def test_each_row_lands_once_in_its_partition_in_order(
             assert not bound or (info.rows or 0) <= bound
 
 
+@given(keys=rows, chunk=st.integers(1, 20), buffer_rows=st.integers(1, 40), group_rows=st.integers(1, 15),
+       most_complete=st.integers(0, 5))  # fmt: skip
+def test_partitions_that_come_whole_get_their_files_as_they_come(
+    keys: list[tuple[str | None, bool | None]], chunk: int, buffer_rows: int, group_rows: int, most_complete: int
+) -> None:
+    """After rows of all, mixed; some never come whole."""
+    expected: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
+    wholes = list(dict.fromkeys(keys))[:most_complete]
+    table = pa.table({"p": [p for p, _ in keys], "value": range(len(keys)), "q": [q for _, q in keys]}, SCHEMA)
+    late = [value for value, key in enumerate(keys) if key in wholes and value % 2]
+    early = [value for value in range(len(keys)) if value not in late]
+    batches = table.take(pa.array(early, pa.int64())).to_batches(max_chunksize=chunk)
+    for key in wholes:
+        own = [value for value in late if keys[value] == key]
+        parts = table.take(pa.array(own, pa.int64())).combine_chunks().to_batches(max_chunksize=chunk)
+        batches += [*parts[:-1], *map(arrow.completing, parts[-1:])]
+    for row in (row for each in batches for row in each.to_pylist()):
+        expected[row["p"], None if row["q"] is None else str(row["q"]).lower()].append(row["value"])
+    with pytest.MonkeyPatch.context() as small, tempfile.TemporaryDirectory() as root:
+        small.setattr(task, "BUFFER_ROWS", buffer_rows)
+        small.setattr(task, "ROW_GROUP_ROWS", group_rows)
+        sink = DirectorySink(Path(root))
+        infos = write(sink, *batches, partition_columns=("p", "q"))
+        assert rows_of(infos, sink) == expected
+
+
+SCHEMA = pa.schema({"p": pa.string(), "value": pa.int64(), "q": pa.bool_()})
+
+
+def test_a_partition_that_is_complete_waits_for_no_other(sink: DirectorySink) -> None:
+    seen: list[int] = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for p in "ab":
+            yield batch(p=[p], value=[1])
+            yield arrow.completing(batch(p=[p, p], value=[2, 3]))
+            seen.append(len(sink.opened))
+
+    infos = task.write_task(
+        spec(sink, columns=COLUMNS, partition_columns=("p",)), batches(), task=0, attempt=0, files=sink
+    )
+    assert seen == [1, 2]
+    assert rows_of(infos, sink) == {("a",): [1, 2, 3], ("b",): [1, 2, 3]}
+
+
 def test_partitions_smaller_than_a_row_group_get_one_file_each(sink: DirectorySink, small: pytest.MonkeyPatch) -> None:
     small.setattr(task, "BUFFER_ROWS", 50)
     table = pa.table({"p": [i % 40 for i in range(1000)], "value": range(1000)})

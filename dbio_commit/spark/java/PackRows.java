@@ -1,7 +1,14 @@
 package dbio_commit;
 
 import java.io.Serializable;
+import java.util.ArrayDeque;
 import java.util.Arrays;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import org.apache.spark.TaskContext;
+import org.apache.spark.memory.MemoryConsumer;
+import org.apache.spark.memory.MemoryMode;
+import org.apache.spark.memory.TaskMemoryManager;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -19,9 +26,11 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.Platform;
+import org.apache.spark.util.TaskCompletionListener;
 import scala.collection.AbstractIterator;
 import scala.collection.IterableOnce;
 import scala.collection.Iterator$;
+import scala.collection.immutable.ArraySeq$;
 import scala.collection.immutable.IndexedSeq;
 import scala.collection.immutable.Nil$;
 import scala.collection.immutable.Seq;
@@ -32,17 +41,27 @@ import scala.collection.immutable.$colon$colon;
  * in the form of which `packed.py` tells. Behind each come so many nulls as it weighs, so that a bound on the rows of a
  * batch bounds its bytes.
  *
+ * It may put rows together that are equal in some columns. Then it holds them back, in as much memory as Spark lets it
+ * have, and a value holds rows of one group, or all of some small ones. Where memory is too little for that, rows come
+ * as they are.
+ *
  * In the Java that Janino compiles: no lambdas, and what comes out of a collection is cast.
  */
 public class PackRows extends Expression implements Generator, Serializable {
   /** Of the form of the values, and of the constructor; `packed.py` has the same. */
-  public static final String VERSION = "1";
+  public static final String VERSION = "2";
 
   private static final int MOST_ROWS = 64 * 1024;
-  private static final int FEW_BYTES = 64 * 1024;
+  private static final int FIRST_BYTES = 4 * 1024;
+  // Of a block that is held: Java's collector does not copy arrays of half a region of its heap and more.
+  private static final int BLOCK_BYTES = 4 * 1024 * 1024 - 64;
+  private static final int GROUP_BYTES = 64 * 1024 * 1024; // with so many, or
+  private static final int GROUP_ROWS = 256 * 1024; // so many, Python begins to write a file
+  private static final int WORTH_BYTES = 128 * 1024; // of the largest group: below, values would be too small to pay
 
   private final Seq<Expression> columns;
   private final String kinds;
+  private final String together;
   private final int valueBytes;
   private final int nullBytes;
   private Seq patterns = new $colon$colon(TreePattern.GENERATOR(), Nil$.MODULE$);
@@ -50,15 +69,26 @@ public class PackRows extends Expression implements Generator, Serializable {
   // Of the task that runs here, which has a copy of its own.
   private transient UnsafeProjection projection;
   private transient boolean projected;
+  private transient Block loose; // the rows that are in no group
+  private transient LinkedHashMap groups; // by their keys; null where there are none
+  private transient UnsafeProjection keys;
+  private transient Group[] lately; // by a few bits of their keys
+  private transient Memory memory;
+
+  // What is packed just now.
   private transient byte[] rows;
   private transient int[] starts;
   private transient int count;
-  private transient int used;
+  private transient long[] texts; // the bytes of each column's, all together
 
-  /** `kinds` has a letter for each column; a value ends at about so many bytes, and a null stands for so many. */
-  public PackRows(Seq<Expression> columns, String kinds, int valueBytes, int nullBytes) {
+  /**
+   * `kinds` has a letter for each column, and `together` a `g` for those in which rows of a group are equal, if any; a
+   * value ends at about so many bytes, and a null stands for so many.
+   */
+  public PackRows(Seq<Expression> columns, String kinds, String together, int valueBytes, int nullBytes) {
     this.columns = columns;
     this.kinds = kinds;
+    this.together = together;
     this.valueBytes = valueBytes;
     this.nullBytes = nullBytes;
   }
@@ -70,7 +100,7 @@ public class PackRows extends Expression implements Generator, Serializable {
   }
 
   public TreeNode withNewChildrenInternal(IndexedSeq changed) {
-    return new PackRows(changed, kinds, valueBytes, nullBytes);
+    return new PackRows(changed, kinds, together, valueBytes, nullBytes);
   }
 
   public Seq nodePatterns() {
@@ -110,14 +140,15 @@ public class PackRows extends Expression implements Generator, Serializable {
   }
 
   public int productArity() {
-    return 4;
+    return 5;
   }
 
   public Object productElement(int position) {
     switch (position) {
       case 0: return columns;
       case 1: return kinds;
-      case 2: return Integer.valueOf(valueBytes);
+      case 2: return together;
+      case 3: return Integer.valueOf(valueBytes);
       default: return Integer.valueOf(nullBytes);
     }
   }
@@ -129,37 +160,53 @@ public class PackRows extends Expression implements Generator, Serializable {
   // --- rows in ---
 
   public IterableOnce eval(InternalRow row) {
-    if (rows == null) prepare();
+    if (loose == null) prepare();
     UnsafeRow whole = inOnePiece(row);
     int size = whole.getSizeInBytes();
-    boolean full = count == MOST_ROWS || (count > 0 && used + (long) size > valueBytes);
-    IterableOnce packed = full ? pack() : Iterator$.MODULE$.empty();
-    if (rows.length - used < size) {
-      rows = Arrays.copyOf(rows, Math.max(Math.min(2 * rows.length, valueBytes), used + size));
+    ArrayDeque left = groups != null ? addToGroup(whole, size) : null;
+    if (groups != null) return left == null ? none() : new Values(left);
+    if (left == null && !loose.isFull(size, valueBytes)) {
+      loose.add(whole, size, valueBytes);
+      return none();
     }
-    if (starts.length == count) starts = Arrays.copyOf(starts, 2 * count);
-    Platform.copyMemory(whole.getBaseObject(), whole.getBaseOffset(), rows, Platform.BYTE_ARRAY_OFFSET + used, size);
-    starts[count++] = used;
-    used += size;
+    Values packed = left == null ? new Values(pack(loose, 0, loose.count, false)) : new Values(left);
+    if (left == null) loose.clear(valueBytes);
+    loose.add(whole, size, valueBytes);
     return packed;
   }
 
   public IterableOnce terminate() {
-    return count > 0 ? pack() : Iterator$.MODULE$.empty();
+    if (groups != null) return new Values(leaveAll(true));
+    return loose != null && loose.count > 0 ? new Values(pack(loose, 0, loose.count, false)) : none();
+  }
+
+  private static IterableOnce none() {
+    return Iterator$.MODULE$.empty();
   }
 
   private void prepare() {
-    forget();
+    loose = new Block();
     for (int i = 0; i < columns.size(); i++) {
       Expression column = (Expression) columns.apply(i);
       projected |= !(column instanceof BoundReference) || ((BoundReference) column).ordinal() != i;
     }
+    TaskContext task = TaskContext.get();
+    if (together.indexOf('g') < 0 || task == null) return;
+    keys = UnsafeProjection$.MODULE$.create(keyColumns());
+    groups = new LinkedHashMap();
+    lately = new Group[256];
+    memory = new Memory(task.taskMemoryManager());
+    task.addTaskCompletionListener(memory);
   }
 
-  private void forget() {
-    if (rows == null || rows.length > valueBytes) rows = new byte[FEW_BYTES];
-    if (starts == null) starts = new int[1024];
-    count = used = 0;
+  private Seq keyColumns() {
+    Object[] found = new Object[together.length() - together.replace("g", "").length()];
+    for (int i = 0, at = 0; i < together.length(); i++) {
+      if (together.charAt(i) != 'g') continue;
+      Expression column = (Expression) columns.apply(i);
+      found[at++] = new BoundReference(i, column.dataType(), column.nullable());
+    }
+    return ArraySeq$.MODULE$.unsafeWrapArray(found);
   }
 
   /** As Spark's operators hand rows on, with our columns, unless its optimizer has put others in their place. */
@@ -169,9 +216,216 @@ public class PackRows extends Expression implements Generator, Serializable {
     return projection.apply(row);
   }
 
+  // --- groups ---
+
+  /** What leaves, if anything; where `groups` is null after it, the row was not added, and belongs to none. */
+  private ArrayDeque addToGroup(UnsafeRow row, int size) {
+    Group group = groupOf(row);
+    ArrayDeque left = null;
+    if (group.last != null && group.last.isFull(size, BLOCK_BYTES)) {
+      if (group.bytes >= GROUP_BYTES || group.rows >= GROUP_ROWS) left = group.leave(); else group.last = null;
+    }
+    int lacking = (group.last == null ? Block.NONE : group.last).lacks(size, BLOCK_BYTES);
+    if (lacking > 0 && !memory.take(lacking)) {
+      Group largest = largest();
+      boolean pays = largest.bytes >= WORTH_BYTES;
+      ArrayDeque more = pays ? largest.leave() : leaveAll(false);
+      if (left == null) left = more; else left.addAll(more);
+      if (!pays) memory.release(lacking);
+      if (!pays) return left;
+    }
+    if (group.last == null) group.begin();
+    group.last.add(row, size, BLOCK_BYTES);
+    group.bytes += size;
+    group.rows++;
+    return left;
+  }
+
+  private Group groupOf(UnsafeRow row) {
+    UnsafeRow key = keys.apply(row);
+    long end = key.getBaseOffset() + key.getSizeInBytes(); // before it are at least a word of nulls, and a value
+    long words = Platform.getLong(key.getBaseObject(), end - 8) + 31 * Platform.getLong(key.getBaseObject(), end - 16);
+    int bits = (int) ((words * 0x9E3779B97F4A7C15L) >>> 56);
+    Group group = lately[bits];
+    if (group != null && group.key.equals(key)) return group;
+    group = (Group) groups.get(key);
+    if (group == null) {
+      group = new Group(key.copy());
+      groups.put(group.key, group);
+    }
+    lately[bits] = group;
+    return group;
+  }
+
+  private Group largest() {
+    Group found = null;
+    for (Iterator all = groups.values().iterator(); all.hasNext();) {
+      Group group = (Group) all.next();
+      if (found == null || group.bytes > found.bytes) found = group;
+    }
+    return found;
+  }
+
+  /** All blocks of all groups, of which there are none any more: each is complete, or rows of it may come yet. */
+  private ArrayDeque leaveAll(boolean complete) {
+    ArrayDeque left = new ArrayDeque();
+    for (Iterator all = groups.values().iterator(); all.hasNext();) {
+      ArrayDeque blocks = ((Group) all.next()).blocks;
+      if (blocks.isEmpty()) continue;
+      Block last = (Block) blocks.peekLast();
+      last.completes = complete;
+      last.alone = blocks.size() == 1;
+      left.addAll(blocks);
+    }
+    groups = null;
+    lately = null;
+    return left;
+  }
+
+  /** Rows that are equal in some columns. */
+  private static class Group {
+    final UnsafeRow key;
+    ArrayDeque blocks = new ArrayDeque();
+    Block last; // to which rows are added, if any
+    long bytes;
+    long rows;
+
+    Group(UnsafeRow key) {
+      this.key = key;
+    }
+
+    void begin() {
+      last = new Block();
+      blocks.add(last);
+    }
+
+    ArrayDeque leave() {
+      ArrayDeque left = blocks;
+      blocks = new ArrayDeque();
+      last = null;
+      bytes = rows = 0;
+      return left;
+    }
+  }
+
+  /** Rows, each in one piece. */
+  private static class Block {
+    static final Block NONE = new Block();
+
+    byte[] rows = new byte[0];
+    int[] starts = new int[0];
+    int count;
+    int used;
+    boolean completes; // its group
+    boolean alone; // there, and so may share a value with others
+
+    boolean isFull(int size, int most) {
+      return count == MOST_ROWS || (count > 0 && used + (long) size > most);
+    }
+
+    /** The bytes that it must grow by for one row more. */
+    int lacks(int size, int most) {
+      return wanted(size, most) - rows.length + 4 * (wantedStarts(1) - starts.length);
+    }
+
+    private int wanted(int size, int most) {
+      if (rows.length - used >= size) return rows.length;
+      return Math.max(used + size, (int) Math.min(Math.max(FIRST_BYTES, 4L * rows.length), most));
+    }
+
+    private int wantedStarts(int more) {
+      return starts.length - count >= more ? starts.length : Math.max(count + more, Math.max(32, 2 * starts.length));
+    }
+
+    private void grow(int size, int more, int most) {
+      int wanted = wanted(size, most), wantedStarts = wantedStarts(more);
+      if (wanted > rows.length) rows = Arrays.copyOf(rows, wanted);
+      if (wantedStarts > starts.length) starts = Arrays.copyOf(starts, wantedStarts);
+    }
+
+    void add(UnsafeRow row, int size, int most) {
+      grow(size, 1, most);
+      Platform.copyMemory(row.getBaseObject(), row.getBaseOffset(), rows, Platform.BYTE_ARRAY_OFFSET + used, size);
+      starts[count++] = used;
+      used += size;
+    }
+
+    void add(Block other, int most) {
+      grow(other.used, other.count, most);
+      System.arraycopy(other.rows, 0, rows, used, other.used);
+      for (int i = 0; i < other.count; i++) starts[count++] = used + other.starts[i];
+      used += other.used;
+    }
+
+    boolean hasRoomFor(Block other, int most) {
+      return alone && other.alone && count + other.count <= MOST_ROWS && (long) used + other.used <= most;
+    }
+
+    /** Where a value ends that begins with this row. */
+    int endOfValue(int from, int most) {
+      int end = from + 1;
+      while (end < count && end - from < MOST_ROWS) {
+        if ((end + 1 < count ? starts[end + 1] : used) - starts[from] > most) break;
+        end++;
+      }
+      return end;
+    }
+
+    void clear(int most) {
+      if (rows.length > most) rows = new byte[0];
+      count = used = 0;
+    }
+
+    int allocated() {
+      return rows.length + 4 * starts.length;
+    }
+  }
+
+  /** What the groups have of Spark's memory for tasks: as much as it gives, until the task ends. */
+  private static class Memory extends MemoryConsumer implements TaskCompletionListener {
+    private static final long STEP = 4L * 1024 * 1024;
+
+    private long granted;
+    private long taken;
+    private boolean ended;
+
+    Memory(TaskMemoryManager manager) {
+      super(manager, manager.pageSizeBytes(), MemoryMode.ON_HEAP);
+    }
+
+    /** Whether it may be taken; it counts as taken anyway. */
+    synchronized boolean take(long bytes) {
+      taken += bytes;
+      if (taken > granted && !ended) granted += acquireMemory(Math.max(taken - granted, STEP));
+      return taken <= granted;
+    }
+
+    synchronized void release(long bytes) {
+      taken -= bytes;
+      long spare = granted - Math.max(taken, 0L);
+      if (spare < 2 * STEP) return;
+      granted -= spare - STEP;
+      freeMemory(spare - STEP);
+    }
+
+    /** For another consumer: what is held cannot be put elsewhere. */
+    public long spill(long size, MemoryConsumer other) {
+      return 0L;
+    }
+
+    public synchronized void onTaskCompletion(TaskContext context) {
+      ended = true;
+      if (granted > 0) freeMemory(granted);
+      granted = 0;
+    }
+  }
+
   // --- columns out ---
 
-  private IterableOnce pack() {
+  private byte[] pack(Block block, int from, int to, boolean complete) {
+    rows = block.rows;
+    starts = from == 0 ? block.starts : Arrays.copyOfRange(block.starts, from, to);
+    count = to - from;
     int fields = kinds.length();
     int[] nulls = clearNulls();
     long size = 8L + 8L * fields;
@@ -183,6 +437,7 @@ public class PackRows extends Expression implements Generator, Serializable {
     byte[] out = new byte[(int) size + 8]; // texts are put there by words
     int at = 8 + 8 * fields;
     putInt(out, 0, count);
+    putInt(out, 4, complete ? 1 : 0);
     for (int k = 0; k < fields; k++) {
       if (nulls[k] > 0) {
         packNulls(k, out, at);
@@ -192,27 +447,44 @@ public class PackRows extends Expression implements Generator, Serializable {
       putInt(out, 8 + 8 * k, nulls[k]);
       putInt(out, 12 + 8 * k, at);
     }
-    forget();
-    return new Packed(out, out.length / nullBytes);
+    rows = null;
+    return out;
   }
 
-  /** How many each column has. What some operator has left in their places becomes zero, and so of no length. */
+  /**
+   * How many nulls each column has. What some operator has left in their places becomes zero, and so of no length. On the
+   * way `texts` is found.
+   */
   private int[] clearNulls() {
     int fields = kinds.length();
     long[] any = new long[(fields + 63) / 64];
-    for (int i = 0; i < count; i++) {
+    texts = new long[fields];
+    int[] places = textColumns();
+    for (int i = 0; i < count; i++) { // row by row, as they are in memory
       for (int w = 0; w < any.length; w++) any[w] |= nullWord(w, i);
+      for (int t = 0; t < places.length; t++) texts[places[t]] += textLength(places[t], i);
     }
     int[] found = new int[fields];
     for (int k = 0; k < fields; k++) {
       if ((any[k / 64] >> (k % 64) & 1) == 0) continue;
       for (int i = 0; i < count; i++) {
         if (!isNull(k, i)) continue;
+        if (kinds.charAt(k) == 'v') texts[k] -= textLength(k, i);
         Platform.putLong(rows, place(k) + starts[i], 0L);
         found[k]++;
       }
     }
     return found;
+  }
+
+  private int[] textColumns() {
+    int[] found = new int[kinds.length() - kinds.replace("v", "").length()];
+    for (int k = 0, at = 0; k < kinds.length(); k++) if (kinds.charAt(k) == 'v') found[at++] = k;
+    return found;
+  }
+
+  private int textLength(int k, int i) {
+    return (int) Platform.getLong(rows, place(k) + starts[i]);
   }
 
   private boolean isNull(int k, int i) {
@@ -242,15 +514,9 @@ public class PackRows extends Expression implements Generator, Serializable {
       case 'i': return padded(4 * count);
       case 'l': return 8L * count;
       case 'd': return 16L * count;
-      case 'v': return padded(4 * (count + 1)) + (textBytes(place(k)) + 7) / 8 * 8;
+      case 'v': return padded(4 * (count + 1)) + (texts[k] + 7) / 8 * 8;
       default: throw new IllegalArgumentException("no kind of columns: " + kinds.charAt(k));
     }
-  }
-
-  private long textBytes(long from) {
-    long all = 0;
-    for (int i = 0; i < count; i++) all += (int) Platform.getLong(rows, from + starts[i]);
-    return all;
   }
 
   /** The bytes that it has put there. */
@@ -334,25 +600,53 @@ public class PackRows extends Expression implements Generator, Serializable {
     return (bytes + 7) & ~7;
   }
 
-  /** A value, and as many nulls. */
-  private static class Packed extends AbstractIterator {
+  /** Values, each made when its turn comes, and behind each as many nulls as it weighs. */
+  private class Values extends AbstractIterator {
     private byte[] value;
     private int nulls;
+    private final ArrayDeque blocks;
+    private int from; // of the first of them
 
-    Packed(byte[] value, int nulls) {
+    Values(byte[] value) {
       this.value = value;
-      this.nulls = nulls;
+      this.blocks = new ArrayDeque();
+    }
+
+    Values(ArrayDeque blocks) {
+      this.blocks = blocks;
     }
 
     public boolean hasNext() {
-      return value != null || nulls > 0;
+      return value != null || nulls > 0 || !blocks.isEmpty();
     }
 
     public Object next() {
-      if (value == null) nulls--;
+      if (nulls > 0) {
+        nulls--;
+        return new GenericInternalRow(new Object[] {null});
+      }
+      if (value == null) value = packNext();
       Object row = new GenericInternalRow(new Object[] {value});
+      nulls = value.length / nullBytes;
       value = null;
       return row;
+    }
+
+    /** As many rows of the first block as there is room for, or all of it and of small ones after it. */
+    private byte[] packNext() {
+      Block block = (Block) blocks.poll();
+      long held = block.allocated();
+      while (from == 0 && !blocks.isEmpty() && block.hasRoomFor((Block) blocks.peek(), valueBytes)) {
+        Block next = (Block) blocks.poll();
+        held += next.allocated();
+        block.add(next, valueBytes);
+      }
+      int first = from, end = block.endOfValue(first, valueBytes);
+      boolean whole = end == block.count;
+      byte[] packed = pack(block, first, end, whole && block.completes);
+      from = whole ? 0 : end;
+      if (whole) memory.release(held); else blocks.addFirst(block);
+      return packed;
     }
   }
 }
