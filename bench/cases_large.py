@@ -1,47 +1,44 @@
 """Case `large`: a table of a million live files, as its log tells it. The files themselves are not there.
 
 On a local disk. What is timed, and what memory it takes, is that of a process of its own, which has read nothing yet.
+Beside Delta and Iceberg, it is a process of their own environments: see peers_job.py.
 """
 
-import os
-import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import dbio_commit as dbio
 from bench import report
+from bench.cases_requests import kinds
+from bench.cases_vacuum import Moto, moto_here
+from bench.duels import Results, cells_of, duel, home_of, said, started, target_of
+from bench.large_tables import DAYS, make_ours
 from bench.measure import Bench, Timing, spark_session, take_turns
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import Bounds, CommitInfo, CommitMarker, FileInfo, encode, pack_files
 
 FILES = 1_000_000
 COMMITS = (1_000, 10_000)
-DAYS = 336
 DAY = "day = '2026-03-03'"
-COLUMNS: dict[str, Any] = {
-    "type": "struct",
-    "fields": [
-        {"name": name, "type": kind, "nullable": True, "metadata": {}}
-        for name, kind in (("id", "long"), ("kind", "string"), ("day", "date"))
-    ],
-}
+_CHECKPOINT = "a checkpoint"
 
 
 def large(bench: Bench) -> report.Section:
+    for name in ("delta", "iceberg"):
+        home_of(name)
     files = round(FILES * min(bench.scale, 1))
     rows: list[list[object]] = []
     targets: list[report.Target] = []
-    tables = {f"{count:,} commits": _make(bench, files, min(count, files)) for count in COMMITS}
+    tables = {f"{count:,} commits": bench.directory / "large" / str(count) for count in COMMITS}
+    for count, path in zip(COMMITS, tables.values(), strict=True):
+        make_ours(path, files, min(count, files))
     packed = bench.directory / "large" / "packed"
     shutil.copytree(list(tables.values())[-1], packed)
     dbio.Table(packed).checkpoint()
-    tables |= {"a checkpoint": packed}
+    tables |= {_CHECKPOINT: packed}
     turns = bench.progress.add_task("large", total=len(tables) * len(_ACTS))
     for told_by, path in tables.items():
         for what, act in _ACTS.items():
@@ -55,24 +52,34 @@ def large(bench: Bench) -> report.Section:
                     report.Target(what=name, found=peak, at_most=400, unit="MB"),
                 ]
             bench.progress.advance(turns)
+    s3_rows, s3_targets = _on_s3(bench, tables, files)
     spark_rows, spark_targets = _with_spark(bench, tables[f"{COMMITS[0]:,} commits"], files)
+    (peers, peer_targets), versions = _beside_peers(bench, files, min(COMMITS[0], files))
     shutil.rmtree(bench.directory / "large")
     return report.Section(
         title="a table of a million files",
-        how=_HOW,
+        how=_HOW.format(versions=versions),
         tables=[
             report.table(["told by", "what", "median", "min", "max", "peak, MB"], rows),
+            report.table(["on S3 (moto), told by", "requests", "seconds", "peak, MB"], s3_rows),
             report.table(["with Spark", "median", "min", "max"], spark_rows),
+            peers,
         ],
-        targets=[*targets, *spark_targets],
+        targets=[*targets, *s3_targets, *spark_targets, *peer_targets],
     )
 
 
 _HOW = f"""\
 The log tells of {FILES:,} files in {DAYS} partitions, with statistics of two columns; the files are not there. A
 condition leaves out all but a hundredth by the bounds of a column. The overwrite puts nothing in their place; its
-marker names transactions, since the paths would not fit into one PUT. With Spark, the DataFrame is made in a session
-with a heap of 4 GB, whose process remembers as much of the log as 128 MB hold."""
+marker names transactions, since the paths would not fit into one PUT. On S3 one snapshot is taken: its requests and
+its memory are exact, and its time is moto's, which answers one request at a time. With Spark, the DataFrame is made in
+a session with a heap of 4 GB, whose process remembers as much of the log as 128 MB hold.
+
+Beside Delta and Iceberg ({{versions}}), the log tells of as many files, in {COMMITS[0]:,} commits, with the same
+statistics; Delta has a checkpoint of all of them besides, Iceberg a manifest for each commit. Processes have forgotten
+what they read before. A query is of all files, planned down to its tasks, of which none is run. dbio_commit lists when
+the DataFrame is made, the peers when it is first queried: the target is of the former beside the latter."""
 
 
 _ACTS = {
@@ -91,6 +98,36 @@ def _in_a_process(act: str, path: Path) -> tuple[float, int]:
     return float(took_s), int(peak_mb)
 
 
+def _on_s3(bench: Bench, tables: Mapping[str, Path], files: int) -> tuple[list[list[object]], list[report.Target]]:
+    """The same logs, read once."""
+    rows: list[list[object]] = []
+    targets: list[report.Target] = []
+    turns = bench.progress.add_task("large, on S3", total=len(tables))
+    with moto_here() as server:
+        place = Moto(server, rounds=1)
+        for told_by, path in tables.items():
+            bucket, log = f"large-{path.name}", {marker.name: marker.read_bytes() for marker in path.iterdir()}
+            place.put(bucket, log)
+            found = place.run(bucket, "snapshot")
+            assert found.answer["files"] == files
+            seconds, peak = found.answer["seconds"], found.answer["peak_mb"]
+            rows.append([told_by, kinds(found.requests), f"{seconds:.3g}", peak])
+            name = f"a snapshot of {files:,} files on S3, from {told_by}"
+            new = sum(map(_is_commit, log)) if told_by != _CHECKPOINT else 0
+            listings = -(-len(log) // 1000) + 6
+            targets += [
+                report.Target(what=name, found=len(found.requests), at_most=new + listings, unit="requests"),
+                report.Target(what=name, found=peak, at_most=400, unit="MB"),
+            ]
+            bench.progress.advance(turns)
+    return rows, targets
+
+
+def _is_commit(name: str) -> bool:
+    parsed = names.parse_log_name(name)
+    return parsed is not None and parsed.kind is names.Kind.COMMITTED
+
+
 def _with_spark(bench: Bench, path: Path, files: int) -> tuple[list[list[object]], list[report.Target]]:
     snapshot, whole, partition = "Table.snapshot", "dbio.read", f'dbio.read, where="{DAY}"'
     with spark_session(bench.directory) as spark:
@@ -107,28 +144,24 @@ def _with_spark(bench: Bench, path: Path, files: int) -> tuple[list[list[object]
     ]
 
 
-def _make(bench: Bench, files: int, commits: int) -> Path:
-    root = bench.directory / "large" / str(commits)
-    shutil.rmtree(root, ignore_errors=True)
-    with dbio.Table(root).begin(partition_by=["day"]) as transaction:
-        transaction.commit(COLUMNS)
-    began, each = datetime(2026, 1, 1, tzinfo=UTC), files // commits
-    for number in range(commits):
-        at = began + timedelta(minutes=number)
-        tid = f"{(int(at.timestamp() * 1000) << 21) + random.getrandbits(20):019d}"
-        day = f"2026-{1 + number % 12:02}-{1 + number // 12 % 28:02}"
-        added = [_file(tid, day, number * each + i, i) for i in range(each)]
-        info = CommitInfo(operation="append", commit_id=tid, timestamp=at, schema_turn=1, table_schema=COLUMNS,
-                          files=pack_files(added))  # fmt: skip
-        marker = root / names.committed(tid)
-        marker.write_bytes(encode(CommitMarker(added=[file.path for file in added], removed=[], dbio_commit=info)))
-        os.utime(marker, (at.timestamp(), at.timestamp()))
-    return root
-
-
-def _file(tid: str, day: str, number: int, task: int) -> FileInfo:
-    name = f"part-{task:05d}-tid-{tid}-6def5b7b-0608-4299-b0fd-163011e8c988-{task}-0-c000.snappy.parquet"
-    statistics = {"id": Bounds(number * 10, number * 10 + 9, 0), "kind": Bounds("click", "view", 0)}
-    return FileInfo(
-        path=f"day={day}/{name}", size=1000 + number % 977, rows=10, partition={"day": day}, statistics=statistics
-    )
+def _beside_peers(bench: Bench, files: int, commits: int) -> tuple[Results, str]:
+    """And the versions of what was measured."""
+    with started(bench.directory / "large" / "peers", "delta", "iceberg") as (delta, iceberg):
+        duels = [duel(delta, "delta"), duel(iceberg, "iceberg")]
+        contenders = {one.name: one for duel in duels for one in (duel.ours, duel.theirs)}
+        made = bench.progress.add_task(f"large: tables of {files:,} files", total=len(contenders))
+        for one in contenders.values():
+            one.ask("make_large", "large", files, commits)
+            bench.progress.advance(made)
+        opened = {f"{duel.ours.name}: the DataFrame": duel.ours for duel in duels}
+        queried = {f"{name}: a query": one for name, one in contenders.items()}
+        ways = {name: partial(one.ask, "open", "large") for name, one in opened.items()}
+        ways |= {name: partial(one.ask, "plan", "large") for name, one in queried.items()}
+        asked = {**opened, **queried}
+        timings = take_turns(bench, "large, beside peers", ways, before=lambda name: asked[name].ask("forget"))
+        versions = f"{said(delta.versions)}; {said(iceberg.versions)}"
+    against = {name: f"{duel.theirs.name}: a query" for name, duel in zip(opened, duels, strict=True)}
+    queries = {f"{duel.ours.name}: a query": f"{duel.theirs.name}: a query" for duel in duels}
+    rows = [[name, *cells] for name, cells in cells_of(timings, against | queries).items()]
+    target = target_of(f"dbio.read of {files:,} files", timings, against)
+    return (report.table(["beside peers", "median", "min", "max", "× the peer"], rows), [target]), versions

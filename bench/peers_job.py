@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import dbio_commit as dbio
-from bench import data
+from bench import data, large_tables
 from bench.cases_busy import forget
 from bench.measure import parquet_size, start_spark
 from bench.peers_appends import Appends
@@ -75,6 +75,10 @@ class Way:
         """What data.make_tiny_files makes: the same files, in as many commits. Returns how many a read finds."""
         raise NotImplementedError
 
+    def make_large(self, table: str, files: int, commits: int) -> None:
+        """A table of so many files, of which there is only the log: see large_tables.py."""
+        raise NotImplementedError
+
     def take(self, spark: SparkSession, table: str, files: Sequence[Path]) -> None:
         """A new table of Parquet files that are there already, which are linked to."""
         raise NotImplementedError
@@ -113,6 +117,9 @@ class Ours(Way):
     def make_tiny(self, spark: SparkSession, table: str, files: int) -> int:
         data.make_tiny_files(Path(self.path(table)), files)
         return len(self.read(spark, table).inputFiles())
+
+    def make_large(self, table: str, files: int, commits: int) -> None:
+        large_tables.make_ours(Path(self.path(table)), files, commits)
 
 
 class Delta(Way):
@@ -176,6 +183,9 @@ class Delta(Way):
             delta.create_write_transaction(added, "append", schema, partition_by=["day"])
         return len(self.read(spark, table).inputFiles())
 
+    def make_large(self, table: str, files: int, commits: int) -> None:
+        large_tables.make_delta(Path(self.path(table)), files, commits)
+
 
 class Iceberg(Way):
     """Copy on write is what it does unless it is told otherwise. Its catalog is told to remember nothing."""
@@ -220,6 +230,9 @@ class Iceberg(Way):
                 f"partition_filter => map('day', '{day}'))"
             )
         return spark.table(f"{name}.files").count()
+
+    def make_large(self, table: str, files: int, commits: int) -> None:
+        large_tables.make_iceberg(Path(self.path(table)), files, commits)
 
 
 # --- on S3 --------------------------------------------------------------------------------------------------------
@@ -401,6 +414,9 @@ class Jobs:
 
     def make_tiny(self, way: str, table: str, files: int) -> int:
         return self._ways[way].make_tiny(self._spark, table, files)
+
+    def make_large(self, way: str, table: str, files: int, commits: int) -> None:
+        self._ways[way].make_large(table, files, commits)
 
     def forget(self, way: str) -> None:
         self._ways[way].forget(self._spark)

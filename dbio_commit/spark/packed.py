@@ -29,8 +29,8 @@ from dbio_commit.spark.session import java_class
 
 VALUE_BYTES = 1024 * 1024 - 64
 """Where a value ends; a single row may be larger. Small enough for a processor's cache, through which Spark copies it
-several times, and large enough that Python has little to do for each. Java needs some bytes more for an array, and gives
-whole regions of its heap, of a megabyte and more, to those that are large."""
+several times, and large enough that Python has little to do for each. A little less than a megabyte, since Java's
+collector gives a large array whole regions of the heap, of a megabyte or so, and its head needs room, too."""
 LONG_DIGITS = 18
 """Of the decimals that are whole numbers of 64 bits to Spark."""
 
@@ -42,8 +42,8 @@ _SLOWER = "rows go to Python by Spark's own conversion, which takes longer"
 def pack_rows(df: DataFrame, *, null_bytes: int, together: Collection[int] = ()) -> DataFrame | None:
     """The rows in values, the only column; None where columns have no such form, or Spark does not take the class.
 
-    Behind each value come nulls, each of which stands for so many bytes of it. Rows that are equal in the columns at the
-    positions `together` come together, in their order, as far as there is memory for it.
+    Behind each value come nulls, each of which stands for so many bytes of it. Rows that are equal in the columns at
+    the positions `together` come together, in their order, as far as there is memory for it.
     """
     kinds = [_kind(field.dataType) for field in df.schema.fields]
     if None in kinds or not is_ready(df.sparkSession, PACK_ROWS, without=_SLOWER):

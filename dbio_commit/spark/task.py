@@ -6,6 +6,7 @@ to the data in memory is in `arrow`. Spark is imported only where a worker asks 
 A row goes from its batch to its file by way of memory that is bounded three times: rows are grouped by partition
 BUFFER_BYTES at a time, what is too little for a row group then waits on the local disk (as in Spark's own sort, and
 unlike small row groups and closed files, this costs later readers nothing), and MAX_OPEN files are open at most.
+Where rows come by partitions, as `packed` has them do, nothing waits.
 """
 
 import os
@@ -200,7 +201,7 @@ def _buffered(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator[tup
         def stretch(batch: pa.RecordBatch | None, complete: set[arrow.Key]) -> Iterator[pa.RecordBatch]:
             while batch is not None:
                 plain = _plain(batch, spec)
-                if ends := arrow.is_completing(batch):
+                if ends := arrow.is_completing(batch) and batch.num_rows > 0:
                     table = pa.Table.from_batches([plain])
                     complete.update(key for key, _ in arrow.group(table, spec.partition_columns))
                 yield plain

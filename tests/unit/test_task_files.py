@@ -197,7 +197,13 @@ def test_partitions_that_come_whole_get_their_files_as_they_come(
     """After rows of all, mixed; some never come whole."""
     expected: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
     wholes = list(dict.fromkeys(keys))[:most_complete]
-    table = pa.table({"p": [p for p, _ in keys], "value": range(len(keys)), "q": [q for _, q in keys]}, SCHEMA)
+    table = pa.table(
+        {
+            "p": pa.array([p for p, _ in keys], pa.string()),
+            "value": pa.array(range(len(keys)), pa.int64()),
+            "q": pa.array([q for _, q in keys], pa.bool_()),
+        }
+    )
     late = [value for value, key in enumerate(keys) if key in wholes and value % 2]
     early = [value for value in range(len(keys)) if value not in late]
     batches = table.take(pa.array(early, pa.int64())).to_batches(max_chunksize=chunk)
@@ -215,9 +221,6 @@ def test_partitions_that_come_whole_get_their_files_as_they_come(
         assert rows_of(infos, sink) == expected
 
 
-SCHEMA = pa.schema({"p": pa.string(), "value": pa.int64(), "q": pa.bool_()})
-
-
 def test_a_partition_that_is_complete_waits_for_no_other(sink: DirectorySink) -> None:
     seen: list[int] = []
 
@@ -225,6 +228,7 @@ def test_a_partition_that_is_complete_waits_for_no_other(sink: DirectorySink) ->
         for p in "ab":
             yield batch(p=[p], value=[1])
             yield arrow.completing(batch(p=[p, p], value=[2, 3]))
+            yield arrow.completing(batch(p=[p], value=[4])).slice(0, 0)  # all of whose rows were left out
             seen.append(len(sink.opened))
 
     infos = task.write_task(

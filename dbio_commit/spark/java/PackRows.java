@@ -163,14 +163,18 @@ public class PackRows extends Expression implements Generator, Serializable {
     if (loose == null) prepare();
     UnsafeRow whole = inOnePiece(row);
     int size = whole.getSizeInBytes();
-    ArrayDeque left = groups != null ? addToGroup(whole, size) : null;
-    if (groups != null) return left == null ? none() : new Values(left);
-    if (left == null && !loose.isFull(size, valueBytes)) {
+    if (groups != null) {
+      ArrayDeque left = addToGroup(whole, size);
+      if (groups != null) return left == null ? none() : new Values(left);
+      loose.add(whole, size, valueBytes); // the first that is in no group
+      return new Values(left);
+    }
+    if (!loose.isFull(size, valueBytes)) {
       loose.add(whole, size, valueBytes);
       return none();
     }
-    Values packed = left == null ? new Values(pack(loose, 0, loose.count, false)) : new Values(left);
-    if (left == null) loose.clear(valueBytes);
+    Values packed = new Values(pack(loose, 0, loose.count, false));
+    loose.clear(valueBytes);
     loose.add(whole, size, valueBytes);
     return packed;
   }
