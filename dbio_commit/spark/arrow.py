@@ -170,6 +170,11 @@ def group(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Key, pa.Tab
         start = end
 
 
+def keys(batch: pa.RecordBatch, columns: Sequence[str]) -> list[Key]:
+    """The partitions of the rows, each once. Raises InvalidInputError as `group` does."""
+    return _codes(pa.Table.from_batches([batch]), columns)[1]
+
+
 def _codes(table: pa.Table, columns: Sequence[str]) -> tuple[Any, list[Key]]:
     """A number for the partition of each row, in order of appearance, and the partition of each number."""
     codes: Any = pa.repeat(pa.scalar(0, pa.int32()), table.num_rows)

@@ -27,7 +27,7 @@ from dbio_commit.spark.java import PACK_ROWS, is_ready
 from dbio_commit.spark.schema import arrow_type
 from dbio_commit.spark.session import java_class
 
-VALUE_BYTES = 1024 * 1024 - 64
+VALUE_BYTES = 1024 * 1020
 """Where a value ends; a single row may be larger. Small enough for a processor's cache, through which Spark copies it
 several times, and large enough that Python has little to do for each. A little less than a megabyte, since Java's
 collector gives a large array whole regions of the heap, of a megabyte or so, and its head needs room, too."""

@@ -194,20 +194,25 @@ def _by_partition(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator
 
 def _buffered(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator[tuple[pa.Table, Set[arrow.Key]]]:
     """Tables of about BUFFER_BYTES, or up to a batch that completes partitions; and those of which no rows follow."""
-    left = iter(batches)
-    while (first := next(left, None)) is not None:
-        complete: set[arrow.Key] = set()
+    follow, complete, is_over = iter(batches), set[arrow.Key](), False
 
-        def stretch(batch: pa.RecordBatch | None, complete: set[arrow.Key]) -> Iterator[pa.RecordBatch]:
-            while batch is not None:
-                plain = _plain(batch, spec)
-                if ends := arrow.is_completing(batch) and batch.num_rows > 0:
-                    table = pa.Table.from_batches([plain])
-                    complete.update(key for key, _ in arrow.group(table, spec.partition_columns))
-                yield plain
-                batch = None if ends else next(left, None)
+    def up_to_completion() -> Iterator[pa.RecordBatch]:
+        nonlocal is_over
+        for batch in follow:
+            plain = _plain(batch, spec)
+            completes = arrow.is_completing(batch) and batch.num_rows > 0
+            if completes:
+                complete.update(arrow.keys(plain, spec.partition_columns))
+            del batch  # which is part of one of Spark's, of many more rows
+            yield plain
+            if completes:
+                return
+            del plain
+        is_over = True
 
-        for table in collect(stretch(first, complete), rows=BUFFER_ROWS, size_bytes=BUFFER_BYTES):
+    while not is_over:
+        complete.clear()
+        for table in collect(up_to_completion(), rows=BUFFER_ROWS, size_bytes=BUFFER_BYTES):
             yield table, complete
             del table
 

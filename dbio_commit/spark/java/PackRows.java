@@ -1,10 +1,15 @@
 package dbio_commit;
 
+import java.io.File;
+import java.io.IOException;
+import java.io.RandomAccessFile;
 import java.io.Serializable;
+import java.io.UncheckedIOException;
 import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
+import org.apache.spark.SparkConf;
 import org.apache.spark.TaskContext;
 import org.apache.spark.memory.MemoryConsumer;
 import org.apache.spark.memory.MemoryMode;
@@ -27,6 +32,7 @@ import org.apache.spark.sql.types.DataTypes;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.Platform;
 import org.apache.spark.util.TaskCompletionListener;
+import org.apache.spark.util.Utils$;
 import scala.collection.AbstractIterator;
 import scala.collection.IterableOnce;
 import scala.collection.Iterator$;
@@ -52,11 +58,14 @@ public class PackRows extends Expression implements Generator, Serializable {
   public static final String VERSION = "2";
 
   private static final int MOST_ROWS = 64 * 1024;
-  private static final int FIRST_BYTES = 4 * 1024;
-  // Of a block that is held: Java's collector does not copy arrays of half a region of its heap and more.
-  private static final int BLOCK_BYTES = 4 * 1024 * 1024 - 64;
-  private static final int GROUP_BYTES = 64 * 1024 * 1024; // with so many, or
-  private static final int GROUP_ROWS = 256 * 1024; // so many, Python begins to write a file
+  // A block grows fourfold, from the first of these to the second. Java's collector does not copy arrays of half a region
+  // of its heap and more, and gives them whole regions, of a megabyte or more, in which their heads need room, too.
+  private static final int FIRST_BYTES = 4 * 1024 - 16;
+  private static final int BLOCK_BYTES = FIRST_BYTES << 10;
+  // A group with so many bytes or rows has a row group for Python, which counts fewer bytes for a row.
+  private static final int GROUP_BYTES = 128 * 1024 * 1024;
+  private static final int GROUP_ROWS = 256 * 1024;
+  private static final long STEP = 4L * 1024 * 1024; // by which memory is asked for
   private static final int WORTH_BYTES = 128 * 1024; // of the largest group: below, values would be too small to pay
 
   private final Seq<Expression> columns;
@@ -181,7 +190,10 @@ public class PackRows extends Expression implements Generator, Serializable {
 
   public IterableOnce terminate() {
     if (groups != null) return new Values(leaveAll(true));
-    return loose != null && loose.count > 0 ? new Values(pack(loose, 0, loose.count, false)) : none();
+    if (loose == null || loose.count == 0) return none();
+    Values packed = new Values(pack(loose, 0, loose.count, false));
+    loose.clear(valueBytes);
+    return packed;
   }
 
   private static IterableOnce none() {
@@ -222,26 +234,48 @@ public class PackRows extends Expression implements Generator, Serializable {
 
   // --- groups ---
 
-  /** What leaves, if anything; where `groups` is null after it, the row was not added, and belongs to none. */
+  /**
+   * What leaves, if anything. Where there is too little memory for groups, all of them do, and there are none after it:
+   * then the row was not added.
+   */
   private ArrayDeque addToGroup(UnsafeRow row, int size) {
     Group group = groupOf(row);
-    ArrayDeque left = null;
+    if (size > BLOCK_BYTES) return passOn(group, row, size);
+    ArrayDeque left = new ArrayDeque();
     if (group.last != null && group.last.isFull(size, BLOCK_BYTES)) {
       if (group.bytes >= GROUP_BYTES || group.rows >= GROUP_ROWS) left = group.leave(); else group.last = null;
     }
-    int lacking = (group.last == null ? Block.NONE : group.last).lacks(size, BLOCK_BYTES);
+    long lacking = (group.last == null ? Block.NONE : group.last).lacks(size, BLOCK_BYTES);
     if (lacking > 0 && !memory.take(lacking)) {
-      Group largest = largest();
-      boolean pays = largest.bytes >= WORTH_BYTES;
-      ArrayDeque more = pays ? largest.leave() : leaveAll(false);
-      if (left == null) left = more; else left.addAll(more);
-      if (!pays) memory.release(lacking);
-      if (!pays) return left;
+      for (long leaving = 0; leaving < lacking;) {
+        Group largest = largest();
+        if (largest.bytes < WORTH_BYTES) {
+          memory.release(lacking);
+          left.addAll(leaveAll(false));
+          return left;
+        }
+        leaving += largest.bytes;
+        left.addAll(largest.leave());
+      }
+      if (group.last == null) { // it has left itself, or was to begin a block anyway
+        memory.release(lacking);
+        memory.take(Block.NONE.lacks(size, BLOCK_BYTES));
+      }
     }
     if (group.last == null) group.begin();
     group.last.add(row, size, BLOCK_BYTES);
     group.bytes += size;
     group.rows++;
+    return left.isEmpty() ? null : left;
+  }
+
+  /** A row that is too large to be held goes behind what there is of its group. */
+  private ArrayDeque passOn(Group group, UnsafeRow row, int size) {
+    ArrayDeque left = group.leave();
+    Block block = new Block();
+    block.add(row, size, BLOCK_BYTES);
+    memory.take(block.allocated());
+    left.add(block);
     return left;
   }
 
@@ -320,16 +354,21 @@ public class PackRows extends Expression implements Generator, Serializable {
     int[] starts = new int[0];
     int count;
     int used;
-    boolean completes; // its group
-    boolean alone; // there, and so may share a value with others
+    long place = -1; // of its rows in the file, if they are there
+    boolean completes; // its group, which is told when it leaves
+    boolean alone; // of its group when that leaves, so that it may share a value with others
 
     boolean isFull(int size, int most) {
       return count == MOST_ROWS || (count > 0 && used + (long) size > most);
     }
 
     /** The bytes that it must grow by for one row more. */
-    int lacks(int size, int most) {
-      return wanted(size, most) - rows.length + 4 * (wantedStarts(1) - starts.length);
+    long lacks(int size, int most) {
+      return inHeap(wanted(size, most)) - inHeap(rows.length) + 4L * (wantedStarts(1) - starts.length);
+    }
+
+    private static long inHeap(int bytes) {
+      return bytes < 512 * 1024 ? bytes : (bytes + 16L + 0xFFFFF) & ~0xFFFFFL;
     }
 
     private int wanted(int size, int most) {
@@ -380,47 +419,102 @@ public class PackRows extends Expression implements Generator, Serializable {
       count = used = 0;
     }
 
-    int allocated() {
-      return rows.length + 4 * starts.length;
+    long allocated() {
+      return inHeap(rows.length) + 4L * starts.length;
     }
   }
 
-  /** What the groups have of Spark's memory for tasks: as much as it gives, until the task ends. */
-  private static class Memory extends MemoryConsumer implements TaskCompletionListener {
-    private static final long STEP = 4L * 1024 * 1024;
-
+  /**
+   * What the groups have of Spark's memory for tasks: as much as it gives. Where an operator below asks for some, blocks go
+   * to a file, as those of Spark's own sort would.
+   */
+  private class Memory extends MemoryConsumer implements TaskCompletionListener {
+    private Thread owner = Thread.currentThread();
     private long granted;
     private long taken;
+    private boolean scarce; // then it keeps nothing to spare, which tasks beside it may wait for
     private boolean ended;
+    private File path;
+    private RandomAccessFile file;
 
     Memory(TaskMemoryManager manager) {
       super(manager, manager.pageSizeBytes(), MemoryMode.ON_HEAP);
     }
 
-    /** Whether it may be taken; it counts as taken anyway. */
-    synchronized boolean take(long bytes) {
+    /** Whether there is so much; it counts as taken anyway. */
+    boolean take(long bytes) {
       taken += bytes;
-      if (taken > granted && !ended) granted += acquireMemory(Math.max(taken - granted, STEP));
+      if (taken > granted && !ended) granted += acquireMemory(Math.max(taken - granted, scarce ? 0 : STEP));
+      scarce |= taken > granted;
       return taken <= granted;
     }
 
-    synchronized void release(long bytes) {
+    void release(long bytes) {
       taken -= bytes;
       long spare = granted - Math.max(taken, 0L);
-      if (spare < 2 * STEP) return;
-      granted -= spare - STEP;
-      freeMemory(spare - STEP);
+      if (ended || spare <= (scarce ? 0 : 2 * STEP)) return;
+      if (!scarce) spare -= STEP;
+      granted -= spare;
+      freeMemory(spare);
     }
 
-    /** For another consumer: what is held cannot be put elsewhere. */
-    public long spill(long size, MemoryConsumer other) {
-      return 0L;
+    /** Called below `eval`, when no block is on its way out; from another thread nothing may be touched. */
+    public long spill(long wanted, MemoryConsumer other) throws IOException {
+      if (other == this || Thread.currentThread() != owner || groups == null) return 0L;
+      long before = granted;
+      scarce = true;
+      release(0L);
+      while (before - granted < wanted) {
+        Group largest = largest();
+        if (largest == null || largest.bytes == 0) break;
+        for (Iterator blocks = largest.blocks.iterator(); blocks.hasNext();) write((Block) blocks.next());
+        largest.last = null;
+        largest.bytes = 0; // of those in memory
+      }
+      return before - granted;
     }
 
-    public synchronized void onTaskCompletion(TaskContext context) {
+    private void write(Block block) throws IOException {
+      if (block.place >= 0) return;
+      if (file == null) {
+        File directory = new File(Utils$.MODULE$.getLocalDir(new SparkConf())); // as Spark found them when it began
+        path = File.createTempFile("dbio-rows-", null, directory);
+        file = new RandomAccessFile(path, "rw");
+      }
+      long held = block.allocated();
+      block.place = file.length();
+      file.seek(block.place);
+      file.write(block.rows, 0, block.used);
+      block.rows = new byte[0];
+      release(held - block.allocated());
+    }
+
+    /** What it has now counts as taken, until the block is released. */
+    void bringBack(Block block) {
+      if (block.place < 0) return;
+      long held = block.allocated();
+      block.rows = new byte[block.used];
+      try {
+        file.seek(block.place);
+        file.readFully(block.rows);
+      } catch (IOException error) {
+        throw new UncheckedIOException("rows that were put aside cannot be read back from " + path, error);
+      }
+      block.place = -1;
+      taken += block.allocated() - held;
+    }
+
+    public void onTaskCompletion(TaskContext context) {
       ended = true;
       if (granted > 0) freeMemory(granted);
       granted = 0;
+      if (file == null) return;
+      try {
+        file.close();
+      } catch (IOException error) {
+        // its rows are not wanted any more
+      }
+      path.delete();
     }
   }
 
@@ -639,9 +733,11 @@ public class PackRows extends Expression implements Generator, Serializable {
     /** As many rows of the first block as there is room for, or all of it and of small ones after it. */
     private byte[] packNext() {
       Block block = (Block) blocks.poll();
+      memory.bringBack(block);
       long held = block.allocated();
       while (from == 0 && !blocks.isEmpty() && block.hasRoomFor((Block) blocks.peek(), valueBytes)) {
         Block next = (Block) blocks.poll();
+        memory.bringBack(next);
         held += next.allocated();
         block.add(next, valueBytes);
       }
