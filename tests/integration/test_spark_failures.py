@@ -65,7 +65,7 @@ RETRIES = """
         .getOrCreate()
     )
     dbio.enable(spark)
-    LAST = 599_999  # of 300,000 rows in each of two tasks: more than a row group, so that files are written first
+    LAST = 799_999  # of 400,000 rows in each of two tasks: a row group and a value more, so that files are written first
 
     def failing(frame, action, attempts, path):
         # Its second task fails at its last batch, once it has written files.
@@ -186,8 +186,8 @@ def test_a_task_that_is_retried_leaves_exactly_the_rows_of_the_attempt_that_won(
 ) -> None:
     found = retried[f"{what} 1 {through}"]
     assert found["error"] is None
-    assert found["rows"] == [600_000, 600_000, sum(range(600_000))]
-    assert found["recorded"] == [600_000]
+    assert found["rows"] == [800_000, 800_000, sum(range(800_000))]
+    assert found["recorded"] == [800_000]
     assert found["pending"] == 0
 
 

@@ -107,7 +107,7 @@ def groups(rows):
 
 
 def rows(p, text_bytes, all_bytes=200_000_000, tasks=1):
-    columns = ["id", f"cast({p} AS bigint) AS p", f"repeat('x', {text_bytes}) AS t"]
+    columns = ["id", f"cast({p} AS bigint) AS p", f"repeat(sha1(string(id)), {text_bytes // 40}) AS t"]
     return spark.range(0, all_bytes // text_bytes, 1, tasks).selectExpr(*columns)
 
 
@@ -120,8 +120,10 @@ seen = {
 rows("id % 20", 5_000).createOrReplaceTempView("t")
 window = "SELECT id, p, t, lead(id) OVER (PARTITION BY p % 2 ORDER BY id) AS next FROM t"
 seen["below a window"] = groups(spark.sql(window))
-grouped = spark.sql("SELECT id, first(p) AS p, max(t) AS t FROM t GROUP BY id").sortWithinPartitions("id").coalesce(1)
-seen["several tasks in one"] = groups(grouped)[:2] + [True]  # each of the four is sorted by itself
+# A join builds its table of hashes when rows of those before it are in groups already, and cannot do with less.
+spark.range(40_000).selectExpr("id AS k", "repeat(sha1(string(id)), 15) AS y").createOrReplaceTempView("u")
+join = "SELECT /*+ SHUFFLE_HASH(u) */ id, p, t, y FROM t JOIN u ON id = k"
+seen["four joins in a task"] = groups(spark.sql(join).coalesce(1))[:2] + [True]  # each has an order of its own
 print(json.dumps(seen))
 """
 
@@ -140,7 +142,7 @@ def test_groups_that_memory_is_too_little_for_leave_early_and_lose_nothing(tmp_p
     found = json.loads(ran.stdout.splitlines()[-1])
     counts = {what: count for what, (_, count, _) in found.items()}
     assert counts == {"even": 40_000, "skewed": 50_000, "many": 200_000, "huge rows": 33, "below a window": 40_000,
-                      "several tasks in one": 40_000}  # fmt: skip
+                      "four joins in a task": 40_000}  # fmt: skip
     assert all(in_order for _, _, in_order in found.values())
     for what, groups in (("even", 20), ("skewed", 51)):
         values = found[what][0]
