@@ -65,7 +65,7 @@ RETRIES = """
         .getOrCreate()
     )
     dbio.enable(spark)
-    LAST = 799_999  # of 400,000 rows in each of two tasks: a row group and a value more, so that files are written first
+    LAST = 799_999  # of 400,000 rows in each of two tasks: a row group and a value more, for files to be there
 
     def failing(frame, action, attempts, path):
         # Its second task fails at its last batch, once it has written files.
