@@ -38,6 +38,22 @@ SLOW_TWINS = {
     "test_the_descriptor_and_the_turns_cost_the_same_beside_pages_of_other_markers": {"azure"},
     "test_two_neighbours_are_looked_for_by_one_request_beside_1100_turns": {"azure"},
     "test_an_unreachable_service_is_a_store_error_within_seconds": {"azure"},
+    "test_a_busy_service_is_a_store_error_with_the_url_and_the_next_step": {"s3"},
+    "test_pages_make_no_difference": {"azure-1"},
+    "test_rows_change_on_the_store": {"azure"},
+    "test_the_command_line_compacts_and_writes_a_report": {"azure"},
+    "test_a_directory_is_left_with_its_live_files": {"azure"},
+    "test_a_table_is_left_with_its_live_files_and_the_log_that_must_stay": {"azure"},
+    "test_deletions_that_the_service_throttles_are_asked_for_again": {"azure"},
+    "test_on_azure_a_vacuum_costs_what_its_bulk_deletions_do_and_30_besides": {"1-300-1"},
+    "test_a_vacuum_costs_a_request_for_each_thousand_objects_and_30_besides_however_many_directories_there_are": {
+        "1-300-1"
+    },
+    "test_executors_list_the_partitions_and_delete": {"local"},
+    "test_a_stream_of_changes_has_them_row_by_row": {"True"},
+    "test_random_conditions_delete_what_sparks_own_filter_finds": {"False"},
+    "test_a_worker_stays_below_one_gigabyte": {"4-20-10000-250-2000"},
+    "test_every_example_of_a_document_does_what_it_says": {"STREAMS.md"},
     "test_deletions_that_keep_failing_are_reported_one_by_one_and_done_by_the_next_run": {"s3"},
     "test_of_a_writer_killed_at_any_call_all_or_nothing_is_seen_and_the_next_one_works": {
         "s3-overwrite",

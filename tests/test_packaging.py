@@ -115,6 +115,7 @@ assert [it.size for it in dbio.vacuum("table", 0, force=True).deleted] == [5]
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.long
 def test_spark_writes_and_reads_where_the_command_line_is_not_installed(installed: Path, tmp_path: Path) -> None:
     program = """
 import sys
