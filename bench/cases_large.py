@@ -77,9 +77,9 @@ its memory are exact, and its time is moto's, which answers one request at a tim
 a session with a heap of 4 GB, whose process remembers as much of the log as 128 MB hold.
 
 Beside Delta and Iceberg ({{versions}}), the log tells of as many files, in {COMMITS[0]:,} commits, with the same
-statistics; Delta has a checkpoint of all of them besides, Iceberg a manifest for each commit. Processes have forgotten
-what they read before. A query is of all files, planned down to its tasks, of which none is run. dbio_commit lists when
-the DataFrame is made, the peers when it is first queried: the target is of the former beside the latter."""
+statistics; Delta has a checkpoint of all of them besides, Iceberg a manifest for each ten of them. Processes have
+forgotten what they read before. A query is of all files, planned down to its tasks, of which none is run. dbio_commit
+lists when the DataFrame is made, the peers when it is first queried: the target is of the former beside the latter."""
 
 
 _ACTS = {
