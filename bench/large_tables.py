@@ -104,8 +104,8 @@ def _delta_add(file: FileInfo, commit: _Commit) -> dict[str, Any]:
 def make_iceberg(root: Path, files: int, commits: int) -> None:
     """By PyIceberg, into a directory in which Iceberg's catalog of directories finds it.
 
-    In a tenth of the commits, of ten days each: PyIceberg writes the list of all manifests with each, which takes it ten
-    minutes for a thousand. Fewer manifests are no more to read.
+    In a tenth of the commits, of ten days each: with each PyIceberg writes the list of all manifests again, which takes
+    it ten minutes for a thousand. Fewer manifests are no more to read.
     """
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.partitioning import PartitionField, PartitionSpec
