@@ -52,10 +52,11 @@ SLOW_TWINS = {
     "test_executors_list_the_partitions_and_delete": {"local"},
     "test_a_stream_of_changes_has_them_row_by_row": {"True"},
     "test_random_conditions_delete_what_sparks_own_filter_finds": {"False"},
-    "test_a_worker_stays_below_one_gigabyte": {"4-20-10000-250-2000"},
+    "test_a_worker_stays_below_one_gigabyte": {"4-20-10000-250-2000", "100-1000-100-60-300"},
     "test_every_example_of_a_document_does_what_it_says": {"STREAMS.md"},
     "test_deletions_that_keep_failing_are_reported_one_by_one_and_done_by_the_next_run": {"s3"},
     "test_of_a_writer_killed_at_any_call_all_or_nothing_is_seen_and_the_next_one_works": {
+        "s3-append",
         "s3-overwrite",
         "s3-replace",
         "s3-restore",
@@ -67,8 +68,12 @@ SLOW_TWINS = {
         "written",
     },
     "test_of_a_spark_job_killed_in_part_all_or_nothing_is_seen_and_a_repetition_works": {"workers", "driver", "JVM"},
-    "test_a_vacuum_with_spark_does_and_reports_the_same": {"s3-make_directory", "local-make_table"},
-    "test_the_command_line_deletes_what_its_dry_run_says": {"azure"},
+    "test_a_vacuum_with_spark_does_and_reports_the_same": {
+        "s3-make_directory",
+        "local-make_table",
+        "local-make_directory",
+    },
+    "test_the_command_line_deletes_what_its_dry_run_says": {"azure", "s3"},
     "test_all_commands_work_with_the_credentials_of_the_environment": {"azure"},
     "test_ten_processes_write_at_once_and_no_row_is_lost_or_doubled": {"s3-5"},
 }

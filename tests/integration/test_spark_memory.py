@@ -44,7 +44,7 @@ print(json.dumps({
 @pytest.mark.parametrize(
     ("columns", "row_bytes", "rows", "partition_by"),
     [
-        ("repeat(sha1(string(id)), 7500) AS text", 300_000, 6_000, ["day"]),
+        ("repeat(sha1(string(id)), 7500) AS text", 300_000, 4_000, ["day"]),
         pytest.param(
             "array(binary(repeat(sha1(string(id)), 25000)), NULL) AS nested",
             1_000_000,
@@ -106,7 +106,7 @@ def groups(rows):
         return json.loads(frame.mapInArrow(see, "seen string").first().seen)
 
 
-def rows(p, text_bytes, all_bytes=200_000_000, tasks=1):
+def rows(p, text_bytes, all_bytes=120_000_000, tasks=1):
     columns = ["id", f"cast({p} AS bigint) AS p", f"repeat(sha1(string(id)), {text_bytes // 40}) AS t"]
     return spark.range(0, all_bytes // text_bytes, 1, tasks).selectExpr(*columns)
 
@@ -121,7 +121,7 @@ rows("id % 20", 5_000).createOrReplaceTempView("t")
 window = "SELECT id, p, t, lead(id) OVER (PARTITION BY p % 2 ORDER BY id) AS next FROM t"
 seen["below a window"] = groups(spark.sql(window))
 # A join builds its table of hashes when rows of those before it are in groups already, and cannot do with less.
-spark.range(40_000).selectExpr("id AS k", "repeat(sha1(string(id)), 15) AS y").createOrReplaceTempView("u")
+spark.range(24_000).selectExpr("id AS k", "repeat(sha1(string(id)), 15) AS y").createOrReplaceTempView("u")
 join = "SELECT /*+ SHUFFLE_HASH(u) */ id, p, t, y FROM t JOIN u ON id = k"
 seen["four joins in a task"] = groups(spark.sql(join).coalesce(1))[:2] + [True]  # each has an order of its own
 print(json.dumps(seen))
@@ -129,7 +129,7 @@ print(json.dumps(seen))
 
 
 def test_groups_that_memory_is_too_little_for_leave_early_and_lose_nothing(tmp_path: Path) -> None:
-    """By rows of 200 MB with 60 MB for them; operators below get memory, too, when they ask for it later."""
+    """By rows of 120 MB with 60 MB for them; operators below get memory, too, when they ask for it later."""
     ran = subprocess.run(
         [sys.executable, "-c", GROUPS],
         cwd=Path(__file__).parents[2],
@@ -141,8 +141,8 @@ def test_groups_that_memory_is_too_little_for_leave_early_and_lose_nothing(tmp_p
     assert "leak" not in ran.stderr
     found = json.loads(ran.stdout.splitlines()[-1])
     counts = {what: count for what, (_, count, _) in found.items()}
-    assert counts == {"even": 40_000, "skewed": 50_000, "many": 200_000, "huge rows": 33, "below a window": 40_000,
-                      "four joins in a task": 40_000}  # fmt: skip
+    assert counts == {"even": 24_000, "skewed": 30_000, "many": 120_000, "huge rows": 20, "below a window": 24_000,
+                      "four joins in a task": 24_000}  # fmt: skip
     assert all(in_order for _, _, in_order in found.values())
     for what, groups in (("even", 20), ("skewed", 51)):
         values = found[what][0]

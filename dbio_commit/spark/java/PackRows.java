@@ -467,25 +467,40 @@ public class PackRows extends Expression implements Generator, Serializable {
       while (before - granted < wanted) {
         Group largest = largest();
         if (largest == null || largest.bytes == 0) break;
-        for (Iterator blocks = largest.blocks.iterator(); blocks.hasNext();) write((Block) blocks.next());
-        largest.last = null;
-        largest.bytes = 0; // of those in memory
+        if (largest.bytes >= WORTH_BYTES) {
+          putAside(largest);
+          continue;
+        }
+        for (Iterator all = groups.values().iterator(); all.hasNext() && before - granted < wanted;) {
+          putAside((Group) all.next()); // each too small for the largest to be looked for
+        }
+        break;
       }
       return before - granted;
     }
 
+    private void putAside(Group group) throws IOException {
+      group.last = null;
+      for (Iterator blocks = group.blocks.iterator(); blocks.hasNext();) {
+        Block block = (Block) blocks.next();
+        if (block.place >= 0) continue;
+        write(block);
+        group.bytes -= block.used; // which are those in memory
+      }
+    }
+
     private void write(Block block) throws IOException {
-      if (block.place >= 0) return;
-      if (file == null) {
+      if (path == null) {
         File directory = new File(Utils$.MODULE$.getLocalDir(new SparkConf())); // as Spark found them when it began
         path = File.createTempFile("dbio-rows-", null, directory);
-        file = new RandomAccessFile(path, "rw");
       }
-      long held = block.allocated();
-      block.place = file.length();
-      file.seek(block.place);
+      if (file == null) file = new RandomAccessFile(path, "rw");
+      long held = block.allocated(), place = file.length();
+      file.seek(place);
       file.write(block.rows, 0, block.used);
+      block.place = place; // only now: what could not be written is in memory still
       block.rows = new byte[0];
+      block.starts = Arrays.copyOf(block.starts, block.count);
       release(held - block.allocated());
     }
 
@@ -508,13 +523,12 @@ public class PackRows extends Expression implements Generator, Serializable {
       ended = true;
       if (granted > 0) freeMemory(granted);
       granted = 0;
-      if (file == null) return;
       try {
-        file.close();
+        if (file != null) file.close();
       } catch (IOException error) {
         // its rows are not wanted any more
       }
-      path.delete();
+      if (path != null) path.delete();
     }
   }
 
