@@ -44,7 +44,8 @@ print(json.dumps({
 @pytest.mark.parametrize(
     ("columns", "row_bytes", "rows", "partition_by"),
     [
-        ("repeat(sha1(string(id)), 7500) AS text", 300_000, 4_000, ["day"]),
+        ("repeat(sha1(string(id)), 7500) AS text", 300_000, 6_000, []),
+        pytest.param("repeat(sha1(string(id)), 7500) AS text", 300_000, 6_000, ["day"], marks=pytest.mark.long),
         pytest.param(
             "array(binary(repeat(sha1(string(id)), 25000)), NULL) AS nested",
             1_000_000,
@@ -53,7 +54,7 @@ print(json.dumps({
             marks=pytest.mark.long,
         ),
     ],
-    ids=["300 KB of text", "1 MB in an array"],
+    ids=["300 KB of text", "300 KB of text, by day", "1 MB in an array"],
 )
 def test_rows_of_large_values_are_written_with_a_heap_of_one_and_a_half_gigabytes(
     tmp_path: Path, columns: str, row_bytes: int, rows: int, partition_by: list[str]
