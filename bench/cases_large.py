@@ -15,7 +15,7 @@ import dbio_commit as dbio
 from bench import report
 from bench.cases_requests import kinds
 from bench.cases_vacuum import Moto, moto_here
-from bench.duels import Results, cells_of, duel, home_of, said, started, target_of
+from bench.duels import Results, compare_plans, duel, home_of, said, started
 from bench.large_tables import DAYS, make_ours
 from bench.measure import Bench, Timing, spark_session, take_turns
 from dbio_commit.protocol import names
@@ -153,15 +153,6 @@ def _beside_peers(bench: Bench, files: int, commits: int) -> tuple[Results, str]
         for one in contenders.values():
             one.ask("make_large", "large", files, commits)
             bench.progress.advance(made)
-        opened = {f"{duel.ours.name}: the DataFrame": duel.ours for duel in duels}
-        queried = {f"{name}: a query": one for name, one in contenders.items()}
-        ways = {name: partial(one.ask, "open", "large") for name, one in opened.items()}
-        ways |= {name: partial(one.ask, "plan", "large") for name, one in queried.items()}
-        asked = {**opened, **queried}
-        timings = take_turns(bench, "large, beside peers", ways, before=lambda name: asked[name].ask("forget"))
+        rows, target = compare_plans(bench, f"dbio.read of {files:,} files", duels, "large")
         versions = f"{said(delta.versions)}; {said(iceberg.versions)}"
-    against = {name: f"{duel.theirs.name}: a query" for name, duel in zip(opened, duels, strict=True)}
-    queries = {f"{duel.ours.name}: a query": f"{duel.theirs.name}: a query" for duel in duels}
-    rows = [[name, *cells] for name, cells in cells_of(timings, against | queries).items()]
-    target = target_of(f"dbio.read of {files:,} files", timings, against)
     return (report.table(["beside peers", "median", "min", "max", "× the peer"], rows), [target]), versions

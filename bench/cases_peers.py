@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from bench import data, report
-from bench.duels import Contender, Duel, Peer, Results, cells_of, duel, home_of, said, started, target_of
+from bench.duels import Contender, Duel, Peer, Results, cells_of, compare_plans, duel, home_of, said, started, target_of
 from bench.measure import Bench, take_turns
 from bench.peers_appends import PROCESSES, ROWS
 from bench.slow import slowed
@@ -113,18 +113,8 @@ def _plan(bench: Bench, duels: Sequence[Duel]) -> Results:
         found = one.ask("make_tiny", "tiny", files)
         assert found == files, f"{name} finds {found} of {files} files"
         bench.progress.advance(made)
-    opened = {f"{duel.ours.name}: the DataFrame": duel for duel in duels}
-    queried = {f"{one.name}: a query": one for one in contenders.values()}
-    ways = {name: partial(duel.ours.ask, "open", "tiny") for name, duel in opened.items()}
-    ways |= {name: partial(one.ask, "plan", "tiny") for name, one in queried.items()}
-    forgetting = {name: duel.ours for name, duel in opened.items()} | queried
-    timings = take_turns(
-        bench, f"peers: plan {files:,} files", ways, before=lambda name: forgetting[name].ask("forget"), short=True
-    )
-    against = {name: f"{duel.theirs.name}: a query" for name, duel in opened.items()}
-    queries = {f"{duel.ours.name}: a query": f"{duel.theirs.name}: a query" for duel in duels}
-    rows = [[f"{files:,}", name, *cells] for name, cells in cells_of(timings, against | queries).items()]
-    target = target_of(f"plan {files:,} files", timings, against)
+    planned, target = compare_plans(bench, f"plan {files:,} files", duels, "tiny", short=True)
+    rows = [[f"{files:,}", *row] for row in planned]
     return report.table(["files", "way", "median", "min", "max", "× the peer"], rows), [target]
 
 

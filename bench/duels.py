@@ -6,15 +6,16 @@ What they do there is in peers_job.py. The Makefile makes the environments (`mak
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from bench import report
-from bench.measure import Timing
+from bench.measure import Bench, Timing, take_turns
 
 ROOT = Path(__file__).parents[1]
 
@@ -76,6 +77,26 @@ def target_of(
 
 def _ratio(timings: Mapping[str, Timing], name: str, other: str) -> float:
     return timings[name].median / timings[other].median
+
+
+def compare_plans(
+    bench: Bench, what: str, duels: Sequence[Duel], table: str, *, short: bool = False
+) -> tuple[list[list[object]], report.Target]:
+    """A row for our DataFrame and for each way's query, by processes that have forgotten what they read before.
+
+    dbio_commit lists when the DataFrame is made, the peers when it is queried: the target is of the former beside the
+    latter.
+    """
+    opened = {f"{duel.ours.name}: the DataFrame": duel for duel in duels}
+    queried = {f"{one.name}: a query": one for duel in duels for one in (duel.ours, duel.theirs)}
+    ways = {name: partial(duel.ours.ask, "open", table) for name, duel in opened.items()}
+    ways |= {name: partial(one.ask, "plan", table) for name, one in queried.items()}
+    asked = {name: duel.ours for name, duel in opened.items()} | queried
+    timings = take_turns(bench, f"peers: {what}", ways, before=lambda name: asked[name].ask("forget"), short=short)
+    against = {name: f"{duel.theirs.name}: a query" for name, duel in opened.items()}
+    queries = {f"{duel.ours.name}: a query": f"{duel.theirs.name}: a query" for duel in duels}
+    rows: list[list[object]] = [[name, *cells] for name, cells in cells_of(timings, against | queries).items()]
+    return rows, target_of(what, timings, against)
 
 
 # --- processes ----------------------------------------------------------------------------------------------------
