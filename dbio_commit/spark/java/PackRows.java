@@ -241,12 +241,13 @@ public class PackRows extends Expression implements Generator, Serializable {
   private ArrayDeque addToGroup(UnsafeRow row, int size) {
     Group group = groupOf(row);
     if (size > BLOCK_BYTES) return passOn(group, row, size);
-    ArrayDeque left = new ArrayDeque();
+    ArrayDeque left = null; // as for nearly every row
     if (group.last != null && group.last.isFull(size, BLOCK_BYTES)) {
       if (group.bytes >= GROUP_BYTES || group.rows >= GROUP_ROWS) left = group.leave(); else group.last = null;
     }
     long lacking = (group.last == null ? Block.NONE : group.last).lacks(size, BLOCK_BYTES);
     if (lacking > 0 && !memory.take(lacking)) {
+      if (left == null) left = new ArrayDeque();
       for (long leaving = 0; leaving < lacking;) {
         Group largest = largest();
         if (largest.bytes < WORTH_BYTES) {
@@ -266,7 +267,7 @@ public class PackRows extends Expression implements Generator, Serializable {
     group.last.add(row, size, BLOCK_BYTES);
     group.bytes += size;
     group.rows++;
-    return left.isEmpty() ? null : left;
+    return left;
   }
 
   /** A row that is too large to be held goes behind what there is of its group. */
