@@ -61,11 +61,11 @@ RETRIES = """
         SparkSession.builder.master("local[2,3]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "200")  # or few rows go to Python only at their end
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")  # or all go to Python only at their end
         .getOrCreate()
     )
     dbio.enable(spark)
-    LAST = 799_999  # of 400,000 rows in each of two tasks: a row group and a value more, for files to be there
+    LAST = 159_999  # of 80 MB in each of two tasks: a row group and a few batches more, for files to be there
 
     def failing(frame, action, attempts, path):
         # Its second task fails at its last batch, once it has written files.
@@ -78,7 +78,7 @@ RETRIES = """
                     action()
                 yield batch
 
-        return frame.mapInArrow(fail, "id bigint")
+        return frame.mapInArrow(fail, "id bigint, text string")
 
     def raises():
         raise RuntimeError("the attempt fails")
@@ -97,11 +97,12 @@ RETRIES = """
         time.sleep(120)
 
     def write(action, attempts, path, through):
-        frame = failing(spark.range(0, LAST + 1, 1, 2), action, attempts, path)
+        rows = spark.range(0, LAST + 1, 1, 2).selectExpr("id", "repeat('x', 1000) AS text")
+        frame = failing(rows, action, attempts, path)
         if through == "write":
-            dbio.write(frame, path, max_records_per_file=100_000)
+            dbio.write(frame, path, max_records_per_file=20_000)
         else:
-            frame.write.format("dbio").mode("append").option("maxRecordsPerFile", "100000").save(path)
+            frame.write.format("dbio").mode("append").option("maxRecordsPerFile", "20000").save(path)
 
     def outcome(action, attempts, path, through):
         try:
@@ -186,8 +187,8 @@ def test_a_task_that_is_retried_leaves_exactly_the_rows_of_the_attempt_that_won(
 ) -> None:
     found = retried[f"{what} 1 {through}"]
     assert found["error"] is None
-    assert found["rows"] == [800_000, 800_000, sum(range(800_000))]
-    assert found["recorded"] == [800_000]
+    assert found["rows"] == [160_000, 160_000, sum(range(160_000))]
+    assert found["recorded"] == [160_000]
     assert found["pending"] == 0
 
 
