@@ -14,6 +14,7 @@ AZURITE_VERSION := 3.35.0
 AZURITE := $(VENV)/azurite/.installed-$(AZURITE_VERSION)
 S3RVER_VERSION := 3.7.1
 S3RVER := $(VENV)/s3rver/.installed-$(S3RVER_VERSION)
+COMPILED := $(VENV)/.compiled
 ARCHIVE := $(VENV)/spark.jsa
 PYTEST := $(BIN)/python -m pytest
 # A file of tests stays in one process; those of units come last, and are short.
@@ -43,6 +44,8 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
+# Tests start hundreds of processes, each of which would compile our modules again.
+unexport PYTHONDONTWRITEBYTECODE
 # The JVMs of tests live for minutes on few rows: better code, and a collector with threads, cost more than they save.
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
 check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
@@ -70,7 +73,7 @@ help:
 	@echo "make wheel             build dist/*.whl"
 	@echo "make clean             remove $(VENV), caches and what was built"
 
-setup: $(INSTALLED) $(AZURITE) $(S3RVER) $(ARCHIVE)
+setup: $(INSTALLED) $(AZURITE) $(S3RVER) $(COMPILED) $(ARCHIVE)
 	@echo "== Ready: $$($(BIN)/python --version), $$($(BIN)/node --version) of Node.js, $(VENV)"
 
 demo: setup
@@ -166,6 +169,11 @@ $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
 	$(BIN)/python $(PIP_INSTALL) -c .ci/constraints.txt -e '.[cli,s3,azure,spark,vacuum,demo,bench,dev]'
 	@touch $@
 
+$(COMPILED): $(INSTALLED) tests/compiled_zip.py
+	@echo "== Compiling what Spark's Python workers import"
+	@$(BIN)/python -m tests.compiled_zip
+	@touch $@
+
 $(ARCHIVE): $(INSTALLED) tests/java_archive.py .ci/java/bin/java
 	@echo "== Keeping Spark's classes as Java has read them (230 MB), so that each session begins in half the time"
 	@DBIO_JAVA_OPTIONS="$(SHORT_LIVED)" $(BIN)/python -m tests.java_archive $@
@@ -173,6 +181,7 @@ $(ARCHIVE): $(INSTALLED) tests/java_archive.py .ci/java/bin/java
 $(VENV)-spark-%/.installed: pyproject.toml .ci/constraints.txt | $(INSTALLED)
 	@echo "== Installing Spark $* into $(@D), which has all else from $(VENV)"
 	$(call beside_spark,'pyspark[connect]==$*')
+	@$(@D)/bin/python -m tests.compiled_zip
 	@ln -s ../$(VENV)/azurite $(@D)/azurite
 	@touch $@
 
