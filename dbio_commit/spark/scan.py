@@ -34,6 +34,7 @@ from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.file_index import read_by_index
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.session import is_connect, native_root, parallelism
+from dbio_commit.spark.worker import spare_imports
 from dbio_commit.table import Table
 
 _logger = logging.getLogger(__name__)
@@ -235,6 +236,7 @@ Look = Callable[[DataFile, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def read_files(spec: ReadSpec, files: Iterable[DataFile], look: Look | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of the files, with the table's columns: in its order, absent ones null, partition columns filled in."""
+    spare_imports()
     store = Table(spec.path, spec.storage_options).store
     target = schemas.arrow_schema(spec.schema)
     for file in files:

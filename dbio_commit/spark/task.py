@@ -36,6 +36,7 @@ from dbio_commit.options import Compression
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.spark import arrow
+from dbio_commit.spark.worker import spare_imports
 
 BUFFER_ROWS = 4 * 1024 * 1024
 BUFFER_BYTES = 64 * 1024 * 1024
@@ -118,6 +119,7 @@ def run_task(spec: TaskSpec, batches: Iterable[pa.RecordBatch]) -> list[FileInfo
 
     context = TaskContext.get()
     assert context is not None, "runs in Spark's workers only"
+    spare_imports()
     task, attempt = context.partitionId(), context.taskAttemptId()
     return write_task(spec, batches, task=task, attempt=attempt, files=spec.table.open_sink(spec.tid))
 

@@ -38,7 +38,7 @@ def check_rows(frame: DataFrame, read: Read) -> None:
     assert frame.columns[len(frame.columns) - len(read.partition_columns) :] == list(read.partition_columns)
 
 
-@each(READABLE, of=2)
+@each(READABLE, of=4)
 def test_spark_reads_exactly_the_rows_of_a_golden_directory(
     spark: SparkSession, case: GoldenCase, read: Read, tmp_path: Path
 ) -> None:
@@ -50,7 +50,7 @@ def test_spark_reads_exactly_the_rows_of_a_golden_directory(
     check_rows(dbio.read(spark, path, read.as_of), read)
 
 
-@each(READABLE, of=3)
+@each(READABLE, of=8)
 def test_the_data_source_reads_exactly_the_rows_of_a_golden_directory(
     spark: SparkSession, case: GoldenCase, read: Read, tmp_path: Path
 ) -> None:
