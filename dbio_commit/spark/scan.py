@@ -236,7 +236,6 @@ Look = Callable[[DataFile, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def read_files(spec: ReadSpec, files: Iterable[DataFile], look: Look | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of the files, with the table's columns: in its order, absent ones null, partition columns filled in."""
-    spare_imports()
     store = Table(spec.path, spec.storage_options).store
     target = schemas.arrow_schema(spec.schema)
     for file in files:
@@ -244,6 +243,7 @@ def read_files(spec: ReadSpec, files: Iterable[DataFile], look: Look | None = No
             where = store.url_of(file.path)
             batches = read_rows(open_parquet(source), target, partition=file.partition, where=where)
             yield from look(file, batches) if look else batches
+    spare_imports("read")
 
 
 def files_in_workers(

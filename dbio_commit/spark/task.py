@@ -119,9 +119,10 @@ def run_task(spec: TaskSpec, batches: Iterable[pa.RecordBatch]) -> list[FileInfo
 
     context = TaskContext.get()
     assert context is not None, "runs in Spark's workers only"
-    spare_imports()
     task, attempt = context.partitionId(), context.taskAttemptId()
-    return write_task(spec, batches, task=task, attempt=attempt, files=spec.table.open_sink(spec.tid))
+    files = write_task(spec, batches, task=task, attempt=attempt, files=spec.table.open_sink(spec.tid))
+    spare_imports("write")
+    return files
 
 
 def map_in_arrow(

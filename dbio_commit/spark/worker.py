@@ -5,11 +5,11 @@ from functools import cache
 
 
 @cache
-def spare_imports() -> None:
-    """Once in a process: Python's collector of cycles passes over what is there by now, most of which was imported.
+def spare_imports(kind: str) -> None:
+    """At the end of the first task of a kind: Python's collector of cycles passes over what is there by then.
 
-    Spark has it go through everything after each task (`pyspark.daemon`), and all that a table needs to have imported
-    takes 40 ms there, longer than a small task does.
+    Nearly all of it was imported, and is no garbage. Spark has the collector go through everything after each task
+    (`pyspark.daemon`), which takes 40 ms with what a table needs, longer than all the rest of a small task.
     """
     gc.collect()
     gc.freeze()

@@ -9,11 +9,11 @@ import gc
 import dbio_commit.spark.task
 from dbio_commit.spark.worker import spare_imports
 
-spare_imports()
+spare_imports("write")
 left = len(gc.get_objects())
 first = gc.get_freeze_count()
 kept = [[] for _ in range(10_000)]
-spare_imports()
+spare_imports("write")
 print(left, first > 30_000, gc.get_freeze_count() <= first)
 """
 
