@@ -16,6 +16,7 @@ import pyspark
 
 
 def main() -> None:
+    warnings.simplefilter("ignore", SyntaxWarning)  # about others' code
     for archive in sorted((Path(pyspark.__file__).parent / "python/lib").glob("*.zip")):
         compile_zip(archive)
 
@@ -26,7 +27,6 @@ def compile_zip(archive: Path) -> None:
     with TemporaryDirectory() as directory:
         with ZipFile(archive) as old:
             old.extractall(directory)
-        warnings.simplefilter("ignore", SyntaxWarning)  # about others' code
         made = compileall.compile_dir(
             directory,
             maxlevels=100,

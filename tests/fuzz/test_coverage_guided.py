@@ -15,9 +15,8 @@ from tests.fuzz.harnesses import HARNESSES, examples, to_bytes, to_objects
 pytest.importorskip("atheris", reason="atheris has wheels for Python 3.11 to 3.13 on Linux, x86-64")
 
 
-SHORT = ("commit", "descriptor", "packed", "path", "directory")
-"""Of what others write, what decides most; a process that is instrumented takes seconds to begin."""
-RUNS = [(1000, name) for name in SHORT] + [pytest.param(2000, name, marks=pytest.mark.long) for name in HARNESSES]
+RUNS = {1000: ("commit", "descriptor", "packed", "path", "directory"), 2000: tuple(HARNESSES)}
+"""The harnesses that get so many inputs; the fewer are those of what decides most. Each takes seconds to begin."""
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +31,20 @@ def outcomes(runs: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ma
     """On all cores."""
     place = tmp_path_factory.mktemp("fuzz")
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        chosen = SHORT if runs == 1000 else HARNESSES
-        yield {name: pool.submit(fuzz, name, place, runs=runs) for name in chosen}
+        yield {name: pool.submit(fuzz, name, place, runs=runs) for name in RUNS[runs]}
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.mark.parametrize(("runs", "name"), RUNS, indirect=["runs"], scope="module")
+@pytest.mark.parametrize(
+    ("runs", "name"),
+    [
+        pytest.param(runs, name, marks=pytest.mark.long if runs > 1000 else ())
+        for runs, names in RUNS.items()
+        for name in names
+    ],
+    indirect=["runs"],
+    scope="module",
+)
 def test_whatever_the_fuzzer_makes_of_good_inputs_is_read_or_refused(
     name: str, runs: int, outcomes: Mapping[str, "Future[Outcome]"]
 ) -> None:
@@ -90,13 +97,7 @@ DEFECTS = {
 }
 
 
-@pytest.mark.parametrize(
-    "defect",
-    [
-        pytest.param(it, id=name, marks=pytest.mark.long if at % 2 else ())
-        for at, (name, it) in enumerate(DEFECTS.items())
-    ],
-)
+@pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS)
 def test_the_fuzzer_finds(defect: tuple[str, str, str, str], tmp_path: Path) -> None:
     name, module, right, wrong = defect
     shutil.copytree(ROOT / "dbio_commit", tmp_path / "dbio_commit")

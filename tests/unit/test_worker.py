@@ -2,6 +2,19 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark import TaskContext
+from pyspark.sql.types import LongType, StructType
+
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.spark import task
+from dbio_commit.spark.scan import ReadSpec, read_files
+from tests.task_sink import DirectorySink, batch, spec
 
 PROGRAM = """
 import gc
@@ -24,3 +37,31 @@ def test_the_collector_has_nothing_to_do_with_what_was_imported_and_with_all_tha
     left, *told = ran.stdout.split()
     assert int(left) < 100
     assert told == ["True", "True"]
+
+
+@pytest.fixture
+def spared(monkeypatch: pytest.MonkeyPatch) -> Sequence[str]:
+    """The kinds of tasks at whose end this process would have spared what was imported."""
+    kinds: list[str] = []
+    for module in (sys.modules[read_files.__module__], task):
+        monkeypatch.setattr(module, "spare_imports", kinds.append)
+    return kinds
+
+
+def test_a_task_that_writes_ends_so(spared: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = TaskContext._getOrCreate()
+    monkeypatch.setattr(TaskContext, "_taskContext", context)
+    for name, value in {"_partitionId": 0, "_taskAttemptId": 1}.items():
+        monkeypatch.setattr(context, name, value)
+    sink = DirectorySink(tmp_path)
+    [info] = task.run_task(spec(sink, columns=((0, "value"),)), [batch(value=[1])])
+    assert (info.rows, spared) == (1, ["write"])
+
+
+def test_a_task_that_reads_ends_so(spared: Sequence[str], tmp_path: Path) -> None:
+    pq.write_table(pa.table({"value": [1, 2]}), tmp_path / "a.parquet")
+    file = DataFile("a.parquet", (tmp_path / "a.parquet").stat().st_size, None, {})
+    reading = ReadSpec(path=str(tmp_path), storage_options={}, schema=StructType().add("value", LongType()))
+    batches = read_files(reading, [file])
+    assert (next(batches).num_rows, spared) == (2, [])
+    assert (list(batches), spared) == ([], ["read"])
