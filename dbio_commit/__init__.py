@@ -48,7 +48,7 @@ from dbio_commit.upkeep.inspect import TransactionReport, TransactionState
 from dbio_commit.upkeep.streams import CommitChanges, StreamLag
 
 if TYPE_CHECKING:
-    from dbio_commit.spark import (
+    from dbio_commit.spark.api import (
         Clause,
         Matched,
         NotMatched,
@@ -154,7 +154,7 @@ def __getattr__(name: str) -> Any:
 
         return vacuum
     if name in __all__:  # and is not here yet
-        from dbio_commit import spark
+        from dbio_commit.spark import api
 
-        return getattr(spark, name)
+        return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

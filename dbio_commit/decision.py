@@ -233,7 +233,7 @@ def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, Dbi
     All abort markers are put before the one look at the log that tells whether any of them decides nothing.
     """
     markers = [_new_abort(clock) for _ in tids]
-    failures = store.in_parallel(lambda put: _try_abort(store, *put), [*zip(tids, markers, strict=True)])
+    failures = store.ask_each(lambda put: _try_abort(store, *put), [*zip(tids, markers, strict=True)])
     outcomes = dict(zip(tids, failures, strict=True))
     aborted = [tid for tid, failure in outcomes.items() if failure is None]
     if not aborted:

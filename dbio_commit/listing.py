@@ -137,7 +137,7 @@ def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_
             return error
 
     markers = Markers({}, {}, {})
-    for entry, found in zip(entries, store.in_parallel(find, entries), strict=True):
+    for entry, found in zip(entries, store.ask_each(find, entries), strict=True):
         match found:
             case CommitMarker():
                 markers.valid[entry.path] = found

@@ -15,6 +15,7 @@ from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.protocol.names import join, split
 from dbio_commit.store.base import Listing, Store, Unfinished, remove_upwards, too_large
 
+_A = TypeVar("_A")
 _T = TypeVar("_T")
 
 
@@ -57,7 +58,8 @@ Step = Callable[[str, str], None]
 class MemoryStore(Store):
     """Objects in a dictionary under one lock: `put_if_absent` is atomic, listings are consistent.
 
-    There is a directory where an object lies below one. `unfinished` is for tests to fill.
+    There is a directory where an object lies below one. `unfinished` is for tests to fill. Calls of one caller come one
+    after the other, so that tests can count them.
     `before` and `after` are called around every operation: raise from `before` and the operation is not applied;
     raise from `after` and it was applied but its answer is lost.
     """
@@ -75,6 +77,10 @@ class MemoryStore(Store):
     @property
     def identity(self) -> str:
         return self._identity
+
+    @staticmethod
+    def in_parallel(function: Callable[[_A], _T], items: Sequence[_A], *, at_once: int = 1) -> list[_T]:
+        return [function(item) for item in items]
 
     settle_s = 0.01
 

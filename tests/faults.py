@@ -3,7 +3,7 @@
 A fault at a call is a `Step`: set it as `before` or `after` of a `MemoryStore`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -125,15 +125,7 @@ class Killer:
 # --- stores that are otherwise ------------------------------------------------------------------------------------
 
 
-class OrderlyStore(MemoryStore):
-    """One call after the other, so that a test can count them, and know who makes them."""
-
-    @staticmethod
-    def in_parallel(function: Callable[[_A], _T], items: Sequence[_A], *, at_once: int = 1) -> list[_T]:
-        return [function(item) for item in items]
-
-
-class OneByOne(OrderlyStore):
+class OneByOne(MemoryStore):
     """Deletes one object a request."""
 
     delete_batch = 1
@@ -145,11 +137,11 @@ class FlatStore(MemoryStore):
     has_directories = False
 
 
-class KeyStore(FlatStore, OrderlyStore):
+class KeyStore(FlatStore, MemoryStore):
     """Both."""
 
 
-class PagedStore(OrderlyStore):
+class PagedStore(MemoryStore):
     """Lists a few objects at a time, as object stores do: what happens in between may be seen by half.
 
     `before` is called between two pages, with the operation "page".

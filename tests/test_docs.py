@@ -26,7 +26,8 @@ import dbio_commit
 from dbio_commit import errors
 from dbio_commit.cli.commands import app
 from dbio_commit.protocol import markers
-from dbio_commit.spark import datasource, write
+from dbio_commit.spark import datasource
+from dbio_commit.spark.api import write
 from dbio_commit.spark.batches import Packing
 from dbio_commit.spark.streaming import options, sink
 

@@ -80,7 +80,7 @@ def read_directories(store: Store, entries: Iterable[Entry]) -> list[DbioDirecto
 def _read_queues(store: Store, entries: Iterable[Entry]) -> dict[str, list[str]]:
     queues: dict[str, list[str]] = {}
     found = [entry for entry in entries if entry.size and _kind(entry) is Kind.VACUUM]
-    for (path, _, _), body in zip(found, store.in_parallel(partial(read_marker, store), found), strict=True):
+    for (path, _, _), body in zip(found, store.ask_each(partial(read_marker, store), found), strict=True):
         listed = decode_commit(body, where=store.url_of(path)).removed
         if strange := next((name for name in listed if "/" in name), None):
             raise CorruptMarkerError(f"{store.url_of(path)} names {strange[:200]!r} in another directory; {INSPECT}")

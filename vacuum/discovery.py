@@ -75,7 +75,7 @@ def _find(entry: ConfigEntry) -> list[Location]:
     found = [""]
     for component in pattern.removeprefix(root).split("/"):
         if "*" in component:
-            listings = store.in_parallel(store.list_directory, found)
+            listings = store.ask_each(store.list_directory, found)
             children = sorted(path for listing in listings for path in listing.directories)
             found = [path for path in children if _matches_name(component, names.split(path)[1])]
         else:

@@ -63,7 +63,7 @@ class Workers:
         level, listed = [""], 0
         enough = 1 if self._spark else _FEW if self._store.lists_ranges else CONCURRENCY
         while level == [""] or 0 < len(level) < enough:
-            listings = self._store.in_parallel(self._store.list_directory, level)
+            listings = self._store.ask_each(self._store.list_directory, level)
             below: list[str] = []
             for directory, listing in zip(level, listings, strict=True):
                 yield keep(directory, listing.entries, listing.directories)
@@ -99,7 +99,7 @@ class Workers:
             yield from on_executors(self._spark, function, items)
             return
         for group in chunks(items, _UNITS_AT_ONCE):
-            yield from self._store.in_parallel(function, group)
+            yield from self._store.ask_each(function, group)
 
     def report(self, phase: str, done: int, total: int | None) -> None:
         """Between two batches: says how far it is. Raises Stopped where the caller wants no more."""

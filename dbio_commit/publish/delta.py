@@ -170,7 +170,7 @@ def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
     missing = next((number for number in wanted if number not in listing.versions), None)
     if missing is not None:
         raise _torn(store, missing)
-    for number, version in zip(wanted, store.in_parallel(lambda it: _read(store, it), wanted), strict=True):
+    for number, version in zip(wanted, store.ask_each(lambda it: _read(store, it), wanted), strict=True):
         _refuse_others(store, number, version, table_id)
         state = state.then(version if number != start else Version(version.mark, version.engine))
     if wanted:

@@ -107,7 +107,7 @@ def _read(store: Store, found: Mapping[str, Entry]) -> dict[str, str]:
             return store.get(path, limit_bytes=MOST_BYTES).decode(errors="replace")
         return None
 
-    texts = zip(found, store.in_parallel(read, list(found)), strict=True)
+    texts = zip(found, store.ask_each(read, list(found)), strict=True)
     return {path: text for path, text in texts if text is not None}
 
 

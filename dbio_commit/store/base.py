@@ -227,7 +227,7 @@ class Store(ABC):
                 return self.stat(path)
             return None
 
-        return self.in_parallel(stat, paths)
+        return self.ask_each(stat, paths)
 
     def in_batches(self, delete: DeleteBatch, paths: Sequence[str]) -> dict[str, StoreError]:
         """The failures of `delete`, called for batches of `delete_batch` paths, BATCHES of them at once."""
@@ -244,6 +244,10 @@ class Store(ABC):
             return [function(item) for item in items]
         with ThreadPoolExecutor(min(at_once, len(items)), thread_name_prefix="dbio") as pool:
             return list(pool.map(function, items))
+
+    def ask_each(self, function: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
+        """As `in_parallel`, of calls that are short but for the time that the store takes to answer."""
+        return self.in_parallel(function, items)
 
 
 def common_start(names: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from threading import Thread
+from time import perf_counter, thread_time
 from typing import Any, BinaryIO, TypeVar, cast
 from uuid import uuid4
 
@@ -30,6 +31,7 @@ from dbio_commit.store.beneath import LinkInTheWay, descend, make_root, refuse_o
 from dbio_commit.store.location import Location
 from dbio_commit.store.upload import Upload
 
+_A = TypeVar("_A")
 _T = TypeVar("_T")
 _TEMPORARY = "._dbio-"
 _SYNC_BYTES = 8 * 1024 * 1024
@@ -37,6 +39,9 @@ _ATTEMPTS = 100
 _OF_WHAT_IS_THERE = {"read", "look at", "sync", "delete"}
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # opening a pipe would wait for its other end
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+_PATIENCE_S = 0.02
+"""So long calls may wait for a disk before there are threads for them; and no longer than they are at work."""
 
 _UNTOLD_S = 1234
 """The modification time, in s since 1970, of what is not linked to its name yet: its change time is the right one."""
@@ -57,6 +62,20 @@ class LocalStore(Store):
     @property
     def identity(self) -> str:
         return f"file:{self.url}"  # each table may lie on a file system of its own
+
+    def ask_each(self, function: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
+        """One after the other, as long as the disk answers at once: in threads they would wait for Python's lock.
+
+        Not all do: some lie behind a network.
+        """
+        answers: list[_T] = []
+        began_s, at_work_s = perf_counter(), thread_time()
+        for item in items:
+            worked_s = thread_time() - at_work_s
+            if perf_counter() - began_s - worked_s > max(_PATIENCE_S, worked_s):
+                break
+            answers.append(function(item))
+        return answers + self.in_parallel(function, items[len(answers) :])
 
     # --- listing --------------------------------------------------------------------------------------------------
 

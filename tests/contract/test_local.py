@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from threading import Event
+from threading import Event, get_ident
 from typing import Any
 
 import pytest
@@ -817,3 +817,25 @@ def test_a_marker_of_a_writer_that_was_killed_right_after_its_link_is_as_old_as_
     assert store.abort_unfinished([unfinished]) == {}
     assert everything(root) == ["_committed_1"]
     assert store.stat("_committed_1") == before
+
+
+# --- a disk that answers at once, and one behind a network --------------------------------------------------------
+
+
+@pytest.mark.parametrize(("waits_s", "worked_s", "in_turn"), [(0, 0, 40), (0.0001, 0.001, 40), (0.005, 0.001, 5)])
+def test_calls_go_to_threads_only_where_the_disk_lets_them_wait(
+    store: Store, monkeypatch: pytest.MonkeyPatch, waits_s: float, worked_s: float, in_turn: int
+) -> None:
+    clock = {"passed": 0.0, "worked": 0.0}
+    monkeypatch.setattr("dbio_commit.store.local.perf_counter", lambda: clock["passed"])
+    monkeypatch.setattr("dbio_commit.store.local.thread_time", lambda: clock["worked"])
+    callers: list[int] = []
+
+    def ask(number: int) -> int:
+        callers.append(get_ident())
+        clock["passed"] += waits_s + worked_s
+        clock["worked"] += worked_s
+        return number
+
+    assert store.ask_each(ask, range(40)) == [*range(40)]
+    assert callers.count(get_ident()) == in_turn

@@ -182,10 +182,11 @@ def test_many_objects_are_read_in_order(store: Store) -> None:
     for name in names:
         store.put_if_absent(name, name.encode())
     assert store.in_parallel(store.get, names) == [name.encode() for name in names]
+    assert store.ask_each(store.get, names) == [name.encode() for name in names]
     found = store.stat_many([*names[:50], "missing", *names[50:]])
     assert found[50] is None
     assert [entry.path for entry in found if entry] == names
-    assert store.in_parallel(store.get, []) == []
+    assert store.in_parallel(store.get, []) == store.ask_each(store.get, []) == []
     assert store.stat_many([]) == []
 
 
@@ -193,6 +194,8 @@ def test_many_objects_of_which_one_is_missing_are_not_found(store: Store) -> Non
     store.put_if_absent("_1", b"")
     with pytest.raises(ObjectNotFoundError, match="_2"):
         store.in_parallel(store.get, ["_1", "_2", "_1"])
+    with pytest.raises(ObjectNotFoundError, match="_2"):
+        store.ask_each(store.get, ["_1", "_2", "_1"])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,6 +1,5 @@
 """`python -m tests.fuzz`: the coverage-guided fuzzer on each parser; what it tried is kept in .fuzz for the next run."""
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
@@ -28,12 +27,9 @@ def main(
     chosen = [harness] if harness else [*HARNESSES]
     typer.echo(f"{'harness':12}{'executions':>12}{'edges':>8}{'features':>10}{'accepted':>15}{'peak MB':>9}")
     failed = False
-    with ThreadPoolExecutor(processes) as pool:
-        for name, outcome in zip(
-            chosen, pool.map(lambda name: fuzz(name, PLACE, seconds=seconds), chosen), strict=True
-        ):
-            typer.echo(_line(name, outcome))
-            failed |= outcome.failing is not None
+    for name, outcome in fuzz(chosen, PLACE, seconds=seconds, processes=processes):
+        typer.echo(_line(name, outcome))
+        failed |= outcome.failing is not None
     raise typer.Exit(failed)
 
 

@@ -1,14 +1,17 @@
-"""The coverage-guided fuzzer: libFuzzer (atheris) runs one of `harnesses` in a process of its own.
+"""The coverage-guided fuzzer: libFuzzer (atheris) runs each of some `harnesses` in a process of its own.
 
-Imports nothing of the package: the process instruments what it imports. `python -m tests.fuzz` is the command.
+Imports nothing of the package: their first process instruments what it imports. `python -m tests.fuzz` is the command.
 """
 
+import json
 import logging
 import os
 import re
 import resource
 import subprocess
 import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from hashlib import sha1
 from pathlib import Path
@@ -41,19 +44,40 @@ class Outcome:
         return found[1].strip() if found else "\n".join(self.log.splitlines()[-20:])
 
 
-def fuzz(name: str, place: Path, *, seconds: int = 0, runs: int = -1, root: Path = ROOT) -> Outcome:
-    """Runs until the time is over, or so many inputs were tried, or one fails; goes on from what is in the place.
+def fuzz(
+    names: Sequence[str], place: Path, *, seconds: int = 0, runs: int = -1, processes: int = 1, root: Path = ROOT
+) -> Iterator[tuple[str, Outcome]]:
+    """Runs each until the time is over, or so many inputs were tried, or one fails; goes on from what is in the place.
 
-    So many inputs are the same ones each time, as far as clock and hashes decide on them.
+    So many inputs are the same ones each time, as far as clock and hashes decide on them. Each has a process of its
+    own, so many at once, which a first one forks: to instrument the package takes seconds.
 
-    The package is that in `root`.
+    The package is that in `root`. Comes to each as it ends.
     """
+    jobs = {name: _prepare(name, place, seconds=seconds, runs=runs) for name in names}
+    known = {name: {*_failing(place, name).iterdir()} for name in names}
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", __name__, str(place), str(processes), json.dumps(jobs)],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as ran:
+        assert ran.stdout is not None
+        for line in ran.stdout:
+            name, code = line.split()
+            yield name, _outcome(name, int(code), place, known.pop(name))
+    if known:
+        raise RuntimeError(f"the fuzzer ended with code {ran.returncode} before it had run {', '.join(known)}")
+
+
+def _prepare(name: str, place: Path, *, seconds: int, runs: int) -> Sequence[str]:
+    """Writes the seeds; what libFuzzer is told."""
     from tests.fuzz.harnesses import HARNESSES, tokens
 
-    corpus, failing, dictionary = place / name, place / "failing" / name, place / f"{name}.dict"
+    corpus, dictionary = place / name, place / f"{name}.dict"
     corpus.mkdir(parents=True, exist_ok=True)
-    failing.mkdir(parents=True, exist_ok=True)
-    known = set(failing.iterdir())
+    _failing(place, name).mkdir(parents=True, exist_ok=True)
     seeds = [*HARNESSES[name].seeds()]
     for seed in seeds:
         (corpus / sha1(seed).hexdigest()).write_bytes(seed)
@@ -62,33 +86,36 @@ def fuzz(name: str, place: Path, *, seconds: int = 0, runs: int = -1, root: Path
     options = {
         "max_total_time": seconds, "runs": runs, "seed": int(runs > 0), "reload": int(runs < 0), "max_len": HARNESSES[name].max_bytes,
         "timeout": INPUT_S, "report_slow_units": INPUT_S, "rss_limit_mb": 0, "dict": dictionary,
-        "artifact_prefix": f"{failing}/", "print_final_stats": 1,
+        "artifact_prefix": f"{_failing(place, name)}/", "print_final_stats": 1,
     }  # fmt: skip
-    ran = subprocess.run(
-        [sys.executable, "-u", "-m", __name__, name, *(f"-{key}={value}" for key, value in options.items()), corpus],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    new = set(failing.iterdir()) - known
-    if ran.returncode and not new:
-        raise RuntimeError(f"the fuzzer did not run:\n{ran.stdout[-4000:]}")
+    return [*(f"-{key}={value}" for key, value in options.items()), str(corpus)]
+
+
+def _failing(place: Path, name: str) -> Path:
+    return place / "failing" / name
+
+
+def _log(place: Path, name: str) -> Path:
+    return place / f"{name}.log"
+
+
+def _outcome(name: str, code: int, place: Path, known: Set[Path]) -> Outcome:
+    log = _log(place, name).read_text(errors="replace")
+    new = {*_failing(place, name).iterdir()} - known
+    if code and not new:
+        raise RuntimeError(f"the fuzzer did not run:\n{log[-4000:]}")
 
     def last(pattern: str) -> int:
-        return int([0, *re.findall(pattern, ran.stdout)][-1])
+        return int([0, *re.findall(pattern, log)][-1])
 
     return Outcome(
         executions=last(r"stat::number_of_executed_units: (\d+)"),
         edges=last(r" cov: (\d+)"),
         features=last(r" ft: (\d+)"),
         peak_mb=last(r"stat::peak_rss_mb: +(\d+)"),
-        corpus=corpus,
+        corpus=place / name,
         failing=new.pop() if new else None,
-        log=ran.stdout,
+        log=log,
     )
 
 
@@ -98,13 +125,34 @@ def limit_memory(more_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (now + more_bytes, now + more_bytes))
 
 
-def _main(name: str, *options: str) -> None:
-    """In the process of its own."""
+def _main(place: Path, processes: int, jobs: Mapping[str, Sequence[str]]) -> None:
+    """In the process that has the others: says of each how it ended."""
     import atheris
 
     with atheris.instrument_imports(include=INSTRUMENTED):
-        from tests.fuzz.harnesses import HARNESSES, mutate
+        import tests.fuzz.harnesses  # noqa: F401
     logging.disable(logging.WARNING)
+    waiting, running = deque(jobs.items()), dict[int, str]()
+    while waiting or running:
+        while waiting and len(running) < processes:
+            name, options = waiting.popleft()
+            child = os.fork()
+            if not child:
+                return _run(name, options, _log(place, name))  # libFuzzer writes what failed as the process ends
+            running[child] = name
+        child, status = os.wait()
+        print(running.pop(child), os.waitstatus_to_exitcode(status))
+
+
+def _run(name: str, options: Sequence[str], log: Path) -> None:
+    """In a process of its own."""
+    import atheris
+
+    from tests.fuzz.harnesses import HARNESSES, mutate
+
+    with log.open("wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
     check = HARNESSES[name].check
 
     def change(data: bytes, max_bytes: int, seed: int) -> bytes:
@@ -119,4 +167,4 @@ def _main(name: str, *options: str) -> None:
 
 
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    _main(Path(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3]))

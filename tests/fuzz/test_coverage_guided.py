@@ -2,8 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ pytest.importorskip("atheris", reason="atheris has wheels for Python 3.11 to 3.1
 
 
 RUNS = {1000: ("commit", "descriptor", "packed", "path", "directory"), 2000: tuple(HARNESSES)}
-"""The harnesses that get so many inputs; the fewer are those of what decides most. Each takes seconds to begin."""
+"""The harnesses that get so many inputs; the fewer are those of what decides most."""
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +26,8 @@ def runs(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture(scope="module")
-def outcomes(runs: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, "Future[Outcome]"]]:
-    """On all cores."""
-    place = tmp_path_factory.mktemp("fuzz")
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield {name: pool.submit(fuzz, name, place, runs=runs) for name in RUNS[runs]}
-        pool.shutdown(cancel_futures=True)
+def outcomes(runs: int, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Outcome]:
+    return dict(fuzz(RUNS[runs], tmp_path_factory.mktemp("fuzz"), runs=runs, processes=os.cpu_count() or 1))
 
 
 @pytest.mark.parametrize(
@@ -46,13 +41,13 @@ def outcomes(runs: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ma
     scope="module",
 )
 def test_whatever_the_fuzzer_makes_of_good_inputs_is_read_or_refused(
-    name: str, runs: int, outcomes: Mapping[str, "Future[Outcome]"]
+    name: str, runs: int, outcomes: Mapping[str, Outcome]
 ) -> None:
     harness = HARNESSES[name]
     seeds = {*harness.seeds()}
     accepted = [seed for seed in seeds if harness.check(seed) is not None]
     assert len(accepted) * 4 > len(seeds), "it does not start from good inputs"
-    outcome = outcomes[name].result()
+    outcome = outcomes[name]
     assert outcome.failing is None, f"{outcome.error}\n{outcome.failing.read_bytes()!r}"
     assert outcome.executions >= runs
     corpus = {path.read_bytes() for path in outcome.corpus.iterdir()}
@@ -104,6 +99,6 @@ def test_the_fuzzer_finds(defect: tuple[str, str, str, str], tmp_path: Path) -> 
     source = tmp_path / "dbio_commit" / module
     assert source.read_text().count(right) == 1
     source.write_text(source.read_text().replace(right, wrong))
-    outcome = fuzz(name, tmp_path, runs=100_000, root=tmp_path)
+    [(_, outcome)] = fuzz([name], tmp_path, runs=100_000, root=tmp_path)
     assert outcome.failing is not None
     HARNESSES[name].check(outcome.failing.read_bytes())  # of the right package: nothing is wrong

@@ -7,7 +7,6 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark import java
+from dbio_commit.spark import java, scan
 from dbio_commit.spark.scan import files_natively
 from dbio_commit.spark.schema import from_json
 from dbio_commit.spark.session import java_class
@@ -53,7 +52,7 @@ def files_of_scans(frame: Any) -> int:
 @contextmanager
 def by_manifest(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
-        patch.setattr(import_module("dbio_commit.spark.scan"), "read_by_index", lambda *_: None)
+        patch.setattr(scan, "read_by_index", lambda *_: None)
         yield
 
 

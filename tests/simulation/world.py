@@ -6,7 +6,7 @@ killed, or where its call fails. Nothing here knows the protocol; `actors` act, 
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import count, islice
@@ -289,15 +289,11 @@ class SimClock(Clock):
 
 
 class SerialStore(MemoryStore):
-    """MemoryStore without threads; what it holds may be another store's."""
+    """A MemoryStore that may hold what another one does."""
 
     def __init__(self, objects: dict[str, tuple[bytes, datetime]] | None = None) -> None:
         super().__init__(Clock(), url="sim://table")
         self.objects = {} if objects is None else objects
-
-    @staticmethod
-    def in_parallel(function: Callable[[_A], _T], items: Sequence[_A], *, at_once: int = 32) -> list[_T]:
-        return [function(item) for item in items]
 
 
 class SimStore(SerialStore):

@@ -12,8 +12,8 @@ from dbio_commit.errors import (
 )
 from dbio_commit.protocol import names
 from dbio_commit.table import Table
-from dbio_commit.testing import ManualClock
-from tests.faults import OrderlyStore, calls_to, heal
+from dbio_commit.testing import ManualClock, MemoryStore
+from tests.faults import calls_to, heal
 
 FIRST, SECOND, LATE = "1187324659120348471", "5561029384756102938", "7000000000000000001"  # decimal, as DBIO had them
 
@@ -25,7 +25,7 @@ def data(tid: str, attempt: int = 0) -> str:
     return f"part-00000-tid-{tid}-5f8a2c1e-0000-4000-8000-000000000000-{attempt}-1-c000.snappy.parquet"
 
 
-class Place(OrderlyStore):
+class Place(MemoryStore):
     """A directory that others write to."""
 
     def __init__(self) -> None:

@@ -12,8 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from dbio_commit import Table
-from dbio_commit.testing import ManualClock
-from tests.faults import OrderlyStore
+from dbio_commit.testing import ManualClock, MemoryStore
 from vacuum import Reason, VacuumOptions, VacuumReport, vacuum_table
 
 Objects = Mapping[str, tuple[bytes, datetime]]
@@ -247,7 +246,7 @@ ABORT = json.dumps({"added": [], "removed": [], "dbio_commit": _ABORT}).encode()
 class World:
     """A directory in memory, a clock, and vacuums of which each is checked against what readers see."""
 
-    def __init__(self, store: type[OrderlyStore] = OrderlyStore) -> None:
+    def __init__(self, store: type[MemoryStore] = MemoryStore) -> None:
         self.clock = ManualClock()
         self.store = store(self.clock)
         self.table = Table.over(self.store, self.clock)

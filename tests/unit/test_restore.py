@@ -9,7 +9,7 @@ import pytest
 from dbio_commit import CommitConflictError, HistoryLostError, InvalidInputError, Table
 from dbio_commit import probe as probe_module
 from dbio_commit.testing import ManualClock, MemoryStore
-from tests.faults import Killed, Killer, OrderlyStore, heal, once
+from tests.faults import Killed, Killer, heal, once
 from tests.garbage import AT_ONCE, DAY, empty, run
 from tests.writers import contents, data_files, live, stage, write, write_days
 
@@ -135,7 +135,7 @@ def test_a_restore_that_is_killed_at_any_call_is_done_or_not_and_can_be_done_aga
         for after in (False, True):
             probe_module._PROBED.clear()
             clock = ManualClock()
-            store = OrderlyStore(clock)
+            store = MemoryStore(clock)
             table = Table.over(store, clock)
             first = write(table, bodies=[b"old 1", b"old 2"]).tid
             clock.sleep(10)

@@ -18,7 +18,8 @@ from dbio_commit.errors import (
     UnsupportedTableError,
 )
 from dbio_commit.protocol.scope import Scope
-from tests.faults import KeyStore, OneByOne, OrderlyStore, calls_to
+from dbio_commit.testing import MemoryStore
+from tests.faults import KeyStore, OneByOne, calls_to
 from tests.unit.dbio_model import (
     ABORT,
     DAY,
@@ -492,8 +493,8 @@ def test_a_checksum_that_outlived_what_it_is_about_goes_after_the_data_horizon(
 # --- many directories, and reports -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("store", [OrderlyStore, KeyStore])
-def test_many_directories_are_all_vacuumed(store: type[OrderlyStore]) -> None:
+@pytest.mark.parametrize("store", [MemoryStore, KeyStore])
+def test_many_directories_are_all_vacuumed(store: type[MemoryStore]) -> None:
     world = World(store)
     days = [f"year={year}/day={day}" for year in range(9) for day in range(9)]
     for day in days:

@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import LongType, StructType
 
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark import task
+from dbio_commit.spark import scan, task
 from dbio_commit.spark.scan import ReadSpec, read_files
 from tests.task_sink import DirectorySink, batch, spec
 
@@ -39,11 +39,21 @@ def test_the_collector_has_nothing_to_do_with_what_was_imported_and_with_all_tha
     assert told == ["True", "True"]
 
 
+@pytest.mark.parametrize("room", ["task", "scan", "datasource", "streaming.source"])
+def test_it_imports_no_parser_of_sql_and_nothing_of_rewrites(room: str) -> None:
+    """Each worker of Spark's begins with its imports, and so does each look at the data source."""
+    program = f"import sys, dbio_commit.spark.{room}; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    imported = {*ran.stdout.split()}
+    assert f"dbio_commit.spark.{room}" in imported
+    assert not {"sqlglot", "dbio_commit.spark.api", "dbio_commit.spark.rewrite"} & imported
+
+
 @pytest.fixture
 def spared(monkeypatch: pytest.MonkeyPatch) -> Sequence[str]:
     """The kinds of tasks at whose end this process would have spared what was imported."""
     kinds: list[str] = []
-    for module in (sys.modules[read_files.__module__], task):
+    for module in (scan, task):
         monkeypatch.setattr(module, "spare_imports", kinds.append)
     return kinds
 
