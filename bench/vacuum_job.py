@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -27,17 +27,13 @@ class _Measured:
 
 
 def vacuum(url: str, options: Mapping[str, str], days: float) -> dict[str, Any]:
-    """Ours, by a clock that is so many days ahead."""
+    """Ours, so many days from now."""
     import dbio_commit as dbio
-    from dbio_commit.clock import Clock
-    from vacuum import VacuumOptions, vacuum_table
-
-    class Ahead(Clock):
-        def now(self) -> datetime:
-            return super().now() + timedelta(days=days)
+    from tests.later import vacuum_later
+    from vacuum import VacuumOptions
 
     measured = _Measured()
-    report = vacuum_table(dbio.Table.over(dbio.Table(url, options).store, Ahead()), VacuumOptions())
+    report = vacuum_later(dbio.Table(url, options), VacuumOptions(), by=timedelta(days=days))
     assert report.ok, report.failed
     return measured.found(deleted=[deletion.path for deletion in report.deleted])
 

@@ -9,6 +9,8 @@ from dbio_commit.table import Table
 from vacuum import VacuumOptions, VacuumReport, vacuum_table
 from vacuum.hands import Hands
 
+_ASK = Hands._ask_for_the_time
+
 
 class Ahead(Clock):
     """The machine's own, so far ahead."""
@@ -21,8 +23,8 @@ class Ahead(Clock):
 
 
 def vacuum_later(table: Table, options: VacuumOptions, *, by: timedelta, dry_run: bool = False) -> VacuumReport:
-    """What is there now is so old then."""
-    with patch.object(Hands, "_ask_for_the_time", lambda self: self.clock.now()):
+    """What is there now is so old then. The store is asked for its time, too, as in any vacuum."""
+    with patch.object(Hands, "_ask_for_the_time", lambda self: _ASK(self) + by):
         return vacuum_table(Table.over(table.store, Ahead(by)), options, dry_run=dry_run)
 
 
