@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple, Self, TypeVar
 
+from dbio_commit.collector import collector_paused
 from dbio_commit.errors import CorruptMarkerError, ObjectNotFoundError, StoreError, TableNotFoundError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint
@@ -68,7 +69,9 @@ def read_checkpoint(store: Store, log: Log, number: int | None = None, *, table_
         raise CorruptMarkerError(f"{where} is a checkpoint that no writer reaches; {INSPECT}")
 
     def read() -> Checkpoint:
-        checkpoint = decode_checkpoint(read_marker(store, entry), number=number, where=where)
+        body = read_marker(store, entry)
+        with collector_paused():
+            checkpoint = decode_checkpoint(body, number=number, where=where)
         for commit in checkpoint.commits:
             _check_visible(commit.marker, where=where)
         return checkpoint
@@ -137,7 +140,9 @@ def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_
             return error
 
     markers = Markers({}, {}, {})
-    for entry, found in zip(entries, store.ask_each(find, entries), strict=True):
+    with collector_paused():
+        each = store.ask_each(find, entries)
+    for entry, found in zip(entries, each, strict=True):
         match found:
             case CommitMarker():
                 markers.valid[entry.path] = found

@@ -7,7 +7,6 @@ up to is in `state`. Formats: PROTOCOL.md section 7.
 import math
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar, cast
@@ -96,17 +95,28 @@ def _compact(values: list[_T]) -> Sequence[_T]:
         return values
     kinds: set[Any] = {*map(type, values)}
     if kinds == {int}:
-        with suppress(OverflowError):
+        try:
             return cast(Sequence[_T], array("q", cast(list[int], values)))
+        except OverflowError:
+            return values
     if not kinds <= {str, type(None)}:
         return values
-    seen: dict[_T, _T] = {}
-    return [*map(seen.setdefault, values, values)]
+    texts = {*values}
+    if len(texts) == 1:  # the column by which a table is partitioned, mostly
+        return values[:1] * len(values)
+    seen = {text: text for text in texts}
+    return [*map(seen.__getitem__, values)]
 
 
 Compact = Annotated[FailFastList[_T], AfterValidator(_compact), PlainSerializer(list)]
 
-_Texts = Compact[str | None]
+
+def _check_texts(columns: dict[str, Any]) -> dict[str, Sequence[str | None]]:
+    """As pydantic would, which makes each of them anew."""
+    for column, values in columns.items():
+        if type(values) is not list or not {*map(type, values)} <= {str, type(None)}:
+            raise ValueError(f"{column!r:.60} is no list of texts and nulls")
+    return {column: _compact(values) for column, values in columns.items()}
 
 
 def _in_utc(time: datetime) -> datetime:
@@ -141,7 +151,9 @@ class AddedFiles(Body):
 
     size: Compact[Count]
     rows: Compact[Count | None]
-    partition: Annotated[dict[str, SkipValidation[list[str | None]]], values_of(_Texts)] = Field(default_factory=dict)
+    partition: Annotated[dict[str, SkipValidation[list[str | None]]], AfterValidator(_check_texts)] = Field(
+        default_factory=dict
+    )
     statistics: Annotated[dict[str, SkipValidation[ColumnBounds]], values_of(ColumnBounds)] = Field(
         default_factory=dict
     )

@@ -5,7 +5,7 @@ the root of the table and use "/". Rules: PROTOCOL.md section 6; Hive escaping: 
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -152,6 +152,16 @@ def format_data_file(
 
 
 _CHANGES = "cdc"
+
+
+def are_marked(paths: Collection[str], tid: str) -> bool:
+    """Whether each of them bears the tid, and no other: then they are nobody else's. False where that is not plain."""
+    own = f"{_BEFORE_TID}{tid}-"
+    in_all = "\0".join(paths).count(_BEFORE_TID)  # at least one for each tid in them: tids of digits do not overlap
+    return tid.isdigit() and in_all == len(paths) and all(own in path for path in paths)
+
+
+_BEFORE_TID = "-tid-"
 
 
 def is_change_file(path: str) -> bool:

@@ -148,10 +148,18 @@ def live_files(commits: Iterable[Decided]) -> LiveFiles:
     for _, tid, marker, *_ in commits:
         it = Added(tid, marker.added, added_sizes(marker))
         added.append(_only(it, {*it.paths} - removed) if removed and not removed.isdisjoint(it.paths) else it)
-    if len(set(chain.from_iterable(it.paths for it in added))) < sum(len(it.paths) for it in added):
+    if not _is_each_once(added):
         latest = {path: i for i, it in enumerate(added) for path in it.paths}
         added = [_only(it, {path for path in it.paths if latest[path] == i}) for i, it in enumerate(added)]
     return LiveFiles([it for it in added if it.paths])
+
+
+def _is_each_once(added: Sequence[Added]) -> bool:
+    """Whether no path is there twice. Those that bear their writers' tids need no set of them all, which is large."""
+    writers = {it.tid for it in added}
+    if len(writers) == len(added) and all(it.tid and names.are_marked(it.paths, it.tid) for it in added):
+        return all(len(set(it.paths)) == len(it.paths) for it in added)
+    return len(set(chain.from_iterable(it.paths for it in added))) == sum(len(it.paths) for it in added)
 
 
 def _only(added: Added, paths: Collection[str]) -> Added:

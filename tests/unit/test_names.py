@@ -315,6 +315,33 @@ def test_name_without_a_tid_is_untracked(name: str) -> None:
     assert names.parse_data_file(name) is None
 
 
+PIECES = st.sampled_from(["part", "-tid-", "tid", "-", "5", "6", "55", "-tid-5-", "-tid-6-", "-tid-55-", "/", "d=1"])
+SOME_TIDS = st.sampled_from(["5", "6", "55", "tid"])
+
+
+@settings(max_examples=2000, deadline=None)
+@given(st.lists(PIECES).map("".join), st.lists(PIECES).map("".join), SOME_TIDS, SOME_TIDS)
+@example("-tid-tid-5-", "part", "tid", "5")
+def test_no_path_is_marked_as_that_of_two_transactions(path: str, beside: str, tid: str, other: str) -> None:
+    if tid != other and names.are_marked([path, beside], tid):
+        assert not names.are_marked([path], other)
+        assert not names.are_marked([beside], other)
+
+
+@relaxed
+@given(TIDS)
+def test_data_files_are_marked_as_their_transactions_and_nobody_elses(tid: str) -> None:
+    made = (
+        names.format_data_file(tid=tid, job="j", task=i, attempt=0, number=0, suffix=".parquet", changes=i > 1)
+        for i in range(3)
+    )
+    paths = [f"day=1/{name}" for name in made]
+    assert names.are_marked(paths, tid)
+    assert not names.are_marked([*paths, "day=1/copied.parquet"], tid)
+    assert not names.are_marked([*paths, f"{paths[0]}-tid-5-"], tid)
+    assert not names.are_marked(paths, tid[:-1])
+
+
 # --- what readers skip --------------------------------------------------------------------------------------------
 
 
