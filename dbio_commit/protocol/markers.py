@@ -108,7 +108,24 @@ def _compact(values: list[_T]) -> Sequence[_T]:
     return [*map(seen.__getitem__, values)]
 
 
-Compact = Annotated[FailFastList[_T], AfterValidator(_compact), PlainSerializer(list)]
+def _compact_counts(values: list[int | None]) -> Sequence[int | None]:
+    """Checks them, too: pydantic would take longer for one by one than to read them."""
+    known = [value for value in values if value is not None] if None in values else cast(list[int], values)
+    try:
+        numbers = array("q", known)
+    except OverflowError:
+        raise ValueError(_NO_COUNT) from None
+    if numbers and min(numbers) < 0:
+        raise ValueError(_NO_COUNT)
+    return numbers if len(numbers) == len(values) >= _MANY else values
+
+
+_NO_COUNT = "a number is below 0, or too large for eight bytes"
+_AS_LISTS = PlainSerializer(list)
+
+Compact = Annotated[FailFastList[_T], AfterValidator(_compact), _AS_LISTS]
+_I = TypeVar("_I", int, int | None)
+Counts = Annotated[FailFastList[_I], AfterValidator(_compact_counts), _AS_LISTS]
 
 
 def _check_texts(columns: dict[str, Any]) -> dict[str, Sequence[str | None]]:
@@ -140,7 +157,7 @@ class ColumnBounds(Body):
 
     min: Compact[Any]
     max: Compact[Any]
-    nulls: Compact[Count | None]
+    nulls: Counts[int | None]
 
 
 class AddedFiles(Body):
@@ -149,8 +166,8 @@ class AddedFiles(Body):
     Columns rather than rows, because a reader decodes tens of thousands of them before it can start.
     """
 
-    size: Compact[Count]
-    rows: Compact[Count | None]
+    size: Counts[int]
+    rows: Counts[int | None]
     partition: Annotated[dict[str, SkipValidation[list[str | None]]], AfterValidator(_check_texts)] = Field(
         default_factory=dict
     )

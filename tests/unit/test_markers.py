@@ -464,6 +464,52 @@ def test_marker_with_one_wrong_field_is_corrupt(wrong: dict[str, Any]) -> None:
         decode(body_with(added=1, **(right | wrong)))
 
 
+WRONG_COUNTS = [-1, 1 << 63, -(1 << 63) - 1, True, 1.0, "1", []]
+
+
+@pytest.mark.parametrize("wrong", WRONG_COUNTS, ids=repr)
+@pytest.mark.parametrize("beside", [[], [3], [None, 3], [3] * 40, [None] * 40], ids=lambda it: f"{len(it)}{it[:1]}")
+def test_one_wrong_count_among_any_is_corrupt(beside: list[int | None], wrong: object) -> None:
+    for rows in ([*beside, wrong], [wrong, *beside]):
+        with pytest.raises(CorruptMarkerError):
+            decode(body_with(added=len(rows), files={"size": [1] * len(rows), "rows": rows}))
+
+
+@pytest.mark.parametrize("rows", [[], [0], [None], [(1 << 63) - 1, 0], [5, None] * 20, [*range(40)]], ids=str)
+def test_counts_come_back_as_they_are(rows: list[int | None]) -> None:
+    marker = decode(body_with(added=len(rows), files={"size": [7] * len(rows), "rows": rows}))
+    assert [file.rows for file in markers.unpack_files(marker)] == rows
+    assert decode(json.loads(markers.encode_commit(marker))) == marker
+
+
+@pytest.mark.parametrize(
+    "values",
+    [["a"] * 40, ["a", None] * 20, [None] * 40, [*map(str, range(40))], ["a"]],
+    ids=["one text", "some null", "all null", "many texts", "few files"],
+)
+def test_partition_values_come_back_as_they_are(values: list[str | None]) -> None:
+    count = len(values)
+    marker = decode(
+        body_with(added=count, files={"size": [7] * count, "rows": [1] * count, "partition": {"p": values}})
+    )
+    assert [file.partition["p"] for file in markers.unpack_files(marker)] == values
+    assert decode(json.loads(markers.encode_commit(marker))) == marker
+
+
+@pytest.mark.parametrize("wrong", [1, True, 1.5, ["a"], {}], ids=repr)
+@pytest.mark.parametrize("count", [0, 1, 40])
+def test_partition_values_that_are_no_texts_are_corrupt(wrong: object, count: int) -> None:
+    files = {"size": [1] * (count + 1), "rows": [1] * (count + 1), "partition": {"p": ["a"] * count + [wrong]}}
+    with pytest.raises(CorruptMarkerError):
+        decode(body_with(added=count + 1, files=files))
+
+
+@pytest.mark.parametrize("wrong", ["a", None, 1, {"0": "a"}], ids=repr)
+def test_partition_values_that_are_no_list_are_corrupt(wrong: object) -> None:
+    with pytest.raises(CorruptMarkerError):
+        decode(body_with(added=1, files={"size": [1], "rows": [1], "partition": {"p": wrong}}))
+
+
 @pytest.mark.parametrize("timestamp", ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
 def test_timestamp_that_utc_cannot_hold_is_corrupt(timestamp: str) -> None:
     """It compares, but `astimezone(UTC)` raises OverflowError in whoever shows the history."""
