@@ -30,7 +30,4 @@ def collector_paused() -> Iterator[None]:
         with _LOCK:
             _paused -= 1
             if not _paused and _was_on:
-                if not gc.get_freeze_count():  # or we would thaw what others have frozen
-                    gc.freeze()
-                    gc.unfreeze()  # all is old now, and not looked through twice more as young
                 gc.enable()
