@@ -7,6 +7,7 @@ up to is in `state`. Formats: PROTOCOL.md section 7.
 import math
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar, cast
@@ -95,17 +96,15 @@ def _compact(values: list[_T]) -> Sequence[_T]:
         return values
     kinds: set[Any] = {*map(type, values)}
     if kinds == {int}:
-        try:
+        with suppress(OverflowError):
             return cast(Sequence[_T], array("q", cast(list[int], values)))
-        except OverflowError:
-            return values
     if not kinds <= {str, type(None)}:
         return values
     texts = {*values}
     if len(texts) == 1:  # the column by which a table is partitioned, mostly
         return values[:1] * len(values)
-    seen = {text: text for text in texts}
-    return [*map(seen.__getitem__, values)]
+    one_of = {text: text for text in texts}
+    return [*map(one_of.__getitem__, values)]
 
 
 def _compact_counts(values: list[int | None]) -> Sequence[int | None]:
