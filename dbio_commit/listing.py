@@ -15,6 +15,7 @@ from dbio_commit.protocol.markers import (
     MAX_BYTES,
     CommitMarker,
     Descriptor,
+    Schemas,
     Turn,
     decode_commit,
     decode_descriptor,
@@ -71,10 +72,7 @@ def read_checkpoint(store: Store, log: Log, number: int | None = None, *, table_
     def read() -> Checkpoint:
         body = read_marker(store, entry)
         with collector_paused():
-            checkpoint = decode_checkpoint(body, number=number, where=where)
-        for commit in checkpoint.commits:
-            _check_visible(commit.marker, where=where)
-        return checkpoint
+            return decode_checkpoint(body, number=number, where=where)
 
     return recall(store, table_id, entry, read, bytes=_CHECKPOINT_RATIO * entry.size)
 
@@ -120,18 +118,17 @@ class Markers(NamedTuple):
 def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_id: str | None = None) -> Markers:
     """The commit markers, read in parallel; of a `table_id`, those that are valid are remembered."""
     entries = list(entries)
-    check_scope = _check_visible if scope is Scope.TABLE else _check_local
     if (size := sum(min(entry.size, MAX_BYTES) for entry in entries)) > MAX_TOTAL_BYTES:
         raise CorruptMarkerError(
             f"the {len(entries)} commit markers of {store.url} have {size} bytes together, and {MAX_TOTAL_BYTES} are "
             "read at most; inspect the largest, and remove those that no writer wrote"
         )
 
+    schemas: Schemas = {}
+
     def read(entry: Entry) -> CommitMarker:
         where = store.url_of(entry.path)
-        marker = decode_commit(read_marker(store, entry), where=where)
-        check_scope(marker, where=where)
-        return marker
+        return decode_commit(read_marker(store, entry), where=where, scope=scope, schemas=schemas)
 
     def find(entry: Entry) -> CommitMarker | CorruptMarkerError | ObjectNotFoundError:
         try:
@@ -151,30 +148,6 @@ def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_
             case ObjectNotFoundError():
                 markers.gone[entry.path] = found
     return markers
-
-
-def _check_visible(marker: CommitMarker, *, where: str) -> None:
-    """In the table scope, markers add only what readers take for data, and for one file."""
-    if names.is_pattern("/".join(marker.added)):
-        pattern = next(filter(names.is_pattern, marker.added))
-        raise CorruptMarkerError(f"{where} adds {pattern[:200]!r}, which other tools take for a pattern. Inspect it")
-    if not names.are_data_files(marker.added):
-        hidden = next(path for path in marker.added if not names.is_data_file(path))
-        raise CorruptMarkerError(f"{where} adds {hidden[:200]!r}, which readers skip by its name. Inspect it")
-
-
-def _check_local(marker: CommitMarker, *, where: str) -> None:
-    """In the directory scope, markers name files of their own directory only, and each of them."""
-    if marker.removed_tids:
-        raise CorruptMarkerError(
-            f"{where} names transactions whose files go, which only a table's markers may. {INSPECT}"
-        )
-    for name in (*marker.added, *marker.removed):
-        if "/" in name:
-            raise CorruptMarkerError(
-                f"{where} names {name[:200]!r}, which lies in another directory; without a {names.DESCRIPTOR} at the "
-                "root a marker speaks of its own directory only. Inspect it"
-            )
 
 
 def read_last_turn(store: Store, log: Log) -> int:

@@ -7,7 +7,7 @@ Their body, encoded and decoded, and what may be left out of it. Pure. Who reads
 import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import chain
@@ -35,6 +35,7 @@ from dbio_commit.protocol.markers import (
     select_files,
     values_of,
 )
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import NO_METADATA, Metadata
 
 HISTORY = timedelta(days=30)
@@ -200,7 +201,7 @@ def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> t
 def _line(commit: Decided, index: Any, *, statistics: bool) -> _Line:
     marker, info = commit.marker, commit.marker.dbio_commit
     if info is not None:
-        files = info.files if statistics or not info.files else info.files.model_copy(update={"statistics": {}})
+        files = info.files if statistics or not info.files else replace(info.files, statistics={})
         marker = marker.model_copy(
             update={"dbio_commit": info.model_copy(update={"table_schema": None, "files": files})}
         )
@@ -257,7 +258,7 @@ def _decode_line(line: bytes, schemas: Sequence[Mapping[str, Any]], *, where: st
     it = decode_body(_Line, line, where=where)
     if not names.is_tid(it.tid):
         raise CorruptMarkerError(f"{where} names no tid but {it.tid[:100]!r}; {INSPECT}")
-    check_marker(it.marker, where=where)
+    check_marker(it.marker, where=where, scope=Scope.TABLE)
     marker = it.marker
     if marker.dbio_commit is not None:
         # One object for all: tens of thousands of commits share few schemas.

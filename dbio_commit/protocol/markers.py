@@ -8,7 +8,7 @@ import math
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar, cast
 
@@ -21,15 +21,18 @@ from pydantic import (
     Field,
     PlainSerializer,
     SkipValidation,
-    Strict,
+    StrictInt,
+    StrictStr,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
-from pydantic_core import PydanticSerializationError
+from pydantic_core import PydanticSerializationError, to_json
 
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
 from dbio_commit.protocol import names
+from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import check_told
 
 MAX_BYTES = 64 * 1024 * 1024
@@ -76,13 +79,14 @@ class FileInfo:
 # --- bodies -------------------------------------------------------------------------------------------------------
 
 _T = TypeVar("_T")
-Count = Annotated[int, Field(ge=0, lt=1 << 63)]
+_END_OF_COUNTS = 1 << 63
+Count = Annotated[StrictInt, Field(ge=0, lt=_END_OF_COUNTS)]
 FailFastList = Annotated[list[_T], FailFast()]  # or a hostile list makes gigabytes of error messages
 
 
 def values_of(kind: Any) -> AfterValidator:
     """Validates the values of an object one by one: pydantic would collect an error for each that is wrong."""
-    adapter: TypeAdapter[Any] = TypeAdapter(Annotated[kind, Strict()])
+    adapter: TypeAdapter[Any] = TypeAdapter(kind)
     return AfterValidator(lambda values: {key: adapter.validate_python(value) for key, value in values.items()})
 
 
@@ -94,37 +98,45 @@ def _compact(values: list[_T]) -> Sequence[_T]:
     """The same in less memory, of which a million files take much: equal texts once, whole numbers in eight bytes."""
     if len(values) < _MANY:
         return values
+    if type(values[0]) is str and values.count(values[0]) == len(values):  # the column of a table's partitions, mostly
+        return values[:1] * len(values)
     kinds: set[Any] = {*map(type, values)}
     if kinds == {int}:
         with suppress(OverflowError):
             return cast(Sequence[_T], array("q", cast(list[int], values)))
     if not kinds <= {str, type(None)}:
         return values
-    texts = {*values}
-    if len(texts) == 1:  # the column by which a table is partitioned, mostly
-        return values[:1] * len(values)
-    one_of = {text: text for text in texts}
+    one_of = {text: text for text in {*values}}
     return [*map(one_of.__getitem__, values)]
 
 
 def _compact_counts(values: list[int | None]) -> Sequence[int | None]:
     """Checks them, too: pydantic would take longer for one by one than to read them."""
-    known = [value for value in values if value is not None] if None in values else cast(list[int], values)
+    numbers = _as_numbers(values)
+    if numbers is not None:
+        return numbers if len(values) >= _MANY else values
+    _as_numbers([value for value in values if value is not None])
+    return values
+
+
+def _as_numbers(values: list[Any]) -> "array[int] | None":
+    """None where some are not known."""
     try:
-        numbers = array("q", known)
+        numbers = array("Q", values)
+    except TypeError:
+        return None
     except OverflowError:
         raise ValueError(_NO_COUNT) from None
-    if numbers and min(numbers) < 0:
+    if values and max(values) >= _END_OF_COUNTS:
         raise ValueError(_NO_COUNT)
-    return numbers if len(numbers) == len(values) >= _MANY else values
+    return numbers
 
 
 _NO_COUNT = "a number is below 0, or too large for eight bytes"
 _AS_LISTS = PlainSerializer(list)
 
 Compact = Annotated[FailFastList[_T], AfterValidator(_compact), _AS_LISTS]
-_I = TypeVar("_I", int, int | None)
-Counts = Annotated[FailFastList[_I], AfterValidator(_compact_counts), _AS_LISTS]
+Counts = Annotated[FailFastList[_T], AfterValidator(_compact_counts), _AS_LISTS]
 
 
 def _check_texts(columns: dict[str, Any]) -> dict[str, Sequence[str | None]]:
@@ -151,26 +163,31 @@ class Body(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True, populate_by_name=True)
 
 
-class ColumnBounds(Body):
+# Of these two there are as many as commits: as models they would take half as much memory again.
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBounds:
     """`Bounds` of one column, a value for each added file."""
 
     min: Compact[Any]
     max: Compact[Any]
-    nulls: Counts[int | None]
+    nulls: Counts[StrictInt | None]
 
 
-class AddedFiles(Body):
+@dataclass(frozen=True, slots=True)
+class AddedFiles:
     """`FileInfo` of all added files, column by column: each list has a value for each added path, in that order.
 
     Columns rather than rows, because a reader decodes tens of thousands of them before it can start.
     """
 
-    size: Counts[int]
-    rows: Counts[int | None]
-    partition: Annotated[dict[str, SkipValidation[list[str | None]]], AfterValidator(_check_texts)] = Field(
+    size: Counts[StrictInt]
+    rows: Counts[StrictInt | None]
+    partition: Annotated[dict[str, SkipValidation[Sequence[str | None]]], AfterValidator(_check_texts)] = field(
         default_factory=dict
     )
-    statistics: Annotated[dict[str, SkipValidation[ColumnBounds]], values_of(ColumnBounds)] = Field(
+    statistics: Annotated[dict[str, SkipValidation[ColumnBounds]], values_of(ColumnBounds)] = field(
         default_factory=dict
     )
 
@@ -188,11 +205,20 @@ class App(Body):
     version: Count
 
 
-_NAMES: TypeAdapter[list[str]] = TypeAdapter(Annotated[FailFastList[str], Strict()])
+_NAMES: TypeAdapter[list[str]] = TypeAdapter(FailFastList[StrictStr])
 
 
 def _names_or_none(values: Any) -> list[str] | None:
     return None if values is None else _NAMES.validate_python(values)
+
+
+Schemas = dict[bytes, dict[str, Any]]
+"""Those of the markers that are read together: tens of thousands share few, and each takes some kilobytes."""
+
+
+def _share(schema: dict[str, Any] | None, context: ValidationInfo) -> dict[str, Any] | None:
+    known: Schemas | None = context.context
+    return schema if known is None or schema is None else known.setdefault(to_json(schema), schema)
 
 
 ToldSettings = Annotated[SkipValidation[dict[str, str] | None], AfterValidator(check_told)]
@@ -210,8 +236,8 @@ class CommitInfo(Body):
     turn: Count | None = None
     """The turn under which it was committed; None for a blind append."""
     app: App | None = None
-    metrics: Annotated[dict[str, SkipValidation[int]], values_of(int)] = Field(default_factory=dict)
-    table_schema: dict[str, Any] | None = Field(default=None, alias="schema")
+    metrics: Annotated[dict[str, SkipValidation[int]], values_of(StrictInt)] = Field(default_factory=dict)
+    table_schema: Annotated[dict[str, Any] | None, AfterValidator(_share)] = Field(default=None, alias="schema")
     """The table's columns after this commit, as Spark's JSON."""
     schema_turn: Count | None = None
     """The last decided turn as of which the writer knew the table to have this schema, and these settings."""
@@ -299,7 +325,7 @@ class Descriptor(Body):
     """Random: tells a table from one that was deleted and created again at the same path."""
     created: Time
     partition_columns: FailFastList[str] = Field(default_factory=list)
-    properties: Annotated[dict[str, SkipValidation[str]], values_of(str)] = Field(default_factory=dict)
+    properties: Annotated[dict[str, SkipValidation[str]], values_of(StrictStr)] = Field(default_factory=dict)
 
 
 class Begun(Body):
@@ -438,7 +464,7 @@ def encode_commit(
             body = encode(marker)
         info = marker.dbio_commit
         if len(body) > limit_bytes and info is not None and info.files is not None:
-            info = info.model_copy(update={"files": info.files.model_copy(update={"statistics": {}})})
+            info = info.model_copy(update={"files": replace(info.files, statistics={})})
             body = encode(marker.model_copy(update={"dbio_commit": info}))
         if len(body) <= limit_bytes:
             decode_commit(body, where="the commit marker")
@@ -451,24 +477,46 @@ def encode_commit(
     )
 
 
-def decode_commit(body: bytes, *, where: str) -> CommitMarker:
+def decode_commit(
+    body: bytes, *, where: str, scope: Scope | None = None, schemas: Schemas | None = None
+) -> CommitMarker:
     """The marker in the body; `where` is its URL. Every path in it stays inside the table.
 
-    Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol.
+    It has the same schema, in one object, as others that are read with these `schemas`. Raises CorruptMarkerError, also
+    for what no marker of the `scope` says, and UnsupportedTableError for a later version of the protocol.
     """
-    marker = decode_body(CommitMarker, body, where=where)
-    check_marker(marker, where=where)
+    marker = decode_body(CommitMarker, body, where=where, context=schemas)
+    check_marker(marker, where=where, scope=scope)
     return marker
 
 
-def check_marker(marker: CommitMarker, *, where: str) -> None:
-    """Raises CorruptMarkerError where it says too little, or names a path outside the table."""
+def check_marker(marker: CommitMarker, *, where: str, scope: Scope | None) -> None:
+    """Raises CorruptMarkerError where it says too little, or names a path outside the table, or of another scope."""
     if not {"added", "removed"} <= marker.model_fields_set:  # or vacuum would take its files for failed attempts
         raise CorruptMarkerError(f"{where} does not say what it added and removed; {INSPECT}")
-    names.check_paths(marker.added, where=where)
+    if scope is Scope.TABLE:
+        names.check_visible(marker.added, where=where)
+    else:
+        names.check_paths(marker.added, where=where)
     names.check_paths(marker.removed, where=where)
     if wrong := next((tid for tid in marker.removed_tids if not names.is_tid(tid)), None):
         raise CorruptMarkerError(f"{where} removes the files of no tid but {wrong[:100]!r}; {INSPECT}")
+    if scope is Scope.DIRECTORY:
+        _check_local(marker, where=where)
+
+
+def _check_local(marker: CommitMarker, *, where: str) -> None:
+    """In the directory scope, markers name files of their own directory only, and each of them."""
+    if marker.removed_tids:
+        raise CorruptMarkerError(
+            f"{where} names transactions whose files go, which only a table's markers may. {INSPECT}"
+        )
+    for name in (*marker.added, *marker.removed):
+        if "/" in name:
+            raise CorruptMarkerError(
+                f"{where} names {name[:200]!r}, which lies in another directory; without a {names.DESCRIPTOR} at the "
+                "root a marker speaks of its own directory only. Inspect it"
+            )
 
 
 def decode_descriptor(body: bytes, *, where: str) -> Descriptor:
@@ -514,11 +562,11 @@ class _CommitVersion(BaseModel):
     dbio_commit: _Version = _Version()
 
 
-def decode_body(model: type[_B], body: bytes, *, where: str) -> _B:
+def decode_body(model: type[_B], body: bytes, *, where: str, context: object = None) -> _B:
     if len(body) > MAX_BYTES:
         raise CorruptMarkerError(f"{where} has {len(body)} bytes, and no writer writes over {MAX_BYTES}; {INSPECT}")
     try:
-        return model.model_validate_json(body)
+        return model.model_validate_json(body, context=context)
     except ValidationError as error:
         version = _version(model, body)
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]

@@ -218,15 +218,6 @@ def is_data_file(path: str) -> bool:
     return not any(map(is_hidden, path.split("/")))
 
 
-def are_data_files(paths: Sequence[str]) -> bool:
-    """`is_data_file` for all of them; mostly a few scans of one long text."""
-    joined = f"/{'/'.join(paths)}/"
-    return not (_MAY_HIDE.search(joined) or _COPYING in joined) or all(map(is_data_file, paths))
-
-
-_MAY_HIDE = re.compile("/[/_.]")
-
-
 def fold(path: str) -> str:
     """The same for all paths that some disk takes for one: by case, composed letters, dots or spaces at the end."""
     folded = path.lower() if path.isascii() else normalize("NFC", normalize("NFD", path).casefold())
@@ -249,11 +240,34 @@ _PATTERN = "*?[]{"
 
 def check_paths(paths: Sequence[str], *, where: str) -> None:
     """`check_path` for all of them; a few scans of one long text, since a reader checks tens of thousands."""
-    joined = f"/{'/'.join(paths)}/".encode(errors="replace")  # what UTF-8 cannot hold becomes a question mark
-    harmless = len(joined.translate(None, _SUSPECT)) == len(joined) and not _MAY_LEAD_OUT.search(joined)
-    if not harmless or max(map(len, paths)) > _MAX_PATH:
+    joined = _as_one(paths)
+    if not _lacks(joined, _SUSPECT) or _MAY_LEAD_OUT.search(joined) or max(map(len, paths)) > _MAX_PATH:
         for path in paths:
             check_path(path, where=where)
+
+
+def check_visible(paths: Sequence[str], *, where: str) -> None:
+    """As `check_paths`; and readers must take each for data, other tools for one file, since the marker adds it."""
+    joined = _as_one(paths)
+    may_hide = _MAY_HIDE.search(joined) or _MAY_BE_COPIED in joined
+    if may_hide or not _lacks(joined, _SUSPECT_IN_VISIBLE) or max(map(len, paths)) > _MAX_PATH:
+        for path in paths:
+            check_path(path, where=where)
+            if is_pattern(path):
+                raise CorruptMarkerError(
+                    f"{where} adds {path[:200]!r}, which other tools take for a pattern. Inspect it"
+                )
+            if not is_data_file(path):
+                raise CorruptMarkerError(f"{where} adds {path[:200]!r}, which readers skip by its name. Inspect it")
+
+
+def _as_one(paths: Sequence[str]) -> bytes:
+    """Each between slashes. What UTF-8 cannot hold becomes a question mark."""
+    return f"/{'/'.join(paths)}/".encode(errors="replace")
+
+
+def _lacks(text: bytes, chars: bytes) -> bool:
+    return len(text.translate(None, chars)) == len(text)
 
 
 def check_path(path: str, *, where: str) -> str:
@@ -273,7 +287,10 @@ _MAX_PATH = 4096
 _MAX_NAME = 255
 """Of a file or directory on most disks."""
 _SUSPECT = bytes([*range(0x20), 0x7F]) + b"\\?"
+_SUSPECT_IN_VISIBLE = _SUSPECT + _PATTERN.encode()
 _MAY_LEAD_OUT = re.compile(rb"/[/.]")
+_MAY_HIDE = re.compile(rb"/[/_.]")
+_MAY_BE_COPIED = _COPYING.encode()
 _SAFE_PATH = re.compile(r"(?:(?!\.{1,2}(?:/|$))[^/\\\x00-\x1f\x7f\ud800-\udfff]+(?:/(?!$)|$))+")
 
 # --- partitions ---------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The bodies in `markers`: round trips, DBIO's own bodies, and bodies that no writer wrote. No store, no file."""
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +19,7 @@ relaxed = settings(deadline=None)  # machines that run tests are noisy
 WHERE = "s3://bucket/t/_committed_42"
 NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 STAMP = "2026-11-20T10:00:00Z"
-DECODERS = [markers.decode_commit, markers.decode_descriptor, markers.decode_turn]
+DECODERS: list[Callable[..., object]] = [markers.decode_commit, markers.decode_descriptor, markers.decode_turn]
 
 
 def info(**more: Any) -> CommitInfo:
@@ -111,6 +112,26 @@ def test_schema_keeps_its_nulls_and_its_key() -> None:
     again = decode(body).dbio_commit
     assert again is not None
     assert again.table_schema == schema
+
+
+def _schema(value: object) -> dict[str, Any]:
+    return {"fields": [{"metadata": {"a": value}}]}
+
+
+def test_markers_that_are_read_together_share_equal_schemas_and_no_others() -> None:
+    def read(value: object, schemas: markers.Schemas | None) -> object:
+        body = markers.encode(CommitMarker(added=[], removed=[], dbio_commit=info(schema=_schema(value))))
+        found = markers.decode_commit(body, where=WHERE, schemas=schemas).dbio_commit
+        assert found
+        assert repr(found.table_schema) == repr(_schema(value))
+        return found.table_schema
+
+    schemas: markers.Schemas = {}
+    assert read(1, schemas) is read(1, schemas)
+    assert (
+        len({id(it) for it in [read(value, schemas) for value in (1, True, 1.0, "1")]}) == 4
+    )  # which Python calls equal
+    assert read(1, None) is not read(1, None)
 
 
 def test_body_is_compact_and_says_nothing_about_what_is_unknown() -> None:

@@ -367,9 +367,9 @@ def test_reader_skips_a_file_that_hadoop_is_still_copying() -> None:
 
 
 _ODD_PATHS = st.lists(
-    st.lists(st.sampled_from(["a", "b._COPYING_", "_c=1", "_d", ".e", "..", "", "._x", "f\n", "g\\"]), max_size=4).map(
-        "/".join
-    ),
+    st.lists(
+        st.sampled_from(["a", "b._COPYING_", "_c=1", "_d", ".e", "..", "", "._x", "f\n", "g\\", "h["]), max_size=4
+    ).map("/".join),
     max_size=5,
 )
 
@@ -377,8 +377,10 @@ _ODD_PATHS = st.lists(
 @relaxed
 @given(_ODD_PATHS)
 def test_many_paths_are_judged_as_each_of_them_is(paths: list[str]) -> None:
-    assert names.are_data_files(paths) == all(map(names.is_data_file, paths))
-    assert _passes(names.check_paths, paths) == all(_passes(names.check_path, path) for path in paths)
+    inside = [_passes(names.check_path, path) for path in paths]
+    assert _passes(names.check_paths, paths) == all(inside)
+    each = [names.is_data_file(path) and not names.is_pattern(path) for path in paths]
+    assert _passes(names.check_visible, paths) == all((*inside, *each))
 
 
 def _passes(check: Callable[..., object], told: str | list[str]) -> bool:
