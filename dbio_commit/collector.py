@@ -1,6 +1,7 @@
 """Python's collector of cycles, kept from looking through a log again and again while that is decoded."""
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
@@ -31,3 +32,15 @@ def collector_paused() -> Iterator[None]:
             _paused -= 1
             if not _paused and _was_on:
                 gc.enable()
+
+
+def _go_on_in_child() -> None:
+    """A process that was forked meanwhile has none of the threads that would end the pause."""
+    global _LOCK, _paused
+    _LOCK = Lock()
+    if _paused and _was_on:
+        gc.enable()
+    _paused = 0
+
+
+os.register_at_fork(after_in_child=_go_on_in_child)

@@ -1,6 +1,7 @@
 """Python's collector rests while a log is decoded, and goes on after it, whatever happens."""
 
 import gc
+import os
 from collections.abc import Iterator
 from threading import Barrier, Thread
 from weakref import WeakSet
@@ -61,6 +62,28 @@ def test_it_goes_on_after_the_last_of_several_threads() -> None:
     thread.join(10)
     assert seen == [False]
     assert gc.isenabled()
+
+
+def test_it_goes_on_in_a_process_that_is_forked_while_another_thread_rests_it() -> None:
+    is_inside, is_forked = Barrier(2), Barrier(2)
+
+    def stay() -> None:
+        with collector_paused():
+            is_inside.wait(10)
+            is_forked.wait(10)
+
+    thread = Thread(target=stay)
+    thread.start()
+    is_inside.wait(10)
+    child = os.fork()
+    if not child:
+        before = gc.isenabled()
+        with collector_paused():
+            is_resting = not gc.isenabled()
+        os._exit(0 if before and is_resting and gc.isenabled() else 1)
+    is_forked.wait(10)
+    thread.join(10)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 def test_cycles_that_others_leave_are_collected_however_often_it_rests() -> None:
