@@ -34,9 +34,14 @@ def collect(batches: Iterable[pa.RecordBatch], *, rows: int, size_bytes: int) ->
     kept: list[pa.RecordBatch] = []
     kept_rows = kept_bytes = 0
     for batch in batches:
-        for piece in cut(batch, rows=rows, size_bytes=size_bytes):
+        if not batch.num_rows:
+            continue
+        size = batch.nbytes  # which takes as long as all else here
+        is_large = batch.num_rows >= 2 * rows or size >= 2 * size_bytes
+        pieces = cut(batch, rows=rows, size_bytes=size_bytes) if is_large else [batch]
+        for piece in pieces:
             kept.append(piece)
-            kept_rows, kept_bytes = kept_rows + piece.num_rows, kept_bytes + piece.nbytes
+            kept_rows, kept_bytes = kept_rows + piece.num_rows, kept_bytes + size // len(pieces)
             if kept_rows >= rows or kept_bytes >= size_bytes:
                 table, kept, kept_rows, kept_bytes = pa.Table.from_batches(kept), [], 0, 0
                 yield table

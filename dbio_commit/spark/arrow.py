@@ -159,6 +159,9 @@ def group(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Key, pa.Tab
     """
     codes, keys = _codes(table, columns)
     data = table.drop_columns(list(columns))
+    if codes is None:
+        yield keys[0], data
+        return
     if not _ascending(codes):  # one copy of the data; slices of a sorted table cost nothing
         order = pc.array_sort_indices(codes)  # stable
         data = data.take(order)
@@ -176,19 +179,35 @@ def keys(batch: pa.RecordBatch, columns: Sequence[str]) -> list[Key]:
 
 
 def _codes(table: pa.Table, columns: Sequence[str]) -> tuple[Any, list[Key]]:
-    """A number for the partition of each row, in order of appearance, and the partition of each number."""
-    codes: Any = pa.repeat(pa.scalar(0, pa.int32()), table.num_rows)
+    """A number for the partition of each row, in order of appearance, and the partition of each number.
+
+    None in place of the numbers where all rows are of one partition.
+    """
+    codes: Any = None
     keys: list[Key] = [()]
     for name in columns:
         column: Any = table.column(name)
         _formatter(name, column.type)  # refuses types that cannot be encoded either
+        if _is_constant(column):  # as where rows come by partitions
+            [text] = format_values(name, column.slice(0, 1))
+            keys = [(*key, text) for key in keys]
+            continue
         values = column.combine_chunks().dictionary_encode(null_encoding="encode")
         texts = format_values(name, values.dictionary)
-        wide = pc.add(pc.multiply(codes.cast(pa.int64()), len(texts)), values.indices.cast(pa.int64()))
+        before = pa.repeat(pa.scalar(0, pa.int32()), table.num_rows) if codes is None else codes
+        wide = pc.add(pc.multiply(before.cast(pa.int64()), len(texts)), values.indices.cast(pa.int64()))
         pairs: Any = wide.dictionary_encode()
         keys = [(*keys[pair // len(texts)], texts[pair % len(texts)]) for pair in pairs.dictionary.to_pylist()]
         codes = pairs.indices
     return codes, keys
+
+
+def _is_constant(column: Any) -> bool:
+    """Whether it has one value, or null, in all rows, of which there are some."""
+    if column.null_count or not len(column):
+        return 0 < len(column) == column.null_count
+    first = column[0]
+    return first == column[-1] and pc.all(pc.equal(column, first)).as_py() is True
 
 
 def _ascending(codes: Any) -> bool:

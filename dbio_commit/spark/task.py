@@ -182,8 +182,8 @@ def _by_partition(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator
             for key, part in arrow.group(table, spec.partition_columns):
                 partition = _partition(spec, key)
                 before = waiting.get(key, Waiting())
-                is_large = before.rows + part.num_rows >= ROW_GROUP_ROWS or before.size + part.nbytes >= ROW_GROUP_BYTES
-                if is_large or key in complete:
+                is_long = key in complete or before.rows + part.num_rows >= ROW_GROUP_ROWS
+                if is_long or before.size + part.nbytes >= ROW_GROUP_BYTES:
                     yield _Run(partition, pa.concat_tables([*before.read(spill), part]), last=key in complete)
                     waiting.pop(key, None)
                 else:

@@ -82,6 +82,8 @@ public class PackRows extends Expression implements Generator, Serializable {
   private transient LinkedHashMap groups; // by their keys; null where there are none
   private transient UnsafeProjection keys;
   private transient Group[] lately; // by a few bits of their keys
+  private transient int single; // the only column of the keys, where it is but a word in a row; else -1
+  private transient long singleMask; // of the bytes that it has there
   private transient Memory memory;
 
   // What is packed just now.
@@ -209,10 +211,24 @@ public class PackRows extends Expression implements Generator, Serializable {
     TaskContext task = TaskContext.get();
     if (together.indexOf('g') < 0 || task == null) return;
     keys = UnsafeProjection$.MODULE$.create(keyColumns());
+    int first = together.indexOf('g');
+    singleMask = maskOf(kinds.charAt(first));
+    single = singleMask != 0L && together.lastIndexOf('g') == first ? first : -1;
     groups = new LinkedHashMap();
     lately = new Group[256];
     memory = new Memory(task.taskMemoryManager());
     task.addTaskCompletionListener(memory);
+  }
+
+  private static long maskOf(char kind) {
+    switch (kind) {
+      case 'z':
+      case 'b': return 0xFFL;
+      case 's': return 0xFFFFL;
+      case 'i': return 0xFFFFFFFFL;
+      case 'l': return -1L;
+      default: return 0L;
+    }
   }
 
   private Seq keyColumns() {
@@ -281,10 +297,28 @@ public class PackRows extends Expression implements Generator, Serializable {
   }
 
   private Group groupOf(UnsafeRow row) {
+    if (single < 0) return groupByKey(row);
+    boolean isNull = row.isNullAt(single);
+    long word = isNull ? 0L : row.getLong(single) & singleMask;
+    int bits = bitsOf(word);
+    Group group = lately[bits];
+    if (group != null && group.word == word && group.isNull == isNull) return group;
+    group = groupByKey(row);
+    group.word = word;
+    group.isNull = isNull;
+    lately[bits] = group;
+    return group;
+  }
+
+  private static int bitsOf(long word) {
+    return (int) ((word * 0x9E3779B97F4A7C15L) >>> 56);
+  }
+
+  private Group groupByKey(UnsafeRow row) {
     UnsafeRow key = keys.apply(row);
     long end = key.getBaseOffset() + key.getSizeInBytes(); // before it are at least a word of nulls, and a value
     long words = Platform.getLong(key.getBaseObject(), end - 8) + 31 * Platform.getLong(key.getBaseObject(), end - 16);
-    int bits = (int) ((words * 0x9E3779B97F4A7C15L) >>> 56);
+    int bits = bitsOf(words);
     Group group = lately[bits];
     if (group != null && group.key.equals(key)) return group;
     group = (Group) groups.get(key);
@@ -324,6 +358,8 @@ public class PackRows extends Expression implements Generator, Serializable {
   /** Rows that are equal in some columns. */
   private static class Group {
     final UnsafeRow key;
+    long word; // and whether it is null: the key, where that is but a word in a row
+    boolean isNull;
     ArrayDeque blocks = new ArrayDeque();
     Block last; // to which rows are added, if any
     long bytes;
@@ -389,7 +425,12 @@ public class PackRows extends Expression implements Generator, Serializable {
 
     void add(UnsafeRow row, int size, int most) {
       grow(size, 1, most);
-      Platform.copyMemory(row.getBaseObject(), row.getBaseOffset(), rows, Platform.BYTE_ARRAY_OFFSET + used, size);
+      Object base = row.getBaseObject();
+      if (base instanceof byte[]) { // nearly always, and faster
+        System.arraycopy(base, (int) (row.getBaseOffset() - Platform.BYTE_ARRAY_OFFSET), rows, used, size);
+      } else {
+        Platform.copyMemory(base, row.getBaseOffset(), rows, Platform.BYTE_ARRAY_OFFSET + used, size);
+      }
       starts[count++] = used;
       used += size;
     }
