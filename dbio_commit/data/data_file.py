@@ -86,7 +86,7 @@ class DataFileWriter:
         no_statistics: frozenset[str],
         options: Mapping[str, Any],
     ) -> None:
-        self._path, self._partition, self._schema = path, partition, schema
+        self._path, self._partition, self._schema = path, partition, encoding.decoded(schema)
         self._footers: list[pq.FileMetaData] = []
         with ExitStack() as stack:
             self._stream = stack.enter_context(stream)
@@ -102,7 +102,7 @@ class DataFileWriter:
         return self._stream.tell()
 
     def write(self, table: pa.Table) -> None:
-        self._writer.write_table(table, row_group_size=table.num_rows)
+        self._writer.write_table(table.unify_dictionaries(), row_group_size=table.num_rows)
         self._nulls = list(map(operator.add, self._nulls, encoding.count_nulls(table)))
         self.rows += table.num_rows
 

@@ -1,5 +1,7 @@
 """How columns are encoded in a new file: which get a dictionary, and which get statistics. Pure.
 
+Columns may come as dictionaries of Arrow's: then the file's take no hashing.
+
 What the statistics of a written file are is in `statistics`; who writes it, in `data_file`.
 """
 
@@ -28,6 +30,24 @@ def dictionary_columns(table: pa.Table) -> list[str]:
     return [path for name, chunk in chunks for path, values in _leaves(name, chunk) if _repeats(values)]
 
 
+def decoded(schema: pa.Schema) -> pa.Schema:
+    """With the types of the values in the place of dictionaries."""
+    plain = [field.with_type(field.type.value_type) if types.is_dictionary(field.type) else field for field in schema]
+    return pa.schema(plain)
+
+
+def coded_as(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table, with dictionaries where the schema has them, and nowhere else."""
+    columns = [_coded_as(column, field.type) for column, field in zip(table.columns, schema, strict=True)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _coded_as(column: Any, kind: Any) -> Any:
+    if types.is_dictionary(kind) == types.is_dictionary(column.type):
+        return column
+    return column.dictionary_encode() if types.is_dictionary(kind) else column.cast(kind)
+
+
 def values_at_once(table: pa.Table) -> int:
     """How many values of a column to encode before its page is looked at: it grows, and stays in memory, by as much."""
     widest = max((column.nbytes for column in table.columns), default=0)
@@ -53,6 +73,8 @@ def _leaves(path: str, values: Any) -> Iterator[tuple[str, Any]]:
 
 def _repeats(values: Any) -> bool:
     known = values.slice(0, SAMPLE_ROWS).drop_null()
+    if types.is_decimal64(known.type):  # which Arrow does not hash
+        known = known.view(pa.int64())
     return len(known.unique()) <= DISTINCT_RATIO * len(known)
 
 

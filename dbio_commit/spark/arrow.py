@@ -192,6 +192,8 @@ def _codes(table: pa.Table, columns: Sequence[str]) -> tuple[Any, list[Key]]:
             [text] = format_values(name, column.slice(0, 1))
             keys = [(*key, text) for key in keys]
             continue
+        if types.is_decimal(column.type):
+            column = column.cast(pa.decimal128(column.type.precision, column.type.scale))  # Arrow hashes no short ones
         values = column.combine_chunks().dictionary_encode(null_encoding="encode")
         texts = format_values(name, values.dictionary)
         before = pa.repeat(pa.scalar(0, pa.int32()), table.num_rows) if codes is None else codes
@@ -205,9 +207,10 @@ def _codes(table: pa.Table, columns: Sequence[str]) -> tuple[Any, list[Key]]:
 def _is_constant(column: Any) -> bool:
     """Whether it has one value, or null, in all rows, of which there are some."""
     if column.null_count or not len(column):
-        return 0 < len(column) == column.null_count
+        return bool(len(column)) and len(column) == column.null_count
     first = column[0]
-    return first == column[-1] and pc.all(pc.equal(column, first)).as_py() is True
+    is_same: bool = first == column[-1] and pc.all(pc.equal(column, first)).as_py()
+    return is_same
 
 
 def _ascending(codes: Any) -> bool:

@@ -54,6 +54,8 @@ class Packing:
     """The columns as they were; None where nothing was packed."""
     in_values: bool = False
     """Whether many rows are in one value."""
+    coded: bool = False
+    """Whether its columns may have other types of Arrow's than Spark gives them, which a file is written of faster."""
     unscaled: tuple[int, ...] = ()
     """The positions of decimals that go as whole numbers."""
     settings: Mapping[str, str] | None = None
@@ -63,7 +65,7 @@ class Packing:
         """The rows that were packed; columns are told by their positions."""
         if self.in_values:
             assert self.schema is not None
-            return unpack_rows(batches, self.schema)
+            return unpack_rows(batches, self.schema, coded=self.coded)
         kinds = {i: arrow_type(self.schema.fields[i].dataType) for i in self.unscaled} if self.schema else {}
         return (with_decimals(without_fillers(batch), kinds) for batch in batches)
 
@@ -85,14 +87,16 @@ class Packing:
 
 
 def pack(
-    df: DataFrame, settings: Mapping[str, str] | None = None, *, together: Collection[int] = ()
+    df: DataFrame, settings: Mapping[str, str] | None = None, *, together: Collection[int] = (), coded: bool = False
 ) -> tuple[DataFrame, Packing]:
     """The rows, ready for `arrow_batches` to hand them over fast and in bounded memory; `settings` as in `Packing`.
 
-    Those of a task may come in another order: `together` where they are equal in the columns at these positions.
+    Those of a task may come in another order: `together` where they are equal in the columns at these positions. Texts
+    that repeat may come as dictionaries where they may be `coded`.
     """
-    if (values := pack_rows(df, null_bytes=_row_bytes(df.schema), together=together)) is not None:
-        return values, Packing(schema=df.schema, in_values=True, settings=settings)
+    values = pack_rows(df, null_bytes=_row_bytes(df.schema), together=together, coded=coded)
+    if values is not None:
+        return values, Packing(schema=df.schema, in_values=True, coded=coded, settings=settings)
     frame, unscaled = _unscaled(weighted(df))
     return frame, Packing(schema=df.schema, unscaled=tuple(unscaled), settings=settings)
 

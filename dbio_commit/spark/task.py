@@ -264,14 +264,17 @@ class Waiting:
         if not table.num_rows:
             return
         self.rows, self.size, self._schema = self.rows + table.num_rows, self.size + table.nbytes, table.schema
-        self._places += [spill.write(batch) for batch in table.to_batches()]
+        plain = encoding.coded_as(table, encoding.decoded(table.schema))  # one message holds no dictionary
+        self._places += [spill.write(batch) for batch in plain.to_batches()]
 
     def batches(self, spill: Spill) -> Iterator[pa.RecordBatch]:
-        return (spill.read(offset, length, self._schema) for offset, length in self._places)
+        """Without dictionaries."""
+        schema = encoding.decoded(self._schema)
+        return (spill.read(offset, length, schema) for offset, length in self._places)
 
     def read(self, spill: Spill) -> list[pa.Table]:
         batches = [*self.batches(spill)]
-        return [pa.Table.from_batches(batches, self._schema)] if batches else []
+        return [encoding.coded_as(pa.Table.from_batches(batches), self._schema)] if batches else []
 
 
 # --- from row groups to files -------------------------------------------------------------------------------------

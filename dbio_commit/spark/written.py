@@ -59,7 +59,8 @@ class Writing:
     def write_all(self, rows: DataFrame) -> None:
         """Of a table without constraints: rows as they come."""
         spec = self._job.spec
-        lines = _run(rows, lambda unpack: map_in_arrow(spec, unpack), RESULT_SCHEMA, together=spec.partition_positions)
+        together = spec.partition_positions
+        lines = _run(rows, lambda unpack: map_in_arrow(spec, unpack), RESULT_SCHEMA, together=together, coded=True)
         self._files += [line.file for line in lines]
 
     def write(self, rows: DataFrame, *, comes_whole: bool = False) -> Counter[Fate]:
@@ -120,7 +121,14 @@ class Writing:
     def _tell(self, rows: DataFrame, columns: Sequence[str], old: Old | None, *, tells: bool) -> list[Row]:
         spec = replace(self._job.spec, columns=tuple(enumerate(columns)))
         together = spec.partition_positions if old is None else ()  # rows that are located come in the order of places
-        lines = _run(rows, lambda unpack: _task(spec, unpack, self._constraints, old, tells), _TOLD, together=together)
+        coded = old is None and not tells  # rows of files are put beside them, and changes put aside
+        lines = _run(
+            rows,
+            lambda unpack: _task(spec, unpack, self._constraints, old, tells),
+            _TOLD,
+            together=together,
+            coded=coded,
+        )
         self._files += [line.file for line in lines if line.file is not None]
         return lines
 
@@ -149,10 +157,12 @@ _Batches = Iterator[pa.RecordBatch]
 _Step = Callable[[_Batches], _Batches]
 
 
-def _run(rows: DataFrame, task: Callable[[_Step], _Step], schema: str, *, together: Collection[int]) -> list[Row]:
-    """What the tasks tell, of this schema; `task` is made of what unpacks their batches; `together` as in `pack`."""
+def _run(
+    rows: DataFrame, task: Callable[[_Step], _Step], schema: str, *, together: Collection[int], coded: bool
+) -> list[Row]:
+    """What the tasks tell, of this schema; `task` is made of what unpacks their batches; the rest as in `pack`."""
     with arrow_batches(rows.sparkSession, rows.schema), errors_of_workers():
-        packed, packing = pack(rows, together=together)
+        packed, packing = pack(rows, together=together, coded=coded)
         return packed.mapInArrow(task(packing.unpack), schema).collect()
 
 

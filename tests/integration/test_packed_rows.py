@@ -3,22 +3,27 @@
 import json
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
 import dbio_commit as dbio
 from dbio_commit.errors import UnsupportedStoreError
-from dbio_commit.spark import java, packed
+from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.spark import java, packed, written
 from dbio_commit.spark.arrow import is_completing
 from dbio_commit.spark.batches import BATCH_BYTES, arrow_batches, pack
 from dbio_commit.spark.packed import VALUE_BYTES, pack_rows
+from dbio_commit.spark.schema import arrow_type
+
+FEW = "'', 'a', 'b', '1234567', '12345678', '123456789', '123456780', '023456789', repeat('ü', 99)"
 
 # By what number an expression comes to a value; every third is null, if it is to be.
 KINDS = {
@@ -39,6 +44,9 @@ KINDS = {
     "timestamp": "timestamp_micros(id * 123456789 - 5000000000000)",
     "timestamp_ntz": "cast(timestamp_micros(id * 123456789) AS timestamp_ntz)",
     "a constant": "'the same'",
+    "few texts": f"element_at(array({FEW}), 1 + cast(id % 9 AS int))",
+    "few, then many": "repeat('x', cast(id div 200 AS int))",
+    "few binaries": "IF(id % 2 = 0, X'', X'00FF')",
     "a.null`": "cast(NULL AS int)",
 }
 
@@ -48,15 +56,20 @@ def columns(*, nulls: bool) -> list[str]:
     return [f"{f'IF(id % 3 = 0, NULL, {sql})' if nulls else sql} AS {name}" for name, sql in quoted.items()]
 
 
-def unpacked(df: DataFrame) -> pa.Table:
+def unpacked(df: DataFrame, *, coded: bool = False) -> pa.Table:
     """The rows as a task gets them, and their place in Python before they are anything else."""
-    frame, packing = pack(df)
+    frame, packing = pack(df, coded=coded)
     assert packing.in_values
+    types = [arrow_type(field.dataType) for field in df.schema.fields]
 
     def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        schema = None
         for batch in packing.unpack(batches):
             batch.validate(full=True)
-            yield batch
+            assert schema in (None, batch.schema)
+            schema = batch.schema
+            columns = [column.cast(kind) for column, kind in zip(batch.columns, types, strict=True)]
+            yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
     numbered = StructType([])
     for number, field in enumerate(df.schema.fields):
@@ -83,9 +96,90 @@ def _bits(column: Any) -> Any:
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 9_999, 70_000])
 @pytest.mark.parametrize("nulls", [False, True], ids=["full", "with nulls"])
-def test_values_of_all_kinds_come_as_spark_itself_converts_them(spark: SparkSession, rows: int, nulls: bool) -> None:
+@pytest.mark.parametrize("coded", [False, True], ids=["plain", "coded"])
+def test_values_of_all_kinds_come_as_spark_itself_converts_them(
+    spark: SparkSession, rows: int, nulls: bool, coded: bool
+) -> None:
     df = spark.range(0, rows, 1, 3).selectExpr(*columns(nulls=nulls))
-    assert_same(unpacked(df), df)
+    assert_same(unpacked(df, coded=coded), df)
+
+
+def kinds(df: DataFrame, *, together: Collection[int] = ()) -> list[list[str]]:
+    """Of each value of the only task: the types of its columns."""
+    frame, packing = pack(df, together=together, coded=True)
+
+    def see(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in packing.unpack(batches):
+            yield pa.record_batch({"seen": [json.dumps(list(map(str, batch.schema.types)))]})
+
+    with arrow_batches(df.sparkSession, df.schema):
+        return [json.loads(row.seen) for row in frame.mapInArrow(see, "seen string").collect()]
+
+
+CODED = "dictionary<values=string, indices=int32, ordered=0>"
+
+
+def test_texts_come_as_dictionaries_where_they_repeat(spark: SparkSession) -> None:
+    df = spark.range(0, 50_000, 1, 1).selectExpr(
+        "'p' AS p",
+        "cast(id % 256 AS string) AS few",
+        "cast(id % 257 AS string) AS many",
+        "repeat(cast(id % 9 AS string), 2000) AS long",
+        "IF(id < 0, '', NULL) AS none",
+    )
+    seen = kinds(df, together=[0])
+    assert len(seen) > 1
+    assert set(map(tuple, seen)) == {("string", CODED, "string", "string", CODED)}
+
+
+def test_a_column_stays_a_dictionary_where_there_are_too_many_texts_later(spark: SparkSession) -> None:
+    df = spark.range(0, 90_000, 1, 1).selectExpr("repeat('x', cast(id div 200 AS int)) AS text", "id")
+    assert len(kinds(df)) > 2
+    assert {it[0] for it in kinds(df)} == {CODED}
+    assert_same(unpacked(df, coded=True), df)
+
+
+@pytest.mark.parametrize("partition_by", [[], ["p"], ["p", "d"]], ids=["flat", "by text", "by text and decimal"])
+def test_files_of_coded_rows_tell_what_those_of_plain_rows_do(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition_by: list[str]
+) -> None:
+    df = spark.range(0, 30_000, 1, 2).selectExpr(
+        "id",
+        f"element_at(array({FEW}), 1 + cast(id % 9 AS int)) AS text",
+        "IF(id % 3 = 0, NULL, repeat('x', cast(id div 70 AS int))) AS growing",
+        "IF(id < 0, '', NULL) AS none",
+        "cast(id - 9000 AS decimal(12, 2)) AS price",
+        "cast(id % 7 AS decimal(3, 1)) AS small",
+        "IF(id % 5 = 0, NULL, concat('p', id % 4)) AS p",
+        "cast(id % 2 AS decimal(4, 1)) AS d",
+    )
+    coded = dbio.write(df, tmp_path / "coded", partition_by=partition_by)
+    monkeypatch.setattr(written, "pack", lambda df, *, coded, **more: pack(df, **more))
+    plain = dbio.write(df, tmp_path / "plain", partition_by=partition_by)
+    assert len(coded.files) == len(plain.files) > 1
+    for one, other in zip(*(sorted(it.files, key=_place) for it in (coded, plain)), strict=True):
+        assert (one.rows, one.partition, one.statistics) == (other.rows, other.partition, other.statistics)
+        footers = [pq.read_metadata(tmp_path / "coded" / one.path), pq.read_metadata(tmp_path / "plain" / other.path)]
+        assert footers[0].schema.equals(footers[1].schema)
+        assert [_encodings(it) for it in footers[:1]] == [_encodings(it) for it in footers[1:]]
+    found, same = (dbio.read(spark, tmp_path / name) for name in ("coded", "plain"))
+    assert found.count() == 30_000
+    assert found.exceptAll(same).isEmpty()
+    assert found.exceptAll(df.select(found.columns)).isEmpty()
+
+
+def _place(file: FileInfo) -> list[str]:
+    directory, _, name = file.path.rpartition("/")
+    return [directory, *name.split("-")[:2]]
+
+
+def _encodings(footer: pq.FileMetaData) -> list[tuple[str, ...]]:
+    return [footer.row_group(0).column(i).encodings for i in range(footer.num_columns)]
+
+
+def test_decimals_come_short_where_a_file_may_be_written_of_them(spark: SparkSession) -> None:
+    df = spark.range(0, 100, 1, 1).selectExpr("cast(id AS decimal(18, 2)) AS d", "cast(id AS decimal(19, 2)) AS e")
+    assert kinds(df) == [["decimal64(18, 2)", "decimal128(19, 2)"]]
 
 
 def test_random_columns_come_as_spark_itself_converts_them(spark: SparkSession) -> None:
@@ -96,7 +190,7 @@ def test_random_columns_come_as_spark_itself_converts_them(spark: SparkSession) 
         df = spark.range(0, chance.choice([5, 3000]), 1, 2).selectExpr(*chosen)
         df = df.select("*", *df.columns[:1]) if len(set(df.columns)) == len(df.columns) else df
         renamed = df.toDF(*(f"{number} {name}" for number, name in enumerate(df.columns)))
-        assert_same(unpacked(renamed), renamed)
+        assert_same(unpacked(renamed, coded=chance.random() < 0.5), renamed)
 
 
 @pytest.mark.parametrize(

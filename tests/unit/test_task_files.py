@@ -6,6 +6,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -20,6 +21,7 @@ from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import Bounds, FileInfo
 from dbio_commit.spark import arrow, task
+from dbio_commit.spark.packed import SHORT_DECIMALS
 from tests.task_sink import JOB, TID, DirectorySink, batch, spec, write
 
 Row = tuple[str | None, bool | None, int]
@@ -139,6 +141,44 @@ def test_one_huge_batch_becomes_row_groups_of_the_usual_size(sink: DirectorySink
 rows = st.lists(st.tuples(st.sampled_from(["a", "b/=%", "é", "z " * 3, None]), st.none() | st.booleans()), max_size=60)
 
 
+def table_of(keys: Sequence[tuple[str | None, bool | None]]) -> pa.Table:
+    """A row for each; what is in the other columns follows from `value`."""
+    values = range(len(keys))
+    return pa.table(
+        {
+            "p": pa.array([p for p, _ in keys], pa.string()),
+            "value": pa.array(values, pa.int64()),
+            "q": pa.array([q for _, q in keys], pa.bool_()),
+            "text": pa.array(map(text_of, values), pa.string()),
+            "price": pa.array(map(Decimal, values), pa.decimal128(9, 2)),
+        }
+    )
+
+
+def text_of(value: int) -> str | None:
+    return None if value % 4 == 0 else f"text {value % 3}"
+
+
+def as_packed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """As rows come in values from the JVM, each with a dictionary of its own."""
+    *others, text, price = batch.columns
+    short = price.cast(pa.decimal64(9, 2)) if SHORT_DECIMALS else price
+    packed = pa.RecordBatch.from_arrays([*others, text.dictionary_encode(), short], names=batch.schema.names)
+    return packed.replace_schema_metadata(batch.schema.metadata)
+
+
+def assert_whole(table: pa.Table, info: FileInfo) -> None:
+    values: list[Any] = table.column("value").to_pylist()
+    texts = [text_of(value) for value in values]
+    assert table.schema.names == ["value", "text", "price"]
+    assert table.column("text").to_pylist() == texts
+    assert table.column("price").to_pylist() == values
+    assert info.statistics is not None
+    known = [text for text in texts if text is not None]
+    assert info.statistics["text"] == Bounds(min(known, default=None), max(known, default=None), texts.count(None))
+    assert info.statistics["price"] == Bounds(f"{min(values)}.00", f"{max(values)}.00", 0)
+
+
 @given(
     keys=rows,
     chunk=st.integers(1, 20),
@@ -147,6 +187,7 @@ rows = st.lists(st.tuples(st.sampled_from(["a", "b/=%", "é", "z " * 3, None]), 
     most_open=st.integers(1, 3),
     bound=st.sampled_from([0, 1, 4]),
     clustered=st.booleans(),
+    coded=st.booleans(),
 )
 def test_each_row_lands_once_in_its_partition_in_order(
     keys: list[tuple[str | None, bool | None]],
@@ -156,16 +197,11 @@ def test_each_row_lands_once_in_its_partition_in_order(
     most_open: int,
     bound: int,
     clustered: bool,
+    coded: bool,
 ) -> None:
     if clustered:
         keys = sorted(keys, key=str)
-    table = pa.table(
-        {
-            "p": pa.array([p for p, _ in keys], pa.string()),
-            "value": pa.array(range(len(keys)), pa.int64()),
-            "q": pa.array([q for _, q in keys], pa.bool_()),
-        }
-    )
+    table = table_of(keys)
     expected: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
     for value, (p, q) in enumerate(keys):
         expected[p, None if q is None else str(q).lower()].append(value)
@@ -174,7 +210,7 @@ def test_each_row_lands_once_in_its_partition_in_order(
         small.setattr(task, "ROW_GROUP_ROWS", group_rows)
         small.setattr(task, "MAX_OPEN", most_open)
         sink = DirectorySink(Path(root))
-        batches = table.to_batches(max_chunksize=chunk)
+        batches = [as_packed(it) if coded else it for it in table.to_batches(max_chunksize=chunk)]
         infos = write(sink, *batches, partition_columns=("p", "q"), max_records_per_file=bound)
         assert rows_of(infos, sink) == expected
         assert sink.files() == sorted(info.path for info in infos)
@@ -183,27 +219,26 @@ def test_each_row_lands_once_in_its_partition_in_order(
             directory, _ = names.split(info.path)
             assert names.parse_partition(directory) == info.partition == dict(info.partition)
             assert list(info.partition) == ["p", "q"]
-            assert sink.read(info).column_names == ["value"]
+            assert_whole(sink.read(info), info)
             assert info.rows == sink.read(info).num_rows
             assert info.size == os.path.getsize(sink.root / info.path)
             assert not bound or (info.rows or 0) <= bound
 
 
 @given(keys=rows, chunk=st.integers(1, 20), buffer_rows=st.integers(1, 40), group_rows=st.integers(1, 15),
-       most_complete=st.integers(0, 5))  # fmt: skip
+       most_complete=st.integers(0, 5), coded=st.booleans())  # fmt: skip
 def test_partitions_that_come_whole_get_their_files_as_they_come(
-    keys: list[tuple[str | None, bool | None]], chunk: int, buffer_rows: int, group_rows: int, most_complete: int
+    keys: list[tuple[str | None, bool | None]],
+    chunk: int,
+    buffer_rows: int,
+    group_rows: int,
+    most_complete: int,
+    coded: bool,
 ) -> None:
     """After rows of all, mixed; some never come whole."""
     expected: dict[tuple[str | None, ...], list[int]] = defaultdict(list)
     wholes = list(dict.fromkeys(keys))[:most_complete]
-    table = pa.table(
-        {
-            "p": pa.array([p for p, _ in keys], pa.string()),
-            "value": pa.array(range(len(keys)), pa.int64()),
-            "q": pa.array([q for _, q in keys], pa.bool_()),
-        }
-    )
+    table = table_of(keys)
     late = [value for value, key in enumerate(keys) if key in wholes and value % 2]
     early = [value for value in range(len(keys)) if value not in late]
     batches = table.take(pa.array(early, pa.int64())).to_batches(max_chunksize=chunk)
@@ -217,8 +252,10 @@ def test_partitions_that_come_whole_get_their_files_as_they_come(
         small.setattr(task, "BUFFER_ROWS", buffer_rows)
         small.setattr(task, "ROW_GROUP_ROWS", group_rows)
         sink = DirectorySink(Path(root))
-        infos = write(sink, *batches, partition_columns=("p", "q"))
+        infos = write(sink, *(map(as_packed, batches) if coded else batches), partition_columns=("p", "q"))
         assert rows_of(infos, sink) == expected
+        for info in infos:
+            assert_whole(sink.read(info), info)
 
 
 def test_a_partition_that_is_complete_waits_for_no_other(sink: DirectorySink) -> None:
@@ -268,6 +305,7 @@ def test_nested_and_null_values_survive_the_wait_on_disk(sink: DirectorySink, sm
         (pa.array([0, -719162, 2932896], pa.int32()).cast(pa.date32()), ["1970-01-01", "0001-01-01", "9999-12-31"]),
         (pa.array(["1.10", "-0.01", "0.00"]).cast(pa.decimal128(38, 2)), ["1.10", "-0.01", "0.00"]),
         (pa.array(["0.0000000001"]).cast(pa.decimal128(20, 10)), ["0.0000000001"]),
+        (pa.array(["1.10", "-0.01"]).cast(pa.decimal64(9, 2)), ["1.10", "-0.01"]),
         (pa.array([0, 1_500_000, -1], pa.timestamp("us", "Asia/Kolkata")),
          ["1970-01-01 00:00:00", "1970-01-01 00:00:01.5", "1969-12-31 23:59:59.999999"]),
         (pa.array([10_000_000, 100_010], pa.timestamp("us")), ["1970-01-01 00:00:10", "1970-01-01 00:00:00.10001"]),

@@ -55,7 +55,7 @@ import scala.collection.immutable.$colon$colon;
  */
 public class PackRows extends Expression implements Generator, Serializable {
   /** Of the form of the values, and of the constructor; `packed.py` has the same. */
-  public static final String VERSION = "2";
+  public static final String VERSION = "3";
 
   private static final int MOST_ROWS = 64 * 1024;
   // A block grows fourfold, from the first of these to the second. Java's collector does not copy arrays of half a region
@@ -91,10 +91,11 @@ public class PackRows extends Expression implements Generator, Serializable {
   private transient int[] starts;
   private transient int count;
   private transient long[] texts; // the bytes of each column's, all together
+  private transient Codes[] codes; // of columns whose texts repeat, as far as they have been looked at
 
   /**
-   * `kinds` has a letter for each column, and `together` a `g` for those in which rows of a group are equal, if any; a
-   * value ends at about so many bytes, and a null stands for so many.
+   * `kinds` has a letter for each column, a `t` for texts that may come as codes; and `together` a `g` for those in which
+   * rows of a group are equal, if any. A value ends at about so many bytes, and a null stands for so many.
    */
   public PackRows(Seq<Expression> columns, String kinds, String together, int valueBytes, int nullBytes) {
     this.columns = columns;
@@ -215,7 +216,7 @@ public class PackRows extends Expression implements Generator, Serializable {
     singleMask = maskOf(kinds.charAt(first));
     single = singleMask != 0L && together.lastIndexOf('g') == first ? first : -1;
     groups = new LinkedHashMap();
-    lately = new Group[256];
+    lately = new Group[1024];
     memory = new Memory(task.taskMemoryManager());
     task.addTaskCompletionListener(memory);
   }
@@ -297,33 +298,26 @@ public class PackRows extends Expression implements Generator, Serializable {
   }
 
   private Group groupOf(UnsafeRow row) {
-    if (single < 0) return groupByKey(row);
-    boolean isNull = row.isNullAt(single);
-    long word = isNull ? 0L : row.getLong(single) & singleMask;
-    int bits = bitsOf(word);
+    UnsafeRow key = null;
+    boolean isNull = false;
+    long word; // of the key, or of its end
+    if (single >= 0) {
+      isNull = row.isNullAt(single);
+      word = isNull ? 0L : row.getLong(single) & singleMask;
+    } else {
+      key = keys.apply(row);
+      long end = key.getBaseOffset() + key.getSizeInBytes(); // before it are at least a word of nulls, and a value
+      word = Platform.getLong(key.getBaseObject(), end - 8) + 31 * Platform.getLong(key.getBaseObject(), end - 16);
+    }
+    int bits = (int) (word * 0x9E3779B97F4A7C15L >>> 54);
     Group group = lately[bits];
-    if (group != null && group.word == word && group.isNull == isNull) return group;
-    group = groupByKey(row);
-    group.word = word;
-    group.isNull = isNull;
-    lately[bits] = group;
-    return group;
-  }
-
-  private static int bitsOf(long word) {
-    return (int) ((word * 0x9E3779B97F4A7C15L) >>> 56);
-  }
-
-  private Group groupByKey(UnsafeRow row) {
-    UnsafeRow key = keys.apply(row);
-    long end = key.getBaseOffset() + key.getSizeInBytes(); // before it are at least a word of nulls, and a value
-    long words = Platform.getLong(key.getBaseObject(), end - 8) + 31 * Platform.getLong(key.getBaseObject(), end - 16);
-    int bits = bitsOf(words);
-    Group group = lately[bits];
-    if (group != null && group.key.equals(key)) return group;
+    if (group != null && group.word == word && group.isNull == isNull && (key == null || group.key.equals(key))) {
+      return group;
+    }
+    if (key == null) key = keys.apply(row);
     group = (Group) groups.get(key);
     if (group == null) {
-      group = new Group(key.copy());
+      group = new Group(key.copy(), word, isNull);
       groups.put(group.key, group);
     }
     lately[bits] = group;
@@ -358,15 +352,17 @@ public class PackRows extends Expression implements Generator, Serializable {
   /** Rows that are equal in some columns. */
   private static class Group {
     final UnsafeRow key;
-    long word; // and whether it is null: the key, where that is but a word in a row
-    boolean isNull;
+    final long word; // of its key
+    final boolean isNull; // the key, where it has but one column
     ArrayDeque blocks = new ArrayDeque();
     Block last; // to which rows are added, if any
     long bytes;
     long rows;
 
-    Group(UnsafeRow key) {
+    Group(UnsafeRow key, long word, boolean isNull) {
       this.key = key;
+      this.word = word;
+      this.isNull = isNull;
     }
 
     void begin() {
@@ -607,23 +603,28 @@ public class PackRows extends Expression implements Generator, Serializable {
 
   /**
    * How many nulls each column has. What some operator has left in their places becomes zero, and so of no length. On the
-   * way `texts` is found.
+   * way `texts` and `codes` are found. A column of which there are too many texts has no codes until the task ends.
    */
   private int[] clearNulls() {
     int fields = kinds.length();
     long[] any = new long[(fields + 63) / 64];
     texts = new long[fields];
     int[] places = textColumns();
+    beginCodes();
     for (int i = 0; i < count; i++) { // row by row, as they are in memory
       for (int w = 0; w < any.length; w++) any[w] |= nullWord(w, i);
-      for (int t = 0; t < places.length; t++) texts[places[t]] += textLength(places[t], i);
+      for (int t = 0; t < places.length; t++) {
+        int k = places[t];
+        texts[k] += textLength(k, i);
+        if (codes[k] != null && !codes[k].find(k, i)) codes[k] = null;
+      }
     }
     int[] found = new int[fields];
     for (int k = 0; k < fields; k++) {
       if ((any[k / 64] >> (k % 64) & 1) == 0) continue;
       for (int i = 0; i < count; i++) {
         if (!isNull(k, i)) continue;
-        if (kinds.charAt(k) == 'v') texts[k] -= textLength(k, i);
+        if (isText(k)) texts[k] -= textLength(k, i);
         Platform.putLong(rows, place(k) + starts[i], 0L);
         found[k]++;
       }
@@ -632,9 +633,21 @@ public class PackRows extends Expression implements Generator, Serializable {
   }
 
   private int[] textColumns() {
-    int[] found = new int[kinds.length() - kinds.replace("v", "").length()];
-    for (int k = 0, at = 0; k < kinds.length(); k++) if (kinds.charAt(k) == 'v') found[at++] = k;
+    int[] found = new int[kinds.length() - kinds.replace("v", "").replace("t", "").length()];
+    for (int k = 0, at = 0; k < kinds.length(); k++) if (isText(k)) found[at++] = k;
     return found;
+  }
+
+  private boolean isText(int k) {
+    return kinds.charAt(k) == 'v' || kinds.charAt(k) == 't';
+  }
+
+  private void beginCodes() {
+    if (codes == null) {
+      codes = new Codes[kinds.length()];
+      for (int k = 0; k < codes.length; k++) if (kinds.charAt(k) == 't') codes[k] = new Codes();
+    }
+    for (int k = 0; k < codes.length; k++) if (codes[k] != null) codes[k].begin();
   }
 
   private int textLength(int k, int i) {
@@ -668,7 +681,8 @@ public class PackRows extends Expression implements Generator, Serializable {
       case 'i': return padded(4 * count);
       case 'l': return 8L * count;
       case 'd': return 16L * count;
-      case 'v': return padded(4 * (count + 1)) + (texts[k] + 7) / 8 * 8;
+      case 'v':
+      case 't': return 8 + (codes[k] != null ? codes[k].size() : padded(4 * (count + 1)) + (texts[k] + 7) / 8 * 8);
       default: throw new IllegalArgumentException("no kind of columns: " + kinds.charAt(k));
     }
   }
@@ -683,7 +697,9 @@ public class PackRows extends Expression implements Generator, Serializable {
       case 'i': packInts(from, out, to); return padded(4 * count);
       case 'l': packLongs(from, out, to); return 8 * count;
       case 'd': packDecimals(from, out, at); return 16 * count;
-      default: return packTexts(from, out, to);
+      default:
+        putInt(out, at, codes[k] != null ? codes[k].known : -1);
+        return 8 + (codes[k] != null ? codes[k].pack(out, at + 8) : packTexts(from, out, to + 8));
     }
   }
 
@@ -744,6 +760,74 @@ public class PackRows extends Expression implements Generator, Serializable {
     Platform.putInt(out, to + 4L * count, end);
     Platform.putLong(out, data + end, 0L); // what the last word may have brought along
     return ends + padded(end);
+  }
+
+  /** The texts of a column that have come so far in this task, while they are few, and which of them each row has. */
+  private class Codes {
+    private static final int MOST = 256; // a code has one byte
+    private static final int MOST_BYTES = 16 * 1024; // of all; they are told again in each value
+    private static final int PLACES = 4 * MOST;
+
+    int known;
+    private final byte[] bytes = new byte[MOST_BYTES + 8]; // read by words
+    private final int[] ends = new int[MOST + 1]; // the first is 0
+    private final int[] byHash = new int[PLACES]; // one more than their codes
+    private byte[] found = new byte[0];
+
+    void begin() {
+      if (found.length < count) found = new byte[count];
+    }
+
+    /** Whether the column has a code in this row. */
+    boolean find(int k, int i) {
+      long word = isNull(k, i) ? 0L : Platform.getLong(rows, place(k) + starts[i]);
+      int code = word == 0L ? 0 : codeOf(Platform.BYTE_ARRAY_OFFSET + starts[i] + (word >>> 32), (int) word);
+      found[i] = (byte) code;
+      return code >= 0;
+    }
+
+    private int codeOf(long text, int length) {
+      int whole = length & ~7;
+      long hash = length;
+      for (int b = 0; b < whole; b += 8) hash = (hash ^ Platform.getLong(rows, text + b)) * 0x9E3779B97F4A7C15L;
+      long rest = rest(rows, text, whole, length);
+      hash = (hash ^ rest) * 0x9E3779B97F4A7C15L;
+      int at = (int) (hash >>> 32) & (PLACES - 1);
+      for (; byHash[at] != 0; at = (at + 1) & (PLACES - 1)) {
+        if (isEqual(byHash[at] - 1, text, length, whole, rest)) return byHash[at] - 1;
+      }
+      if (known == MOST || length > MOST_BYTES - ends[known]) return -1;
+      System.arraycopy(rows, (int) (text - Platform.BYTE_ARRAY_OFFSET), bytes, ends[known], length);
+      ends[known + 1] = ends[known] + length;
+      byHash[at] = ++known;
+      return known - 1;
+    }
+
+    private boolean isEqual(int code, long text, int length, int whole, long rest) {
+      if (ends[code + 1] - ends[code] != length) return false;
+      long own = Platform.BYTE_ARRAY_OFFSET + ends[code];
+      for (int b = 0; b < whole; b += 8) {
+        if (Platform.getLong(bytes, own + b) != Platform.getLong(rows, text + b)) return false;
+      }
+      return rest(bytes, own, whole, length) == rest;
+    }
+
+    /** The bytes after the whole words. */
+    private long rest(byte[] of, long text, int whole, int length) {
+      return whole == length ? 0L : Platform.getLong(of, text + whole) & (-1L >>> (64 - 8 * (length - whole)));
+    }
+
+    int size() {
+      return padded(4 * (known + 1)) + padded(ends[known]) + padded(count);
+    }
+
+    int pack(byte[] out, int at) {
+      for (int code = 0; code <= known; code++) putInt(out, at + 4 * code, ends[code]);
+      int texts = at + padded(4 * (known + 1)), to = texts + padded(ends[known]);
+      System.arraycopy(bytes, 0, out, texts, ends[known]);
+      System.arraycopy(found, 0, out, to, count);
+      return size();
+    }
   }
 
   private static void putInt(byte[] out, int at, int value) {

@@ -39,7 +39,7 @@ class JavaClass:
 
 
 COMMIT_PROTOCOL = JavaClass("CommitProtocol", "1")
-PACK_ROWS = JavaClass("PackRows", "2")
+PACK_ROWS = JavaClass("PackRows", "3")
 SNAPSHOT_FILE_INDEX = JavaClass("SnapshotFileIndex", "1")
 ALL = (COMMIT_PROTOCOL, PACK_ROWS, SNAPSHOT_FILE_INDEX)
 
