@@ -787,6 +787,7 @@ public class PackRows extends Expression implements Generator, Serializable {
     }
 
     private int codeOf(long text, int length) {
+      if (length > MOST_BYTES) return -1;
       int whole = length & ~7;
       long hash = length;
       for (int b = 0; b < whole; b += 8) hash = (hash ^ Platform.getLong(rows, text + b)) * 0x9E3779B97F4A7C15L;
