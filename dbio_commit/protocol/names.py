@@ -9,6 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from itertools import repeat
+from operator import contains
 from typing import NamedTuple
 from unicodedata import normalize
 
@@ -158,7 +160,7 @@ def are_marked(paths: Collection[str], tid: str) -> bool:
     """Whether each of them bears the tid, and no other: then they are nobody else's. False where that is not plain."""
     own = f"{_BEFORE_TID}{tid}-"
     in_all = "\0".join(paths).count(_BEFORE_TID)  # at least one for each tid in them: tids of digits do not overlap
-    return tid.isdigit() and in_all == len(paths) and all(own in path for path in paths)
+    return tid.isdigit() and in_all == len(paths) and all(map(contains, paths, repeat(own)))
 
 
 _BEFORE_TID = "-tid-"

@@ -195,11 +195,14 @@ class LocalStore(Store):
     # --- reading --------------------------------------------------------------------------------------------------
 
     def get(self, path: str, *, limit_bytes: int = MAX_BYTES) -> bytes:
-        with self._translating("read", path), self._open(path) as file:
-            expected = min(os.fstat(file.fileno()).st_size, limit_bytes) + 1
-            body = file.read(expected)
-            if len(body) == expected <= limit_bytes:  # it grew
-                body += file.read(limit_bytes + 1 - expected)
+        with self._translating("read", path):
+            descriptor, size = self._open(path)
+            try:  # without a buffered file, which takes longer than to read a marker
+                body, most = b"", min(size, limit_bytes) + 1
+                while len(body) <= limit_bytes and (piece := os.read(descriptor, most)):
+                    body += piece
+            finally:
+                os.close(descriptor)
         if len(body) > limit_bytes:
             raise too_large(self._local(path), limit_bytes)
         return body
@@ -213,9 +216,10 @@ class LocalStore(Store):
 
     def open_read(self, path: str) -> BinaryIO:
         with self._translating("read", path):
-            return self._open(path)
+            return open(self._open(path)[0], "rb")
 
-    def _open(self, path: str) -> BinaryIO:
+    def _open(self, path: str) -> tuple[int, int]:
+        """A descriptor, and how many bytes the file has."""
         is_hidden = _is_hidden(path)
         try:
             descriptor = os.open(self._local(path), _READ | os.O_NOFOLLOW if is_hidden else _READ)
@@ -224,12 +228,13 @@ class LocalStore(Store):
                 raise self._no_file(path) from None
             raise
         try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
                 raise self._no_file(path)
         except BaseException:
             os.close(descriptor)
             raise
-        return open(descriptor, "rb")
+        return descriptor, status.st_size
 
     def _no_file(self, path: str) -> DbioError:
         message = f"{self._local(path)} is no regular file, but a directory, a link, a pipe or a device"

@@ -23,7 +23,7 @@ from dbio_commit.spark.batches import BATCH_BYTES, arrow_batches, pack
 from dbio_commit.spark.packed import VALUE_BYTES, pack_rows
 from dbio_commit.spark.schema import arrow_type
 
-FEW = "'', 'a', 'b', '1234567', '12345678', '123456789', '123456780', '023456789', repeat('ü', 99)"
+FEW = "'', 'a', 'b', '1234567', '12345678', '123456789', '123456780', '023456789', repeat('ü', 32)"
 
 # By what number an expression comes to a value; every third is null, if it is to be.
 KINDS = {
@@ -45,7 +45,8 @@ KINDS = {
     "timestamp_ntz": "cast(timestamp_micros(id * 123456789) AS timestamp_ntz)",
     "a constant": "'the same'",
     "few texts": f"element_at(array({FEW}), 1 + cast(id % 9 AS int))",
-    "few, then many": "repeat('x', cast(id div 200 AS int))",
+    "few, then many": "cast(id div 100 AS string)",
+    "short, then long": "repeat('x', cast(id div 200 AS int))",
     "few binaries": "IF(id % 2 = 0, X'', X'00FF')",
     "a.null`": "cast(NULL AS int)",
 }
@@ -124,16 +125,23 @@ def test_texts_come_as_dictionaries_where_they_repeat(spark: SparkSession) -> No
         "'p' AS p",
         "cast(id % 256 AS string) AS few",
         "cast(id % 257 AS string) AS many",
-        "repeat(cast(id % 9 AS string), 2000) AS long",
+        "repeat(cast(id % 9 AS string), 64) AS short",
+        "repeat(cast(id % 9 AS string), 65) AS long",
         "IF(id < 0, '', NULL) AS none",
     )
     seen = kinds(df, together=[0])
     assert len(seen) > 1
-    assert set(map(tuple, seen)) == {("string", CODED, "string", "string", CODED)}
+    assert set(map(tuple, seen)) == {("string", CODED, "string", CODED, "string", CODED)}
+
+
+def test_texts_of_so_few_rows_that_nothing_repeats_come_as_they_are(spark: SparkSession) -> None:
+    filler = f"repeat('x', {VALUE_BYTES // 10}) AS filler"
+    df = spark.range(0, 40, 1, 1).selectExpr("cast(id AS string) AS own", "cast(id % 4 AS string) AS few", filler)
+    assert set(map(tuple, kinds(df))) == {("string", CODED, "string")}
 
 
 def test_a_column_stays_a_dictionary_where_there_are_too_many_texts_later(spark: SparkSession) -> None:
-    df = spark.range(0, 90_000, 1, 1).selectExpr("repeat('x', cast(id div 200 AS int)) AS text", "id")
+    df = spark.range(0, 90_000, 1, 1).selectExpr("cast(id div 200 AS string) AS text", "id")
     assert len(kinds(df)) > 2
     assert {it[0] for it in kinds(df)} == {CODED}
     assert_same(unpacked(df, coded=True), df)
@@ -146,7 +154,7 @@ def test_files_of_coded_rows_tell_what_those_of_plain_rows_do(
     df = spark.range(0, 30_000, 1, 2).selectExpr(
         "id",
         f"element_at(array({FEW}), 1 + cast(id % 9 AS int)) AS text",
-        "IF(id % 3 = 0, NULL, repeat('x', cast(id div 70 AS int))) AS growing",
+        "IF(id % 3 = 0, NULL, cast(id div 40 AS string)) AS growing",
         "IF(id < 0, '', NULL) AS none",
         "cast(id - 9000 AS decimal(12, 2)) AS price",
         "cast(id % 7 AS decimal(3, 1)) AS small",

@@ -619,6 +619,7 @@ public class PackRows extends Expression implements Generator, Serializable {
         if (codes[k] != null && !codes[k].find(k, i)) codes[k] = null;
       }
     }
+    for (int k = 0; k < codes.length; k++) if (codes[k] != null && !codes[k].isWorthwhile()) codes[k] = null;
     int[] found = new int[fields];
     for (int k = 0; k < fields; k++) {
       if ((any[k / 64] >> (k % 64) & 1) == 0) continue;
@@ -765,17 +766,25 @@ public class PackRows extends Expression implements Generator, Serializable {
   /** The texts of a column that have come so far in this task, while they are few, and which of them each row has. */
   private class Codes {
     private static final int MOST = 256; // a code has one byte
-    private static final int MOST_BYTES = 16 * 1024; // of all; they are told again in each value
+    private static final int LONGEST = 64; // all are told again in each value, and may have to be written one by one
     private static final int PLACES = 4 * MOST;
 
     int known;
-    private final byte[] bytes = new byte[MOST_BYTES + 8]; // read by words
+    private boolean begun;
+    private final byte[] bytes = new byte[MOST * LONGEST];
     private final int[] ends = new int[MOST + 1]; // the first is 0
     private final int[] byHash = new int[PLACES]; // one more than their codes
     private byte[] found = new byte[0];
 
     void begin() {
       if (found.length < count) found = new byte[count];
+    }
+
+    /** Whether texts repeat in the first value; later they may do so less. */
+    boolean isWorthwhile() {
+      boolean seen = begun || 2 * known <= count;
+      begun = true;
+      return seen;
     }
 
     /** Whether the column has a code in this row. */
@@ -787,7 +796,7 @@ public class PackRows extends Expression implements Generator, Serializable {
     }
 
     private int codeOf(long text, int length) {
-      if (length > MOST_BYTES) return -1;
+      if (length > LONGEST) return -1;
       int whole = length & ~7;
       long hash = length;
       for (int b = 0; b < whole; b += 8) hash = (hash ^ Platform.getLong(rows, text + b)) * 0x9E3779B97F4A7C15L;
@@ -797,7 +806,7 @@ public class PackRows extends Expression implements Generator, Serializable {
       for (; byHash[at] != 0; at = (at + 1) & (PLACES - 1)) {
         if (isEqual(byHash[at] - 1, text, length, whole, rest)) return byHash[at] - 1;
       }
-      if (known == MOST || length > MOST_BYTES - ends[known]) return -1;
+      if (known == MOST) return -1;
       System.arraycopy(rows, (int) (text - Platform.BYTE_ARRAY_OFFSET), bytes, ends[known], length);
       ends[known + 1] = ends[known] + length;
       byHash[at] = ++known;
