@@ -29,7 +29,7 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         with _LOCK:
-            _paused -= 1
+            _paused = max(_paused - 1, 0)  # 0 already in a child that was forked inside
             if not _paused and _was_on:
                 gc.enable()
 

@@ -102,7 +102,7 @@ class DataFileWriter:
         return self._stream.tell()
 
     def write(self, table: pa.Table) -> None:
-        self._writer.write_table(table.unify_dictionaries(), row_group_size=table.num_rows)
+        self._writer.write_table(encoding.with_own_texts(table), row_group_size=table.num_rows)
         self._nulls = list(map(operator.add, self._nulls, encoding.count_nulls(table)))
         self.rows += table.num_rows
 

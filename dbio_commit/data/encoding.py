@@ -48,6 +48,25 @@ def _coded_as(column: Any, kind: Any) -> Any:
     return column.dictionary_encode() if types.is_dictionary(kind) else column.cast(kind)
 
 
+def with_own_texts(table: pa.Table) -> pa.Table:
+    """With one dictionary for each column that has some, of the texts of these rows only.
+
+    A file must not tell texts of others, which somebody may delete there.
+    """
+    for at, kind in enumerate(table.schema.types):
+        if types.is_dictionary(kind):
+            table = table.set_column(at, table.schema.field(at), _with_own_texts(table.column(at)))
+    return table
+
+
+def _with_own_texts(column: Any) -> Any:
+    whole: Any = pa.concat_arrays(column.unify_dictionaries().chunks)
+    used = whole.indices.unique().drop_null()
+    if len(used) == len(whole.dictionary):
+        return whole
+    return pa.DictionaryArray.from_arrays(pc.index_in(whole.indices, value_set=used), whole.dictionary.take(used))
+
+
 def values_at_once(table: pa.Table) -> int:
     """How many values of a column to encode before its page is looked at: it grows, and stays in memory, by as much."""
     widest = max((column.nbytes for column in table.columns), default=0)
@@ -73,7 +92,7 @@ def _leaves(path: str, values: Any) -> Iterator[tuple[str, Any]]:
 
 def _repeats(values: Any) -> bool:
     known = values.slice(0, SAMPLE_ROWS).drop_null()
-    if types.is_decimal64(known.type):  # which Arrow does not hash
+    if types.is_decimal(known.type) and known.type.bit_width == 64:  # which Arrow does not hash
         known = known.view(pa.int64())
     return len(known.unique()) <= DISTINCT_RATIO * len(known)
 

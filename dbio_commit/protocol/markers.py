@@ -184,7 +184,7 @@ class AddedFiles:
 
     size: Counts[StrictInt]
     rows: Counts[StrictInt | None]
-    partition: Annotated[dict[str, SkipValidation[Sequence[str | None]]], AfterValidator(_check_texts)] = field(
+    partition: Annotated[dict[str, SkipValidation[list[str | None]]], AfterValidator(_check_texts)] = field(
         default_factory=dict
     )
     statistics: Annotated[dict[str, SkipValidation[ColumnBounds]], values_of(ColumnBounds)] = field(

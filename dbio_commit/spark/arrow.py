@@ -188,12 +188,12 @@ def _codes(table: pa.Table, columns: Sequence[str]) -> tuple[Any, list[Key]]:
     for name in columns:
         column: Any = table.column(name)
         _formatter(name, column.type)  # refuses types that cannot be encoded either
+        if types.is_decimal(column.type) and column.type.bit_width == 64:  # which Arrow does not hash
+            column = column.cast(pa.decimal128(column.type.precision, column.type.scale))
         if _is_constant(column):  # as where rows come by partitions
             [text] = format_values(name, column.slice(0, 1))
             keys = [(*key, text) for key in keys]
             continue
-        if types.is_decimal(column.type):
-            column = column.cast(pa.decimal128(column.type.precision, column.type.scale))  # Arrow hashes no short ones
         values = column.combine_chunks().dictionary_encode(null_encoding="encode")
         texts = format_values(name, values.dictionary)
         before = pa.repeat(pa.scalar(0, pa.int32()), table.num_rows) if codes is None else codes

@@ -263,8 +263,8 @@ class Waiting:
     def add(self, table: pa.Table, spill: Spill) -> None:
         if not table.num_rows:
             return
-        self.rows, self.size, self._schema = self.rows + table.num_rows, self.size + table.nbytes, table.schema
         plain = encoding.coded_as(table, encoding.decoded(table.schema))  # one message holds no dictionary
+        self.rows, self.size, self._schema = self.rows + plain.num_rows, self.size + plain.nbytes, table.schema
         self._places += [spill.write(batch) for batch in plain.to_batches()]
 
     def batches(self, spill: Spill) -> Iterator[pa.RecordBatch]:

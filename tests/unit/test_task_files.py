@@ -275,6 +275,19 @@ def test_a_partition_that_is_complete_waits_for_no_other(sink: DirectorySink) ->
     assert rows_of(infos, sink) == {("a",): [1, 2, 3], ("b",): [1, 2, 3]}
 
 
+def test_a_file_tells_no_text_of_another(sink: DirectorySink) -> None:
+    texts = pa.array(["unused", "only a", "only b", "shared"])
+    codes: Any = pa.DictionaryArray.from_arrays(pa.array([1, 3, 2, None, 3], pa.int32()), texts)
+    infos = write(sink, batch(p=["a", "a", "b", "b", "b"], text=codes), partition_columns=("p",), compression="none")
+    told = {p: (sink.root / info.path).read_bytes() for info in infos for p in info.partition.values()}
+    assert [text for text in texts.to_pylist() if str(text).encode() in told["a"]] == ["only a", "shared"]
+    assert [text for text in texts.to_pylist() if str(text).encode() in told["b"]] == ["only b", "shared"]
+    assert {info.statistics["text"] for info in infos if info.statistics} == {
+        Bounds("only a", "shared", 0),
+        Bounds("only b", "shared", 1),
+    }
+
+
 def test_partitions_smaller_than_a_row_group_get_one_file_each(sink: DirectorySink, small: pytest.MonkeyPatch) -> None:
     small.setattr(task, "BUFFER_ROWS", 50)
     table = pa.table({"p": [i % 40 for i in range(1000)], "value": range(1000)})

@@ -780,9 +780,9 @@ public class PackRows extends Expression implements Generator, Serializable {
       if (found.length < count) found = new byte[count];
     }
 
-    /** Whether texts repeat in the first value; later they may do so less. */
+    /** Whether the first value has enough rows to tell, and texts repeat in it; later they may do so less. */
     boolean isWorthwhile() {
-      boolean seen = begun || 2 * known <= count;
+      boolean seen = begun || (count >= MOST && known > 0 && 2 * known <= count);
       begun = true;
       return seen;
     }
