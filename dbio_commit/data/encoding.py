@@ -1,6 +1,6 @@
 """How columns are encoded in a new file: which get a dictionary, and which get statistics. Pure.
 
-Columns may come as dictionaries of Arrow's: then the file's take no hashing.
+Columns may come as dictionaries of Arrow's, of which those of the file are made without hashing their texts again.
 
 What the statistics of a written file are is in `statistics`; who writes it, in `data_file`.
 """

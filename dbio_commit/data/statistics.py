@@ -1,6 +1,6 @@
 """The statistics of a file's columns, min and max from its footer (PROTOCOL.md 7.3). Pure.
 
-Which columns a task writes statistics of is in `spark.arrow`; what else a footer tells is in `footers`.
+Which columns a task writes statistics of is in `encoding`; what else a footer tells is in `footers`.
 """
 
 import math
