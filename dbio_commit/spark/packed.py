@@ -64,6 +64,9 @@ def pack_rows(
     from pyspark.sql.classic.column import Column
 
     jvm: Any = df.sparkSession._jvm
+    operator = java_class(jvm, "dbio_commit.PackColumns")
+    import os
+    if not os.environ.get("NOCOL"): operator.planIn(df.sparkSession._jsparkSession.experimental())
     columns = df._jdf.queryExecution().analyzed().output()  # whatever their names are
     groups = "".join("g" if position in together else "-" for position in range(len(kinds)))
     packed = java_class(jvm, PACK_ROWS.name)(columns, "".join(filter(None, kinds)), groups, VALUE_BYTES, null_bytes)

@@ -142,7 +142,7 @@ def test_texts_of_so_few_rows_that_nothing_repeats_come_as_they_are(spark: Spark
 
 def test_a_column_stays_a_dictionary_where_there_are_too_many_texts_later(spark: SparkSession) -> None:
     df = spark.range(0, 90_000, 1, 1).selectExpr("cast(id div 200 AS string) AS text", "id")
-    assert len(kinds(df)) > 2
+    assert len(kinds(df)) > 1
     assert {it[0] for it in kinds(df)} == {CODED}
     assert_same(unpacked(df, coded=True), df)
 
@@ -253,7 +253,7 @@ def come_together(df: DataFrame, *positions: int) -> list[tuple[list[tuple[Any, 
 
 def test_rows_of_a_group_come_together_and_in_their_order(spark: SparkSession) -> None:
     df = spark.range(0, 60_000, 1, 1).selectExpr(
-        "id", "IF(id % 7 = 3, NULL, repeat('é', cast(id % 7 AS int))) AS p", "repeat('x', 99) AS t", "id % 2 = 0 AS q"
+        "id", "IF(id % 7 = 3, NULL, repeat('é', cast(id % 7 AS int))) AS p", "repeat('x', 199) AS t", "id % 2 = 0 AS q"
     )
     values = come_together(df, 1, 3)
     assert len(values) == 14  # a group has a megabyte at most

@@ -32,6 +32,10 @@ class JavaClass:
     simple_name: str
     version: str
     """Of what Python and the class ask of each other; the class has the same."""
+    needs: tuple[str, ...] = ()
+    """Other sources, of classes that are in the same jar: each may need those before it,"""
+    users: tuple[str, ...] = ()
+    """and these the class itself."""
 
     @property
     def name(self) -> str:
@@ -39,7 +43,7 @@ class JavaClass:
 
 
 COMMIT_PROTOCOL = JavaClass("CommitProtocol", "1")
-PACK_ROWS = JavaClass("PackRows", "3")
+PACK_ROWS = JavaClass("PackRows", "4", needs=("StagedRows", "Packer"), users=("PackColumns",))
 SNAPSHOT_FILE_INDEX = JavaClass("SnapshotFileIndex", "1")
 ALL = (COMMIT_PROTOCOL, PACK_ROWS, SNAPSHOT_FILE_INDEX)
 
@@ -112,10 +116,12 @@ def make_jar(path: Path) -> None:
 def _compiled(jvm: Any, wanted: Iterable[JavaClass]) -> Mapping[str, bytes]:
     """The classes by their paths in a jar."""
     found: dict[str, bytes] = {}
-    for one in wanted:
+    loader = java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
+    for source in (it for one in wanted for it in (*one.needs, one.simple_name, *one.users)):
         compiler = java_class(jvm, "org.codehaus.janino.SimpleCompiler")()
-        compiler.setParentClassLoader(java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader())
-        compiler.cook(files(__package__).joinpath(f"{one.simple_name}.java").read_text())
+        compiler.setParentClassLoader(loader)
+        compiler.cook(files(__package__).joinpath(f"{source}.java").read_text())
+        loader = compiler.getClassLoader()  # of those before as well
         classes = compiler.getBytecodes()
         found |= {f"{name.replace('.', '/')}.class": bytes(classes[name]) for name in list(classes)}
     return found

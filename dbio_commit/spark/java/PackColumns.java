@@ -1,0 +1,318 @@
+package dbio_commit;
+
+import java.io.Serializable;
+import java.util.ArrayList;
+import java.util.Iterator;
+import org.apache.spark.api.java.function.FlatMapFunction;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.ExperimentalMethods;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.BasePredicate;
+import org.apache.spark.sql.catalyst.expressions.BindReferences$;
+import org.apache.spark.sql.catalyst.expressions.BoundReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.Predicate$;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression$;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection$;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.catalyst.expressions.package$AttributeSeq;
+import org.apache.spark.sql.catalyst.plans.logical.Generate;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import org.apache.spark.sql.execution.ColumnarToRowExec;
+import org.apache.spark.sql.execution.FilterExec;
+import org.apache.spark.sql.execution.GenerateExec;
+import org.apache.spark.sql.execution.InputAdapter;
+import org.apache.spark.sql.execution.PlanLater;
+import org.apache.spark.sql.execution.ProjectExec;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.SparkStrategy;
+import org.apache.spark.sql.execution.UnaryExecNode;
+import org.apache.spark.sql.execution.WholeStageCodegenExec;
+import org.apache.spark.sql.execution.metric.SQLMetric;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import scala.collection.immutable.ArraySeq$;
+import scala.collection.immutable.IndexedSeq;
+import scala.collection.immutable.Nil$;
+import scala.collection.immutable.Seq;
+import scala.collection.immutable.$colon$colon;
+
+/**
+ * The operator that runs `pack_rows`. Where rows are a scan's columns, filtered and projected at most, it takes these as
+ * they are, and computes only the others; elsewhere it does what Spark's own operator for generators does. To make rows of
+ * columns takes Spark longer than to read them.
+ */
+public class PackColumns extends SparkPlan implements UnaryExecNode {
+  private final PackRows packing;
+  private final Seq output;
+  private final SparkPlan child;
+
+  public PackColumns(PackRows packing, Seq output, SparkPlan child) {
+    this.packing = packing;
+    this.output = output;
+    this.child = child;
+  }
+
+  // --- how Spark gets to know of it ---
+
+  /** From here on, a session plans it. */
+  public static synchronized void planIn(ExperimentalMethods session) {
+    Seq known = session.extraStrategies();
+    for (int i = 0; i < known.size(); i++) if (known.apply(i) instanceof Strategy) return;
+    session.extraStrategies_$eq(new $colon$colon(new Strategy(), known.toList()));
+  }
+
+  static class Strategy extends SparkStrategy {
+    public Seq apply(LogicalPlan plan) {
+      if (!(plan instanceof Generate)) return Nil$.MODULE$;
+      Generate generate = (Generate) plan;
+      if (!(generate.generator() instanceof PackRows) || generate.requiredChildOutput().nonEmpty()) return Nil$.MODULE$;
+      SparkPlan child = new PlanLater(generate.child());
+      PackRows packing = (PackRows) generate.generator();
+      return new $colon$colon(new PackColumns(packing, generate.qualifiedGeneratorOutput(), child), Nil$.MODULE$);
+    }
+  }
+
+  // --- what Spark asks of an operator ---
+
+  public TreeNode child() {
+    return child;
+  }
+
+  public Seq children() {
+    return new $colon$colon(child, Nil$.MODULE$);
+  }
+
+  public TreeNode withNewChildInternal(TreeNode changed) {
+    return new PackColumns(packing, output, (SparkPlan) changed);
+  }
+
+  public TreeNode withNewChildrenInternal(IndexedSeq changed) {
+    return new PackColumns(packing, output, (SparkPlan) changed.head());
+  }
+
+  public Seq output() {
+    return output;
+  }
+
+  public int productArity() {
+    return 3;
+  }
+
+  public Object productElement(int position) {
+    switch (position) {
+      case 0: return packing;
+      case 1: return output;
+      default: return child;
+    }
+  }
+
+  public boolean canEqual(Object other) {
+    return other instanceof PackColumns;
+  }
+
+  public RDD doExecute() {
+    Task task = new Task(packing);
+    SparkPlan scan = scanOf(task);
+    if (scan == null) return new GenerateExec(packing, Nil$.MODULE$, false, output, child).execute();
+    return scan.executeColumnar().toJavaRDD().mapPartitions(task).rdd();
+  }
+
+  // --- what is to be done with a scan's columns ---
+
+  /** The scan of whose batches the task makes the rows; null where they are made in another way. */
+  private SparkPlan scanOf(Task task) {
+    SparkPlan plan = within(child);
+    Seq projected = null;
+    if (plan instanceof ProjectExec) {
+      projected = ((ProjectExec) plan).projectList();
+      plan = within(((ProjectExec) plan).child());
+    }
+    Expression condition = null;
+    if (plan instanceof FilterExec) {
+      condition = ((FilterExec) plan).condition();
+      task.rowsKept = plan.longMetric("numOutputRows");
+      plan = within(((FilterExec) plan).child());
+    }
+    if (!(plan instanceof ColumnarToRowExec)) return null;
+    task.rowsRead = plan.longMetric("numOutputRows");
+    task.batchesRead = plan.longMetric("numInputBatches");
+    SparkPlan scan = within(((ColumnarToRowExec) plan).child());
+    if (!scan.supportsColumnar()) return null;
+    package$AttributeSeq columns = new package$AttributeSeq(scan.output());
+    return task.canFilter(condition, columns) && task.canMake(projected, columns, scan.output()) ? scan : null;
+  }
+
+  private static SparkPlan within(TreeNode plan) {
+    if (plan instanceof WholeStageCodegenExec) return ((WholeStageCodegenExec) plan).child();
+    return plan instanceof InputAdapter ? ((InputAdapter) plan).child() : (SparkPlan) plan;
+  }
+
+  /** As it travels to the executors. */
+  static class Task implements FlatMapFunction, Serializable {
+    final PackRows packing;
+    private final int[] ordinals; // of the scan's columns; of what is computed, its place, counted down from -1
+    private Expression condition; // or null
+    private Seq computed;
+    private Seq keys;
+    SQLMetric rowsRead;
+    SQLMetric batchesRead;
+    SQLMetric rowsKept; // null where nothing is filtered
+
+    Task(PackRows packing) {
+      this.packing = packing;
+      ordinals = new int[packing.children().size()];
+    }
+
+    boolean canFilter(Expression by, package$AttributeSeq columns) {
+      if (by == null) return true;
+      condition = bound(by, columns);
+      return condition != null;
+    }
+
+    /** Of what is projected, or of all columns where it is null. */
+    boolean canMake(Seq projected, package$AttributeSeq columns, Seq all) {
+      ArrayList computed = new ArrayList(), keys = new ArrayList();
+      for (int k = 0; k < ordinals.length; k++) {
+        Expression made = named((Expression) packing.children().apply(k), projected == null ? all : projected);
+        made = made == null ? null : bound(made, columns);
+        if (made == null) return false;
+        if (packing.isKey(k)) keys.add(made);
+        if (made instanceof BoundReference) {
+          ordinals[k] = ((BoundReference) made).ordinal();
+        } else {
+          computed.add(made);
+          ordinals[k] = -computed.size();
+        }
+      }
+      this.computed = ArraySeq$.MODULE$.unsafeWrapArray(computed.toArray());
+      this.keys = ArraySeq$.MODULE$.unsafeWrapArray(keys.toArray());
+      return true;
+    }
+
+    private static Expression named(Expression column, Seq projected) {
+      if (!(column instanceof Attribute)) return null;
+      for (int p = 0; p < projected.size(); p++) {
+        NamedExpression made = (NamedExpression) projected.apply(p);
+        if (!made.exprId().equals(((Attribute) column).exprId())) continue;
+        return made instanceof Alias ? (Expression) ((Alias) made).child() : (Expression) made;
+      }
+      return null;
+    }
+
+    /** Null where it means something only in its place among operators. */
+    private static Expression bound(Expression made, package$AttributeSeq columns) {
+      if (!made.deterministic() || SubqueryExpression$.MODULE$.hasSubquery(made)) return null;
+      return (Expression) BindReferences$.MODULE$.bindReference(made, columns, false);
+    }
+
+    public Iterator call(Object batches) {
+      return new Packed(this, (Iterator) batches);
+    }
+
+    DataType[] computedTypes() {
+      DataType[] found = new DataType[computed.size()];
+      for (int c = 0; c < found.length; c++) found[c] = ((Expression) computed.apply(c)).dataType();
+      return found;
+    }
+  }
+
+  // --- in a task ---
+
+  /** The rows of the scan, packed. */
+  static class Packed implements Iterator {
+    private final Task task;
+    private final Iterator batches;
+    private final Packer packer;
+    private final BasePredicate condition; // or null
+    private final UnsafeProjection compute; // or null
+    private final StagedRows computed;
+    private final Chosen rows;
+    private boolean finished;
+
+    Packed(Task task, Iterator batches) {
+      this.task = task;
+      this.batches = batches;
+      packer = task.packing.packer();
+      condition = task.condition == null ? null : Predicate$.MODULE$.create(task.condition);
+      compute = task.computed.isEmpty() ? null : UnsafeProjection$.MODULE$.create(task.computed);
+      computed = new StagedRows(task.computedTypes());
+      rows = new Chosen(task.ordinals.length, UnsafeProjection$.MODULE$.create(task.keys));
+    }
+
+    public boolean hasNext() {
+      while (!packer.hasNext() && !finished) {
+        if (batches.hasNext()) {
+          add((ColumnarBatch) batches.next());
+        } else {
+          packer.finish();
+          finished = true;
+        }
+      }
+      return packer.hasNext();
+    }
+
+    public Object next() {
+      return packer.next();
+    }
+
+    public void remove() {
+      throw new UnsupportedOperationException();
+    }
+
+    private void add(ColumnarBatch batch) {
+      rows.batch = batch;
+      for (int k = 0; k < task.ordinals.length; k++) {
+        int ordinal = task.ordinals[k];
+        rows.columns[k] = ordinal >= 0 ? batch.column(ordinal) : computed.column(-1 - ordinal);
+        rows.places[k] = ordinal >= 0 ? rows.chosen : StagedRows.PLACES;
+      }
+      int kept = 0;
+      for (int i = 0; i < batch.numRows(); i++) {
+        InternalRow row = batch.getRow(i);
+        if (condition != null && !condition.eval(row)) continue;
+        kept++;
+        if (compute != null) {
+          UnsafeRow made = compute.apply(row);
+          if (!computed.hasRoomFor(made)) pack();
+          computed.add(made);
+        } else if (rows.count == rows.chosen.length) {
+          pack();
+        }
+        rows.chosen[rows.count++] = i;
+      }
+      pack(); // what is in the batch now will not be there next time
+      rows.batch = null;
+      task.batchesRead.add(1L);
+      task.rowsRead.add((long) batch.numRows());
+      if (task.rowsKept != null) task.rowsKept.add((long) kept);
+    }
+
+    private void pack() {
+      packer.add(rows);
+      rows.count = 0;
+      computed.clear();
+    }
+  }
+
+  /** Some rows of a batch. */
+  static class Chosen extends Packer$Rows {
+    final int[] chosen = new int[StagedRows.PLACES.length];
+    ColumnarBatch batch;
+    private final UnsafeProjection keys;
+
+    Chosen(int fields, UnsafeProjection keys) {
+      super(fields);
+      this.keys = keys;
+    }
+
+    public UnsafeRow key(int row) {
+      return keys.apply(batch.getRow(chosen[row]));
+    }
+  }
+}

@@ -1,0 +1,177 @@
+package dbio_commit;
+
+import java.util.Arrays;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.sql.types.DecimalType;
+import org.apache.spark.sql.vectorized.ColumnVector;
+import org.apache.spark.sql.vectorized.ColumnarArray;
+import org.apache.spark.sql.vectorized.ColumnarBatch;
+import org.apache.spark.sql.vectorized.ColumnarMap;
+import org.apache.spark.unsafe.Platform;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * Some rows, each in one piece as Spark's operators hand it on, which can be read column by column. There are so few of
+ * them that a processor's cache keeps them until each column was read.
+ */
+public class StagedRows {
+  private static final int MOST_ROWS = 1024;
+  private static final int FULL_BYTES = 1024 * 1024; // a single row may have more
+
+  /** Where a column has each row. */
+  public static final int[] PLACES = new int[MOST_ROWS];
+
+  static {
+    for (int i = 0; i < MOST_ROWS; i++) PLACES[i] = i;
+  }
+
+  private final ColumnVector[] columns;
+  private final ColumnarBatch batch;
+  private final long[] anyNull; // a bit for each column that has some
+  private byte[] rows = new byte[16 * 1024];
+  private final int[] starts = new int[MOST_ROWS];
+  private int count;
+  private int used;
+
+  /** Of columns that have a place of fixed width in a row, as all have but nested ones. */
+  public StagedRows(DataType[] types) {
+    columns = new ColumnVector[types.length];
+    for (int k = 0; k < types.length; k++) columns[k] = new Column(types[k], k, types.length);
+    batch = new ColumnarBatch(columns);
+    anyNull = new long[(types.length + 63) / 64];
+  }
+
+  /** Where it has not, some rows must go first. */
+  public boolean hasRoomFor(UnsafeRow row) {
+    return count == 0 || (count < MOST_ROWS && used + (long) row.getSizeInBytes() <= FULL_BYTES);
+  }
+
+  public void add(UnsafeRow row) {
+    int size = row.getSizeInBytes();
+    if (rows.length - used < size) rows = Arrays.copyOf(rows, (int) Math.max((long) used + size, Math.min(2L * rows.length, FULL_BYTES)));
+    Object base = row.getBaseObject();
+    if (base instanceof byte[]) { // nearly always, and faster
+      System.arraycopy(base, (int) (row.getBaseOffset() - Platform.BYTE_ARRAY_OFFSET), rows, used, size);
+    } else {
+      Platform.copyMemory(base, row.getBaseOffset(), rows, Platform.BYTE_ARRAY_OFFSET + used, size);
+    }
+    for (int w = 0; w < anyNull.length; w++) anyNull[w] |= Platform.getLong(rows, Platform.BYTE_ARRAY_OFFSET + used + 8L * w);
+    starts[count++] = used;
+    used += size;
+    batch.setNumRows(count);
+  }
+
+  public int count() {
+    return count;
+  }
+
+  /** The same object each time. */
+  public InternalRow row(int row) {
+    return batch.getRow(row);
+  }
+
+  public int fields() {
+    return columns.length;
+  }
+
+  public ColumnVector column(int k) {
+    return columns[k];
+  }
+
+  public void clear() {
+    count = used = 0;
+    Arrays.fill(anyNull, 0L);
+    if (rows.length > FULL_BYTES) rows = new byte[16 * 1024];
+  }
+
+  /** One of their columns. */
+  class Column extends ColumnVector {
+    private final int bit;
+    private final int word; // of the bits for nulls, with which a row begins
+    private final long place; // in a row, from where Java has an array's bytes
+
+    Column(DataType type, int k, int fields) {
+      super(type);
+      bit = k % 64;
+      word = k / 64;
+      place = Platform.BYTE_ARRAY_OFFSET + 8L * ((fields + 63) / 64) + 8L * k;
+    }
+
+    public boolean hasNull() {
+      return (anyNull[word] >> bit & 1) != 0;
+    }
+
+    public boolean isNullAt(int row) {
+      return (Platform.getLong(rows, Platform.BYTE_ARRAY_OFFSET + starts[row] + 8L * word) >> bit & 1) != 0;
+    }
+
+    public int numNulls() {
+      int found = 0;
+      for (int row = 0; row < count; row++) if (isNullAt(row)) found++;
+      return found;
+    }
+
+    public boolean getBoolean(int row) {
+      return Platform.getBoolean(rows, place + starts[row]);
+    }
+
+    public byte getByte(int row) {
+      return Platform.getByte(rows, place + starts[row]);
+    }
+
+    public short getShort(int row) {
+      return Platform.getShort(rows, place + starts[row]);
+    }
+
+    public int getInt(int row) {
+      return Platform.getInt(rows, place + starts[row]);
+    }
+
+    public long getLong(int row) {
+      return Platform.getLong(rows, place + starts[row]);
+    }
+
+    public float getFloat(int row) {
+      return Platform.getFloat(rows, place + starts[row]);
+    }
+
+    public double getDouble(int row) {
+      return Platform.getDouble(rows, place + starts[row]);
+    }
+
+    public UTF8String getUTF8String(int row) {
+      if (isNullAt(row)) return null;
+      long word = getLong(row); // where in the row it begins, and its length
+      return UTF8String.fromAddress(rows, Platform.BYTE_ARRAY_OFFSET + starts[row] + (word >>> 32), (int) word);
+    }
+
+    public byte[] getBinary(int row) {
+      UTF8String bytes = getUTF8String(row);
+      return bytes == null ? null : bytes.getBytes();
+    }
+
+    public Decimal getDecimal(int row, int precision, int scale) {
+      if (isNullAt(row)) return null;
+      if (precision <= Decimal.MAX_LONG_DIGITS()) return Decimal.createUnsafe(getLong(row), precision, scale);
+      return Decimal.apply(new java.math.BigDecimal(new java.math.BigInteger(getBinary(row)), scale), precision, scale);
+    }
+
+    public ColumnarArray getArray(int row) {
+      throw new UnsupportedOperationException();
+    }
+
+    public ColumnarMap getMap(int row) {
+      throw new UnsupportedOperationException();
+    }
+
+    public ColumnVector getChild(int ordinal) {
+      throw new UnsupportedOperationException();
+    }
+
+    public void close() {
+    }
+  }
+}
