@@ -270,7 +270,7 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
       for (int k = 0; k < task.ordinals.length; k++) {
         int ordinal = task.ordinals[k];
         rows.columns[k] = ordinal >= 0 ? batch.column(ordinal) : computed.column(-1 - ordinal);
-        rows.places[k] = ordinal >= 0 ? rows.chosen : StagedRows.PLACES;
+        rows.hasMore[k] = ordinal >= 0;
       }
       int kept = 0;
       for (int i = 0; i < batch.numRows(); i++) {
@@ -302,12 +302,12 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
 
   /** Some rows of a batch. */
   static class Chosen extends Packer$Rows {
-    final int[] chosen = new int[StagedRows.PLACES.length];
     ColumnarBatch batch;
     private final UnsafeProjection keys;
 
     Chosen(int fields, UnsafeProjection keys) {
       super(fields);
+      chosen = new int[StagedRows.MOST_ROWS];
       this.keys = keys;
     }
 

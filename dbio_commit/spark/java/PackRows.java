@@ -2,7 +2,6 @@ package dbio_commit;
 
 import java.io.Serializable;
 import java.util.ArrayList;
-import java.util.Arrays;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
@@ -224,7 +223,6 @@ public class PackRows extends Expression implements Generator, Serializable {
       super(staged.fields());
       this.staged = staged;
       this.keys = keys;
-      Arrays.fill(places, StagedRows.PLACES);
       for (int k = 0; k < columns.length; k++) columns[k] = staged.column(k);
     }
 

@@ -42,10 +42,7 @@ import org.apache.spark.util.Utils$;
  */
 public class Packer {
   private static final int MOST_ROWS = 64 * 1024;
-  // Java's collector does not copy arrays of half a region of its heap and more, and gives them whole regions, of a megabyte
-  // or more, in which their heads need room, too.
-  private static final int FIRST_BYTES = 4 * 1024;
-  private static final int BLOCK_BYTES = 4 * 1024 * 1024 - 16 * 1024;
+  private static final int FIRST_BYTES = 4 * 1024; // of a block, which grows
   // A group with so many bytes or rows has a row group for Python, which counts fewer bytes for a row.
   private static final int GROUP_BYTES = 128 * 1024 * 1024;
   private static final int GROUP_ROWS = 256 * 1024;
@@ -62,6 +59,7 @@ public class Packer {
   private Layout layout; // says which of them do, now
 
   private Block loose; // the rows that are in no group
+  private Block spare; // which was such, and can be again
   private LinkedHashMap groups; // by their keys; null where there are none
   private Group[] lately; // by a few bits of their keys
   private int single = -1; // the only column of the keys, where a word holds its values
@@ -72,28 +70,36 @@ public class Packer {
   private UTF8String[][] texts;
   private byte[][] code;
   private long[] sizes = new long[0];
-  private Block[] blocks;
-  private int[] places; // in their blocks
+  private Block[] blocks; // to which they go, in the order in which they are met
+  private int blockCount;
+  private int[] blockOf; // of each row
+  private int[] order; // the rows, block by block
+  private int[] chosen; // and where they are in the vectors of which some rows are chosen
 
   // The texts of a dictionary of Parquet's, by their numbers in it; each is known where its stamp is that of now.
   private int stamp;
   private int[] stamps = new int[0];
-  private UTF8String[] textById;
-  private int[] codeById;
+  private UTF8String[] textById = new UTF8String[0];
+  private int[] codeById = new int[0];
 
   private final ArrayDeque left = new ArrayDeque(); // blocks on their way out
-  private int from; // of the first of them
   private int nulls; // that follow now
 
-  /** Rows, of which each column has some vector, in which it is at some places. */
+  /** Rows, as columns. Some of these may have more rows than are chosen; the others have just these. */
   public static abstract class Rows {
     public int count;
     public final ColumnVector[] columns;
-    public final int[][] places;
+    public final boolean[] hasMore;
+    public int[] chosen;
 
     public Rows(int fields) {
       columns = new ColumnVector[fields];
-      places = new int[fields][];
+      hasMore = new boolean[fields];
+    }
+
+    /** Where the column has the row. */
+    final int place(int k, int row) {
+      return hasMore[k] ? chosen[row] : row;
     }
 
     /** The columns of a row in which rows of a group are equal; the same object each time. */
@@ -116,7 +122,7 @@ public class Packer {
       coded[k] = kinds.charAt(k) == 't';
       if (coded[k]) codes[k] = new Codes();
     }
-    layout = new Layout(kinds, coded);
+    layout = new Layout(kinds, coded, valueBytes);
     texts = new UTF8String[fields][];
     code = new byte[fields][];
     TaskContext task = TaskContext.get();
@@ -139,20 +145,45 @@ public class Packer {
     if (sizes.length < n) {
       sizes = new long[n];
       blocks = new Block[n];
-      places = new int[n];
+      blockOf = new int[n];
+      order = new int[n];
+      chosen = new int[n];
     }
     findTexts();
     for (int i = 0; i < n; i++) {
       long size = layout.rowBytes + sizes[i];
       Block block = groups == null ? null : inGroup(i, size);
       if (block == null) block = inNone(size);
-      blocks[i] = block;
-      places[i] = block.place(size);
+      blockOf[i] = numberOf(block);
+      block.place(size);
     }
+    sort();
     for (int k = 0; k < fields; k++) put(k);
-    Arrays.fill(blocks, 0, n, null);
+    for (int b = 0; b < blockCount; b++) blocks[b].number = -1;
+    Arrays.fill(blocks, 0, blockCount, null);
+    blockCount = 0;
     for (int k = 0; k < fields; k++) if (texts[k] != null) Arrays.fill(texts[k], null);
     rows = null;
+  }
+
+  private int numberOf(Block block) {
+    if (block.number < 0) {
+      block.number = blockCount;
+      block.before = block.count;
+      blocks[blockCount++] = block;
+    }
+    return block.number;
+  }
+
+  /** By blocks, so that each column goes to a block in one piece. */
+  private void sort() {
+    int start = 0;
+    for (int b = 0; b < blockCount; b++) {
+      blocks[b].next = start;
+      start += blocks[b].count - blocks[b].before;
+    }
+    for (int i = 0; i < rows.count; i++) order[blocks[blockOf[i]].next++] = i;
+    if (rows.chosen != null) for (int i = 0; i < rows.count; i++) chosen[i] = rows.chosen[order[i]];
   }
 
   /** No rows follow. */
@@ -167,60 +198,84 @@ public class Packer {
       left.add(loose);
       loose = null;
     }
-    if (loose == null) loose = new Block(layout);
+    if (loose == null) {
+      loose = spare != null && spare.layout == layout ? spare : new Block(layout, 0);
+      spare = null;
+    }
     return loose;
   }
 
   // --- texts ---
 
-  /** And the bytes of those of each row. A column of which there are too many has no codes from here on. */
+  /** As codes or as they are; and the bytes of the latter in each row. A column of which there are too many has no codes
+   * from here on. */
   private void findTexts() {
     int n = rows.count;
     Arrays.fill(sizes, 0, n, 0L);
     boolean[] coded = null; // where it is not as before
     for (int k = 0; k < fields; k++) {
       if (!isText(k)) continue;
-      if (texts[k] == null || texts[k].length < n) texts[k] = new UTF8String[n];
-      boolean has = layout.coded[k];
-      if (has && (code[k] == null || code[k].length < n)) code[k] = new byte[n];
-      has = findTexts(k, has ? codes[k] : null);
-      if (has != layout.coded[k]) {
+      if (layout.coded[k]) {
+        if (findCodes(k)) continue;
         if (coded == null) coded = Arrays.copyOf(layout.coded, fields);
         coded[k] = false;
       }
-      if (has) continue;
-      UTF8String[] own = texts[k];
-      for (int i = 0; i < n; i++) if (own[i] != null) sizes[i] += own[i].numBytes();
+      findTexts(k);
     }
-    if (coded != null) changeLayout(new Layout(kinds, coded));
+    if (coded != null) changeLayout(new Layout(kinds, coded, valueBytes));
   }
 
-  /** Of a column; whether it may have these codes still, if any. */
-  private boolean findTexts(int k, Codes known) {
+  /** Whether all rows have one, and codes are worthwhile. */
+  private boolean findCodes(int k) {
+    if (code[k] == null || code[k].length < rows.count) code[k] = new byte[rows.count];
     ColumnVector column = rows.columns[k];
-    int[] at = rows.places[k];
-    UTF8String[] own = texts[k];
-    byte[] code = this.code[k];
     boolean isBinary = types[k] instanceof BinaryType, hasNull = column.hasNull();
     WritableColumnVector ids = isBinary ? null : idsOf(column);
+    byte[] own = code[k];
+    Codes known = codes[k];
+    StagedRows$Column staged = column instanceof StagedRows$Column ? (StagedRows$Column) column : null;
     stamp++;
     for (int i = 0; i < rows.count; i++) {
-      int place = at[i], found = 0;
+      int place = rows.place(k, i), found = 0;
+      if (hasNull && column.isNullAt(place)) {
+        // any will do
+      } else if (staged != null) {
+        found = known.codeOf(staged.bytes(), staged.addressOf(place), staged.lengthOf(place));
+      } else if (ids == null) {
+        found = known.codeOf(isBinary ? UTF8String.fromBytes(column.getBinary(place)) : column.getUTF8String(place));
+      } else {
+        int id = ids.getDictId(place);
+        if (isNew(id)) codeById[id] = known.codeOf(column.getUTF8String(place));
+        found = codeById[id];
+      }
+      if (found < 0) return false;
+      own[i] = (byte) found;
+    }
+    return known.isWorthwhile(rows.count);
+  }
+
+  private void findTexts(int k) {
+    if (texts[k] == null || texts[k].length < rows.count) texts[k] = new UTF8String[rows.count];
+    ColumnVector column = rows.columns[k];
+    boolean isBinary = types[k] instanceof BinaryType, hasNull = column.hasNull();
+    WritableColumnVector ids = isBinary ? null : idsOf(column);
+    UTF8String[] own = texts[k];
+    stamp++;
+    for (int i = 0; i < rows.count; i++) {
+      int place = rows.place(k, i);
       if (hasNull && column.isNullAt(place)) {
         own[i] = null;
-      } else if (ids != null) {
-        int id = ids.getDictId(place);
-        if (id >= stamps.length || stamps[id] != stamp) find(id, column.getUTF8String(place), known);
-        own[i] = textById[id];
-        found = codeById[id];
-      } else {
-        own[i] = isBinary ? UTF8String.fromBytes(column.getBinary(place)) : column.getUTF8String(place);
-        found = known == null ? 0 : known.codeOf(own[i]);
+        continue;
       }
-      if (found < 0) known = null;
-      if (known != null) code[i] = (byte) found;
+      if (ids == null) {
+        own[i] = isBinary ? UTF8String.fromBytes(column.getBinary(place)) : column.getUTF8String(place);
+      } else {
+        int id = ids.getDictId(place);
+        if (isNew(id)) textById[id] = column.getUTF8String(place);
+        own[i] = textById[id];
+      }
+      sizes[i] += own[i].numBytes();
     }
-    return known != null && known.isWorthwhile(rows.count);
   }
 
   /** The numbers of its texts in Parquet's dictionary, where it has one: each text need be looked at but once. */
@@ -229,16 +284,16 @@ public class Packer {
     return ((WritableColumnVector) column).getDictionaryIds();
   }
 
-  private void find(int id, UTF8String text, Codes known) {
+  private boolean isNew(int id) {
     if (id >= stamps.length) {
       int wanted = Math.max(id + 1, 2 * stamps.length);
       stamps = Arrays.copyOf(stamps, wanted);
-      textById = (UTF8String[]) Arrays.copyOf(textById == null ? new UTF8String[0] : textById, wanted);
-      codeById = Arrays.copyOf(codeById == null ? new int[0] : codeById, wanted);
+      codeById = Arrays.copyOf(codeById, wanted);
+      textById = (UTF8String[]) Arrays.copyOf(textById, wanted);
     }
+    boolean isNew = stamps[id] != stamp;
     stamps[id] = stamp;
-    textById[id] = text;
-    codeById[id] = known == null ? 0 : known.codeOf(text);
+    return isNew;
   }
 
   private void changeLayout(Layout changed) {
@@ -260,9 +315,9 @@ public class Packer {
     private static final int PLACES = 4 * MOST;
 
     private int known;
-    private int bytes;
     private boolean begun;
-    private final UTF8String[] texts = new UTF8String[MOST];
+    private final byte[] texts = new byte[MOST * LONGEST];
+    private final int[] ends = new int[MOST + 1]; // the first is 0
     private final int[] byHash = new int[PLACES]; // one more than their codes
 
     /** Whether the first rows are enough to tell, and texts repeat in them; later they may do so less. */
@@ -274,41 +329,50 @@ public class Packer {
 
     /** Below 0 where it has none. */
     int codeOf(UTF8String text) {
-      if (text.numBytes() > LONGEST) return -1;
-      int at = (int) (hash(text) >>> 32) & (PLACES - 1);
+      return codeOf(text.getBaseObject(), text.getBaseOffset(), text.numBytes());
+    }
+
+    int codeOf(Object base, long text, int length) {
+      if (length > LONGEST) return -1;
+      long last = lastWord(base, text, length), hash = length;
+      for (int b = 0; b < length - 8; b += 8) hash = (hash ^ Platform.getLong(base, text + b)) * 0x9E3779B97F4A7C15L;
+      hash = (hash ^ last) * 0x9E3779B97F4A7C15L;
+      int at = (int) (hash >>> 40) & (PLACES - 1);
       for (; byHash[at] != 0; at = (at + 1) & (PLACES - 1)) {
-        if (texts[byHash[at] - 1].equals(text)) return byHash[at] - 1;
+        if (isEqual(byHash[at] - 1, base, text, length, last)) return byHash[at] - 1;
       }
       if (known == MOST) return -1;
-      texts[known] = text.clone();
-      bytes += text.numBytes();
+      Platform.copyMemory(base, text, texts, Platform.BYTE_ARRAY_OFFSET + ends[known], length);
+      ends[known + 1] = ends[known] + length;
       byHash[at] = ++known;
       return known - 1;
     }
 
-    private static long hash(UTF8String text) {
-      int length = text.numBytes();
-      if (length < 8) return (text.getPrefix() ^ length) * 0x9E3779B97F4A7C15L;
-      long begin = text.getBaseOffset(), hash = length;
+    private boolean isEqual(int code, Object base, long text, int length, long last) {
+      if (ends[code + 1] - ends[code] != length) return false;
+      long own = Platform.BYTE_ARRAY_OFFSET + ends[code];
       for (int b = 0; b < length - 8; b += 8) {
-        hash = (hash ^ Platform.getLong(text.getBaseObject(), begin + b)) * 0x9E3779B97F4A7C15L;
-        hash ^= hash >>> 32;
+        if (Platform.getLong(texts, own + b) != Platform.getLong(base, text + b)) return false;
       }
-      return (hash ^ Platform.getLong(text.getBaseObject(), begin + length - 8)) * 0x9E3779B97F4A7C15L;
+      return lastWord(texts, own, length) == last;
+    }
+
+    /** With what is before it, and the length, it tells the text; nothing beside the text is read. */
+    private static long lastWord(Object base, long text, int length) {
+      if (length >= 8) return Platform.getLong(base, text + length - 8);
+      if (length >= 4) return (long) Platform.getInt(base, text) << 32 ^ Platform.getInt(base, text + length - 4);
+      long word = 0;
+      for (int b = 0; b < length; b++) word = word << 8 ^ Platform.getByte(base, text + b);
+      return word;
     }
 
     int size() {
-      return padded(4 * (known + 1)) + padded(bytes);
+      return padded(4 * (known + 1)) + padded(ends[known]);
     }
 
     void pack(byte[] out, int at) {
-      int end = 0, to = at + padded(4 * (known + 1));
-      for (int code = 0; code < known; code++) {
-        putInt(out, at + 4 * code, end);
-        texts[code].writeToMemory(out, Platform.BYTE_ARRAY_OFFSET + to + end);
-        end += texts[code].numBytes();
-      }
-      putInt(out, at + 4 * known, end);
+      for (int code = 0; code <= known; code++) putInt(out, at + 4 * code, ends[code]);
+      System.arraycopy(texts, 0, out, at + padded(4 * (known + 1)), ends[known]);
     }
   }
 
@@ -317,10 +381,12 @@ public class Packer {
   /** The block that has room for the row; null where there is too little memory for groups, so that there are none after it. */
   private Block inGroup(int i, long size) {
     Group group = groupOf(i);
-    if (group.last != null && group.last.isFull(size, BLOCK_BYTES)) {
+    int before = 0;
+    if (group.last != null && group.last.isFull(size, valueBytes)) {
+      before = group.last.count;
       if (group.bytes >= GROUP_BYTES || group.rows >= GROUP_ROWS) leave(group); else group.last = null;
     }
-    Block block = group.last == null ? new Block(layout) : group.last;
+    Block block = group.last == null ? new Block(layout, before / 4) : group.last;
     long lacking = block.lacks(size);
     if (lacking > 0 && !memory.take(lacking)) {
       for (long leaving = 0; leaving < lacking;) {
@@ -335,7 +401,7 @@ public class Packer {
       }
       if (group.last == null && block.count > 0) { // it has left itself
         memory.release(lacking);
-        block = new Block(layout);
+        block = new Block(layout, 0);
         lacking = block.lacks(size);
         memory.take(lacking);
       }
@@ -356,7 +422,7 @@ public class Packer {
     long word; // of the key, or of its end
     if (single >= 0) {
       ColumnVector column = rows.columns[single];
-      int place = rows.places[single][i];
+      int place = rows.place(single, i);
       isNull = column.isNullAt(place);
       word = isNull ? 0L : wordOf(column, place, kinds.charAt(single), types[single]);
     } else {
@@ -436,7 +502,7 @@ public class Packer {
     final int rowBytes;
     final int mostRows;
 
-    Layout(String kinds, boolean[] coded) {
+    Layout(String kinds, boolean[] coded, int most) {
       this.coded = coded;
       widths = new int[coded.length];
       before = new int[coded.length];
@@ -447,7 +513,7 @@ public class Packer {
         bytes += widths[k];
       }
       rowBytes = bytes;
-      mostRows = Math.max(8, Math.min(MOST_ROWS, BLOCK_BYTES / bytes) & ~7);
+      mostRows = Math.max(8, Math.min(MOST_ROWS, most / bytes) & ~7);
     }
 
     private static int widthOf(char kind) {
@@ -465,9 +531,10 @@ public class Packer {
     }
   }
 
-  /** Rows, column by column. It grows fourfold, up to a size at which Java's collector lets it be. */
+  /** Rows of a value, column by column. It grows fourfold. */
   static class Block {
     final Layout layout;
+    private final int first;
     byte[] values = new byte[0]; // with room for as many rows as it has the capacity for; zero where they are null
     final byte[][] nulls; // of each column that has some, a byte for each row
     final byte[][] texts;
@@ -480,8 +547,15 @@ public class Packer {
     boolean completes; // its group, which is told when it leaves
     boolean alone; // of its group when that leaves, so that it may share a value with others
 
-    Block(Layout layout) {
+    // While rows are added:
+    int number = -1; // among the blocks that get some; -1 where it gets none
+    int before; // the rows that it had
+    int next; // of the rows in their order, the one behind the last that is its own
+
+    /** Of so many rows at first, or of a few where it is 0. */
+    Block(Layout layout, int rows) {
       this.layout = layout;
+      first = Math.max(8, (rows > 0 ? rows : Math.min(32, FIRST_BYTES / layout.rowBytes)) & ~7);
       nulls = new byte[layout.widths.length][];
       texts = new byte[layout.widths.length][];
     }
@@ -492,7 +566,6 @@ public class Packer {
 
     private int wanted() {
       if (count < capacity) return capacity;
-      int first = Math.max(8, Math.min(32, FIRST_BYTES / layout.rowBytes) & ~7);
       return Math.min(layout.mostRows, Math.max(first, 4 * capacity));
     }
 
@@ -501,11 +574,11 @@ public class Packer {
       return (long) (wanted() - capacity) * layout.rowBytes + 2 * (size - layout.rowBytes);
     }
 
-    /** For a row more. */
-    int place(long size) {
+    /** Has a place for a row more. */
+    void place(long size) {
       if (count == capacity) grow();
       bytes += size;
-      return count++;
+      count++;
     }
 
     private void grow() {
@@ -596,9 +669,9 @@ public class Packer {
       return found;
     }
 
-    int nullsOf(int k, int from, int to) {
+    int nullsOf(int k) {
       int found = 0;
-      if (nulls[k] != null) for (int row = from; row < to; row++) found += nulls[k][row];
+      if (nulls[k] != null) for (int row = 0; row < count; row++) found += nulls[k][row];
       return found;
     }
 
@@ -606,18 +679,11 @@ public class Packer {
       return alone && other.alone && layout == other.layout && rows + other.count <= MOST_ROWS && bytes + other.bytes <= most;
     }
 
-    /** Where a value ends that begins with this row. */
-    int endOfValue(int from, long most) {
-      if (bytes <= most) return count;
-      int end = from;
-      for (long size = 0; end < count; end++) {
-        size += layout.rowBytes;
-        for (int k = 0; k < texts.length; k++) {
-          if (texts[k] != null) size += endBefore(k, end + 1) - endBefore(k, end);
-        }
-        if (size > most && end > from) break;
-      }
-      return end;
+    void clear() {
+      count = 0;
+      bytes = 0;
+      Arrays.fill(values, (byte) 0);
+      Arrays.fill(nulls, null);
     }
   }
 
@@ -744,27 +810,36 @@ public class Packer {
 
   private void put(int k) {
     ColumnVector column = rows.columns[k];
-    boolean hasNull = column.hasNull();
-    if (hasNull) {
-      int[] at = rows.places[k];
-      for (int i = 0; i < rows.count; i++) if (column.isNullAt(at[i])) blocks[i].setNull(k, places[i]);
+    int[] at = rows.hasMore[k] ? chosen : order;
+    int from = 0;
+    for (int b = 0; b < blockCount; b++) {
+      Block block = blocks[b];
+      if (column.hasNull()) {
+        for (int i = from; i < block.next; i++) if (column.isNullAt(at[i])) block.setNull(k, block.before + i - from);
+      }
+      put(k, column, at, from, block);
+      from = block.next;
     }
-    if (isText(k)) {
-      if (layout.coded[k]) putCodes(k); else putTexts(k);
-      return;
-    }
+  }
+
+  /** Of a column, those for the block, from this row on in their order. */
+  private void put(int k, ColumnVector column, int[] at, int from, Block block) {
     switch (kinds.charAt(k)) {
+      case 'v':
+      case 't':
+        if (layout.coded[k]) putCodes(k, from, block); else putTexts(k, from, block);
+        break;
       case 'i':
-        if (types[k] instanceof FloatType) putWords(k, column, hasNull); else putInts(k, column, hasNull);
+        if (types[k] instanceof FloatType) putWords(k, column, at, from, block); else putInts(k, column, at, from, block);
         break;
       case 'l':
-        if (isLong(k, column)) putLongs(k, column, hasNull); else putWords(k, column, hasNull);
+        if (isLong(k, column)) putLongs(k, column, at, from, block); else putWords(k, column, at, from, block);
         break;
       case 'd':
-        putDecimals(k, column, hasNull);
+        putDecimals(k, column, at, from, block);
         break;
       default:
-        putWords(k, column, hasNull);
+        putWords(k, column, at, from, block);
     }
   }
 
@@ -776,49 +851,61 @@ public class Packer {
 
   // What most columns are has loops of its own, in which Java need not ask for each value what it is.
 
-  private void putInts(int k, ColumnVector column, boolean hasNull) {
-    int[] at = rows.places[k];
-    for (int i = 0; i < rows.count; i++) {
-      if (hasNull && column.isNullAt(at[i])) continue;
-      Platform.putInt(blocks[i].values, blocks[i].addressOf(k, places[i]), column.getInt(at[i]));
+  private static void putInts(int k, ColumnVector column, int[] at, int from, Block block) {
+    boolean hasNull = column.hasNull();
+    byte[] values = block.values;
+    long to = block.addressOf(k, block.before);
+    if (column instanceof StagedRows$Column) {
+      ((StagedRows$Column) column).copyInts(at, from, block.next, values, to);
+      return;
+    }
+    for (int i = from, end = block.next; i < end; i++, to += 4) {
+      if (!hasNull || !column.isNullAt(at[i])) Platform.putInt(values, to, column.getInt(at[i]));
     }
   }
 
-  private void putLongs(int k, ColumnVector column, boolean hasNull) {
-    int[] at = rows.places[k];
-    for (int i = 0; i < rows.count; i++) {
-      if (hasNull && column.isNullAt(at[i])) continue;
-      Platform.putLong(blocks[i].values, blocks[i].addressOf(k, places[i]), column.getLong(at[i]));
+  private static void putLongs(int k, ColumnVector column, int[] at, int from, Block block) {
+    boolean hasNull = column.hasNull();
+    byte[] values = block.values;
+    long to = block.addressOf(k, block.before);
+    if (column instanceof StagedRows$Column) {
+      ((StagedRows$Column) column).copyLongs(at, from, block.next, values, to);
+      return;
+    }
+    for (int i = from, end = block.next; i < end; i++, to += 8) {
+      if (!hasNull || !column.isNullAt(at[i])) Platform.putLong(values, to, column.getLong(at[i]));
     }
   }
 
-  private void putWords(int k, ColumnVector column, boolean hasNull) {
-    int[] at = rows.places[k];
+  private void putWords(int k, ColumnVector column, int[] at, int from, Block block) {
+    boolean hasNull = column.hasNull();
     char kind = kinds.charAt(k);
-    for (int i = 0; i < rows.count; i++) {
+    int width = block.layout.widths[k];
+    long to = block.addressOf(k, block.before);
+    for (int i = from; i < block.next; i++, to += width) {
       if (hasNull && column.isNullAt(at[i])) continue;
-      long word = wordOf(column, at[i], kind, types[k]), to = blocks[i].addressOf(k, places[i]);
-      switch (layout.widths[k]) {
-        case 1: Platform.putByte(blocks[i].values, to, (byte) word); break;
-        case 2: Platform.putShort(blocks[i].values, to, (short) word); break;
-        case 4: Platform.putInt(blocks[i].values, to, (int) word); break;
-        default: Platform.putLong(blocks[i].values, to, word);
+      long word = wordOf(column, at[i], kind, types[k]);
+      switch (width) {
+        case 1: Platform.putByte(block.values, to, (byte) word); break;
+        case 2: Platform.putShort(block.values, to, (short) word); break;
+        case 4: Platform.putInt(block.values, to, (int) word); break;
+        default: Platform.putLong(block.values, to, word);
       }
     }
   }
 
   /** The whole numbers, of 16 bytes, the lowest first; those of a column are in bytes too, the highest first. */
-  private void putDecimals(int k, ColumnVector column, boolean hasNull) {
-    int[] at = rows.places[k];
+  private void putDecimals(int k, ColumnVector column, int[] at, int from, Block block) {
     DecimalType type = (DecimalType) types[k];
+    boolean hasNull = column.hasNull();
     boolean hasBytes = column instanceof StagedRows$Column || column instanceof WritableColumnVector;
-    for (int i = 0; i < rows.count; i++) {
+    int to = block.at(k, block.before);
+    for (int i = from; i < block.next; i++, to += 16) {
       if (hasNull && column.isNullAt(at[i])) continue;
       byte[] digits = hasBytes ? column.getBinary(at[i]) : bytesOf(column.getDecimal(at[i], type.precision(), type.scale()));
       byte sign = digits.length > 0 && digits[0] < 0 ? (byte) -1 : (byte) 0;
-      int to = blocks[i].at(k, places[i]);
       for (int b = 0; b < 16; b++) {
-        blocks[i].values[to + b] = b < digits.length ? digits[digits.length - 1 - b] : sign;
+        block.values[to + b] = b < digits.length ? digits[digits.length - 1 - b] : sign;
       }
     }
   }
@@ -827,12 +914,16 @@ public class Packer {
     return decimal.toJavaBigDecimal().unscaledValue().toByteArray();
   }
 
-  private void putCodes(int k) {
-    for (int i = 0; i < rows.count; i++) blocks[i].values[blocks[i].at(k, places[i])] = code[k][i];
+  private void putCodes(int k, int from, Block block) {
+    byte[] own = code[k];
+    int to = block.at(k, block.before);
+    for (int i = from; i < block.next; i++) block.values[to++] = own[order[i]];
   }
 
-  private void putTexts(int k) {
-    for (int i = 0; i < rows.count; i++) blocks[i].setText(k, places[i], texts[k][i]);
+  private void putTexts(int k, int from, Block block) {
+    UTF8String[] own = texts[k];
+    int row = block.before;
+    for (int i = from; i < block.next; i++) block.setText(k, row++, own[order[i]]);
   }
 
   // --- values out ---
@@ -853,29 +944,26 @@ public class Packer {
     return new GenericInternalRow(new Object[] {value});
   }
 
-  /** As many rows of the first block as there is room for, or all of it and of small ones after it. */
+  /** The first block, and small ones after it. */
   private byte[] packNext() {
-    Block block = takeNext();
-    int first = from, end = block.endOfValue(first, valueBytes);
-    if (end < block.count) {
-      left.addFirst(block);
-      from = end;
-      return pack(new Block[] {block}, first, end, false);
-    }
-    from = 0;
     ArrayList together = new ArrayList();
+    Block block = takeNext();
     together.add(block);
     int rows = block.count;
     long bytes = block.bytes, held = block.held;
-    while (first == 0 && !left.isEmpty() && block.hasRoomFor((Block) left.peek(), rows, bytes, valueBytes)) {
+    while (!left.isEmpty() && block.hasRoomFor((Block) left.peek(), rows, bytes, valueBytes)) {
       Block next = takeNext();
       together.add(next);
       rows += next.count;
       bytes += next.bytes;
       held += next.held;
     }
-    byte[] packed = pack((Block[]) together.toArray(new Block[0]), first, end, block.completes);
+    byte[] packed = pack((Block[]) together.toArray(new Block[0]), rows, block.completes);
     if (memory != null) memory.release(held);
+    if (held == 0 && bytes <= valueBytes) {
+      spare = block;
+      spare.clear();
+    }
     return packed;
   }
 
@@ -885,15 +973,7 @@ public class Packer {
     return block;
   }
 
-  /** Of some rows of the first block, and all of the others. */
-  private byte[] pack(Block[] blocks, int first, int end, boolean complete) {
-    int[] froms = new int[blocks.length], tos = new int[blocks.length];
-    int count = 0;
-    for (int b = 0; b < blocks.length; b++) {
-      froms[b] = b == 0 ? first : 0;
-      tos[b] = b == 0 ? end : blocks[b].count;
-      count += tos[b] - froms[b];
-    }
+  private byte[] pack(Block[] blocks, int count, boolean complete) {
     Layout layout = blocks[0].layout;
     int[] nulls = new int[fields];
     long[] sizes = new long[fields];
@@ -901,8 +981,8 @@ public class Packer {
     for (int k = 0; k < fields; k++) {
       long textBytes = 0;
       for (int b = 0; b < blocks.length; b++) {
-        nulls[k] += blocks[b].nullsOf(k, froms[b], tos[b]);
-        if (isPlain(layout, k)) textBytes += blocks[b].endBefore(k, tos[b]) - blocks[b].endBefore(k, froms[b]);
+        nulls[k] += blocks[b].nullsOf(k);
+        if (isPlain(layout, k)) textBytes += blocks[b].endBefore(k, blocks[b].count);
       }
       sizes[k] = sizeOf(layout, k, count, textBytes);
       size += (nulls[k] > 0 ? bitmap(count) : 0) + sizes[k];
@@ -914,10 +994,10 @@ public class Packer {
     putInt(out, 4, complete ? 1 : 0);
     for (int k = 0; k < fields; k++) {
       if (nulls[k] > 0) {
-        for (int b = 0, row = 0; b < blocks.length; row += tos[b] - froms[b], b++) packValid(blocks[b].nulls[k], froms[b], tos[b], out, at, row);
+        for (int b = 0, row = 0; b < blocks.length; row += blocks[b].count, b++) packValid(blocks[b], k, out, at, row);
         at += bitmap(count);
       }
-      packValues(k, blocks, froms, tos, count, out, at);
+      packValues(k, blocks, count, out, at);
       at += (int) sizes[k];
       putInt(out, 8 + 8 * k, nulls[k]);
       putInt(out, 12 + 8 * k, at);
@@ -942,17 +1022,18 @@ public class Packer {
     return 8L + padded(4 * (count + 1)) + (textBytes + 7) / 8 * 8;
   }
 
-  private static void packValid(byte[] nulls, int from, int to, byte[] out, int at, int row) {
-    for (int i = from; i < to; i++, row++) {
+  private static void packValid(Block block, int k, byte[] out, int at, int row) {
+    byte[] nulls = block.nulls[k];
+    for (int i = 0; i < block.count; i++, row++) {
       if (nulls == null || nulls[i] == 0) out[at + (row >> 3)] |= 1 << (row & 7);
     }
   }
 
-  private void packValues(int k, Block[] blocks, int[] froms, int[] tos, int count, byte[] out, int at) {
+  private void packValues(int k, Block[] blocks, int count, byte[] out, int at) {
     Layout layout = blocks[0].layout;
     if (isPlain(layout, k)) {
       putInt(out, at, -1);
-      packTexts(k, blocks, froms, tos, out, at + 8, at + 8 + padded(4 * (count + 1)));
+      packTexts(k, blocks, out, at + 8, at + 8 + padded(4 * (count + 1)));
       return;
     }
     if (layout.coded[k]) {
@@ -961,28 +1042,31 @@ public class Packer {
       at += 8 + codes[k].size();
     }
     int width = layout.widths[k];
-    for (int b = 0, row = 0; b < blocks.length; row += tos[b] - froms[b], b++) {
-      int begin = blocks[b].at(k, froms[b]), length = tos[b] - froms[b];
+    for (int b = 0, row = 0; b < blocks.length; row += blocks[b].count, b++) {
       if (kinds.charAt(k) == 'z') {
-        packBits(blocks[b].values, begin, length, out, at, row);
+        packBits(blocks[b], k, out, at, row);
       } else {
-        System.arraycopy(blocks[b].values, begin, out, at + width * row, width * length);
+        System.arraycopy(blocks[b].values, blocks[b].at(k, 0), out, at + width * row, width * blocks[b].count);
       }
     }
   }
 
-  private static void packBits(byte[] flags, int begin, int length, byte[] out, int at, int row) {
-    for (int i = begin; i < begin + length; i++, row++) if (flags[i] != 0) out[at + (row >> 3)] |= 1 << (row & 7);
+  private static void packBits(Block block, int k, byte[] out, int at, int row) {
+    int begin = block.at(k, 0);
+    for (int i = 0; i < block.count; i++, row++) {
+      if (block.values[begin + i] != 0) out[at + (row >> 3)] |= 1 << (row & 7);
+    }
   }
 
-  private static void packTexts(int k, Block[] blocks, int[] froms, int[] tos, byte[] out, int ends, int to) {
+  private static void packTexts(int k, Block[] blocks, byte[] out, int ends, int to) {
     int end = 0;
     for (int b = 0; b < blocks.length; b++) {
-      int begin = blocks[b].endBefore(k, froms[b]), length = blocks[b].endBefore(k, tos[b]) - begin;
-      if (length > 0) System.arraycopy(blocks[b].texts[k], begin, out, to + end, length);
-      for (int row = froms[b]; row < tos[b]; row++) {
+      Block block = blocks[b];
+      int length = block.endBefore(k, block.count);
+      if (length > 0) System.arraycopy(block.texts[k], 0, out, to + end, length);
+      for (int row = 0; row < block.count; row++) {
         ends += 4; // the first is 0
-        putInt(out, ends, blocks[b].endBefore(k, row + 1) - begin + end);
+        putInt(out, ends, end + block.endBefore(k, row + 1));
       }
       end += length;
     }

@@ -18,15 +18,8 @@ import org.apache.spark.unsafe.types.UTF8String;
  * them that a processor's cache keeps them until each column was read.
  */
 public class StagedRows {
-  private static final int MOST_ROWS = 1024;
+  public static final int MOST_ROWS = 1024;
   private static final int FULL_BYTES = 1024 * 1024; // a single row may have more
-
-  /** Where a column has each row. */
-  public static final int[] PLACES = new int[MOST_ROWS];
-
-  static {
-    for (int i = 0; i < MOST_ROWS; i++) PLACES[i] = i;
-  }
 
   private final ColumnVector[] columns;
   private final ColumnarBatch batch;
@@ -144,8 +137,7 @@ public class StagedRows {
 
     public UTF8String getUTF8String(int row) {
       if (isNullAt(row)) return null;
-      long word = getLong(row); // where in the row it begins, and its length
-      return UTF8String.fromAddress(rows, Platform.BYTE_ARRAY_OFFSET + starts[row] + (word >>> 32), (int) word);
+      return UTF8String.fromAddress(rows, addressOf(row), lengthOf(row));
     }
 
     public byte[] getBinary(int row) {
@@ -157,6 +149,40 @@ public class StagedRows {
       if (isNullAt(row)) return null;
       if (precision <= Decimal.MAX_LONG_DIGITS()) return Decimal.createUnsafe(getLong(row), precision, scale);
       return Decimal.apply(new java.math.BigDecimal(new java.math.BigInteger(getBinary(row)), scale), precision, scale);
+    }
+
+    /** So much faster than one by one that it is worth its lines: of these rows, where they are not null. */
+    public void copyLongs(int[] chosen, int from, int end, byte[] to, long at) {
+      byte[] own = rows;
+      int[] begins = starts;
+      boolean hasNull = hasNull();
+      for (int i = from; i < end; i++, at += 8) {
+        int row = chosen[i];
+        if (!hasNull || !isNullAt(row)) Platform.putLong(to, at, Platform.getLong(own, place + begins[row]));
+      }
+    }
+
+    public void copyInts(int[] chosen, int from, int end, byte[] to, long at) {
+      byte[] own = rows;
+      int[] begins = starts;
+      boolean hasNull = hasNull();
+      for (int i = from; i < end; i++, at += 4) {
+        int row = chosen[i];
+        if (!hasNull || !isNullAt(row)) Platform.putInt(to, at, Platform.getInt(own, place + begins[row]));
+      }
+    }
+
+    public byte[] bytes() {
+      return rows;
+    }
+
+    /** Of a text, in the bytes; a row tells where it is behind its own begin, and its length in the other half. */
+    public long addressOf(int row) {
+      return Platform.BYTE_ARRAY_OFFSET + starts[row] + (getLong(row) >>> 32);
+    }
+
+    public int lengthOf(int row) {
+      return (int) getLong(row);
     }
 
     public ColumnarArray getArray(int row) {
