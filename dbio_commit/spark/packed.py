@@ -1,8 +1,9 @@
 """Many rows in one value, column by column as Arrow has them: how rows get to Python fastest.
 
-Spark's own conversion to Arrow goes value by value, and costs as much as all that Python does with the rows. A class of
-ours in the JVM (`PackRows.java`) makes values of about a megabyte of them, which Spark hands over like any other. Their
-numbers have the lowest byte first, and each part of them begins at a multiple of 8:
+Spark's own conversion to Arrow goes value by value, and costs as much as all that Python does with the rows. Classes of
+ours in the JVM make values of about a megabyte of them, which Spark hands over like any other: `PackRows` is what a
+query asks for, `Packer` what a task does; `PackColumns` has it do so to a scan's columns, where there are such, so that
+nothing makes rows of them. The numbers of a value have the lowest byte first, and each part begins at a multiple of 8:
 
     int32 rows, int32 whether they complete their groups
     of each column: int32 nulls, int32 end of its parts
@@ -14,7 +15,7 @@ numbers have the lowest byte first, and each part of them begins at a multiple o
 
 Texts that repeat come as codes where that is asked for: so they need not be hashed again for the file's dictionary.
 
-Where rows are to be put together by some columns, the class holds them back, as Spark's own sort would, in the memory
+Where rows are to be put together by some columns, they are held back, as Spark's own sort would, in the memory
 that Spark gives to tasks. Most groups then come whole, one after the other, and Python need not put their rows aside.
 """
 
@@ -64,9 +65,7 @@ def pack_rows(
     from pyspark.sql.classic.column import Column
 
     jvm: Any = df.sparkSession._jvm
-    operator = java_class(jvm, "dbio_commit.PackColumns")
-    import os
-    if not os.environ.get("NOCOL"): operator.planIn(df.sparkSession._jsparkSession.experimental())
+    java_class(jvm, "dbio_commit.PackColumns").planIn(df.sparkSession._jsparkSession.experimental())
     columns = df._jdf.queryExecution().analyzed().output()  # whatever their names are
     groups = "".join("g" if position in together else "-" for position in range(len(kinds)))
     packed = java_class(jvm, PACK_ROWS.name)(columns, "".join(filter(None, kinds)), groups, VALUE_BYTES, null_bytes)
@@ -74,7 +73,7 @@ def pack_rows(
 
 
 def _kind(of: t.DataType) -> str | None:
-    """How the class tells them apart."""
+    """How Java tells them apart."""
     match of:
         case t.BooleanType():
             return "z"

@@ -9,6 +9,8 @@ import org.apache.spark.sql.ExperimentalMethods;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet;
+import org.apache.spark.sql.catalyst.expressions.AttributeSet$;
 import org.apache.spark.sql.catalyst.expressions.BasePredicate;
 import org.apache.spark.sql.catalyst.expressions.BindReferences$;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
@@ -98,6 +100,10 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
 
   public Seq output() {
     return output;
+  }
+
+  public AttributeSet producedAttributes() {
+    return AttributeSet$.MODULE$.apply(output);
   }
 
   public int productArity() {
