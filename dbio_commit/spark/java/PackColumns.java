@@ -16,8 +16,8 @@ import org.apache.spark.sql.catalyst.expressions.BindReferences$;
 import org.apache.spark.sql.catalyst.expressions.BoundReference;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.Predicate$;
-import org.apache.spark.sql.catalyst.expressions.SubqueryExpression$;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
 import org.apache.spark.sql.catalyst.expressions.UnsafeProjection$;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -129,6 +129,11 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
     return scan.executeColumnar().toJavaRDD().mapPartitions(task).rdd();
   }
 
+  /** Whether Spark has planned columns below it. */
+  public boolean takesColumns() {
+    return scanOf(new Task(packing)) != null;
+  }
+
   // --- what is to be done with a scan's columns ---
 
   /** The scan of whose batches the task makes the rows; null where they are made in another way. */
@@ -213,8 +218,15 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
 
     /** Null where it means something only in its place among operators. */
     private static Expression bound(Expression made, package$AttributeSeq columns) {
-      if (!made.deterministic() || SubqueryExpression$.MODULE$.hasSubquery(made)) return null;
+      if (!made.deterministic() || asksQueries(made)) return null;
       return (Expression) BindReferences$.MODULE$.bindReference(made, columns, false);
+    }
+
+    private static boolean asksQueries(TreeNode expression) {
+      if (expression instanceof PlanExpression) return true;
+      Seq parts = expression.children();
+      for (int i = 0; i < parts.size(); i++) if (asksQueries((TreeNode) parts.apply(i))) return true;
+      return false;
     }
 
     public Iterator call(Object batches) {

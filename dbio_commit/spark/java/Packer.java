@@ -74,7 +74,7 @@ public class Packer {
   private int blockCount;
   private int[] blockOf; // of each row
   private int[] order; // the rows, block by block
-  private int[] chosen; // and where they are in the vectors of which some rows are chosen
+  private int[] chosen; // the same, where only some rows of a vector are chosen
 
   // The texts of a dictionary of Parquet's, by their numbers in it; each is known where its stamp is that of now.
   private int stamp;
@@ -207,16 +207,21 @@ public class Packer {
 
   // --- texts ---
 
-  /** As codes or as they are; and the bytes of the latter in each row. A column of which there are too many has no codes
-   * from here on. */
+  /**
+   * As codes or as they are; and the bytes of the latter in each row. A column has no codes from here on where there are
+   * too many texts, or where a value, which tells those of all columns, would hold little else.
+   */
   private void findTexts() {
-    int n = rows.count;
-    Arrays.fill(sizes, 0, n, 0L);
+    Arrays.fill(sizes, 0, rows.count, 0L);
+    int told = 0;
     boolean[] coded = null; // where it is not as before
     for (int k = 0; k < fields; k++) {
       if (!isText(k)) continue;
       if (layout.coded[k]) {
-        if (findCodes(k)) continue;
+        if (findCodes(k) && told + codes[k].size() <= valueBytes / 4) {
+          told += codes[k].size();
+          continue;
+        }
         if (coded == null) coded = Arrays.copyOf(layout.coded, fields);
         coded[k] = false;
       }
@@ -389,14 +394,14 @@ public class Packer {
     Block block = group.last == null ? new Block(layout, before / 4) : group.last;
     long lacking = block.lacks(size);
     if (lacking > 0 && !memory.take(lacking)) {
-      for (long leaving = 0; leaving < lacking;) {
+      for (long gone = 0; gone < lacking;) {
         Group largest = largest();
         if (largest.bytes < WORTH_BYTES) {
           memory.release(lacking);
           leaveAll(false);
           return null;
         }
-        leaving += largest.bytes;
+        gone += largest.bytes;
         leave(largest);
       }
       if (group.last == null && block.count > 0) { // it has left itself
@@ -455,7 +460,7 @@ public class Packer {
   }
 
   private void leave(Group group) {
-    left.addAll(group.blocks);
+    for (Iterator blocks = group.blocks.iterator(); blocks.hasNext();) goOut((Block) blocks.next());
     group.blocks = new ArrayDeque();
     group.last = null;
     group.bytes = group.rows = 0;
@@ -469,10 +474,15 @@ public class Packer {
       Block last = (Block) blocks.peekLast();
       last.completes = complete;
       last.alone = blocks.size() == 1;
-      left.addAll(blocks);
+      for (Iterator own = blocks.iterator(); own.hasNext();) goOut((Block) own.next());
     }
     groups = null;
     lately = null;
+  }
+
+  private void goOut(Block block) {
+    left.add(block);
+    if (block.place < 0) memory.leaving += block.held;
   }
 
   /** Rows that are equal in some columns. */
@@ -512,8 +522,8 @@ public class Packer {
         widths[k] = coded[k] ? 1 : widthOf(kinds.charAt(k));
         bytes += widths[k];
       }
-      rowBytes = bytes;
-      mostRows = Math.max(8, Math.min(MOST_ROWS, most / bytes) & ~7);
+      rowBytes = Math.max(bytes, 1);
+      mostRows = Math.max(8, Math.min(MOST_ROWS, most / rowBytes) & ~7);
     }
 
     private static int widthOf(char kind) {
@@ -569,9 +579,9 @@ public class Packer {
       return Math.min(layout.mostRows, Math.max(first, 4 * capacity));
     }
 
-    /** The bytes that it must grow by for one row more; for texts there may be as many to spare. */
+    /** The bytes that it must grow by for one row more; all may be null, and texts may have as much room to spare. */
     long lacks(long size) {
-      return (long) (wanted() - capacity) * layout.rowBytes + 2 * (size - layout.rowBytes);
+      return (long) (wanted() - capacity) * (layout.rowBytes + nulls.length) + 2 * (size - layout.rowBytes);
     }
 
     /** Has a place for a row more. */
@@ -697,6 +707,7 @@ public class Packer {
     private final Thread owner = Thread.currentThread();
     private long granted;
     private long taken;
+    private long leaving; // of what is taken, what goes before more rows are added
     private boolean scarce; // then it keeps nothing to spare, which tasks beside it may wait for
     private boolean ended;
     private File path;
@@ -709,9 +720,15 @@ public class Packer {
     /** Whether there is so much; it counts as taken anyway. */
     boolean take(long bytes) {
       taken += bytes;
-      if (taken > granted && !ended) granted += acquireMemory(Math.max(taken - granted, scarce ? 0 : STEP));
-      scarce |= taken > granted;
-      return taken <= granted;
+      long staying = taken - leaving;
+      if (staying > granted && !ended) granted += acquireMemory(Math.max(staying - granted, scarce ? 0 : STEP));
+      scarce |= staying > granted;
+      return staying <= granted;
+    }
+
+    void left(long bytes) {
+      leaving -= bytes;
+      release(bytes);
     }
 
     void release(long bytes) {
@@ -773,6 +790,7 @@ public class Packer {
         throw new UncheckedIOException("rows that were put aside cannot be read back from " + path, error);
       }
       taken += block.held;
+      leaving += block.held;
     }
 
     public void onTaskCompletion(TaskContext context) {
@@ -959,7 +977,7 @@ public class Packer {
       held += next.held;
     }
     byte[] packed = pack((Block[]) together.toArray(new Block[0]), rows, block.completes);
-    if (memory != null) memory.release(held);
+    if (memory != null) memory.left(held);
     if (held == 0 && bytes <= valueBytes) {
       spare = block;
       spare.clear();

@@ -1,7 +1,7 @@
 """Classes of ours in a JVM: compiled by the Janino that Spark ships, into jars for drivers and executors.
 
-`CommitProtocol` is what `committer` lets Spark call, `PackRows` what `packed` has it run, `SnapshotFileIndex` what
-`file_index` has it read.
+`CommitProtocol` is what `committer` lets Spark call, `PackRows` what `packed` has it run (with three more in its jar),
+`SnapshotFileIndex` what `file_index` has it read.
 """
 
 import logging
@@ -32,10 +32,8 @@ class JavaClass:
     simple_name: str
     version: str
     """Of what Python and the class ask of each other; the class has the same."""
-    needs: tuple[str, ...] = ()
-    """Other sources, of classes that are in the same jar: each may need those before it,"""
-    users: tuple[str, ...] = ()
-    """and these the class itself."""
+    sources: tuple[str, ...] = ()
+    """Where it is not alone in its jar: all that are there, each behind those that it needs."""
 
     @property
     def name(self) -> str:
@@ -43,7 +41,7 @@ class JavaClass:
 
 
 COMMIT_PROTOCOL = JavaClass("CommitProtocol", "1")
-PACK_ROWS = JavaClass("PackRows", "4", needs=("StagedRows", "Packer"), users=("PackColumns",))
+PACK_ROWS = JavaClass("PackRows", "4", sources=("StagedRows", "Packer", "PackRows", "PackColumns"))
 SNAPSHOT_FILE_INDEX = JavaClass("SnapshotFileIndex", "1")
 ALL = (COMMIT_PROTOCOL, PACK_ROWS, SNAPSHOT_FILE_INDEX)
 
@@ -117,7 +115,7 @@ def _compiled(jvm: Any, wanted: Iterable[JavaClass]) -> Mapping[str, bytes]:
     """The classes by their paths in a jar."""
     found: dict[str, bytes] = {}
     loader = java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
-    for source in (it for one in wanted for it in (*one.needs, one.simple_name, *one.users)):
+    for source in (it for one in wanted for it in one.sources or [one.simple_name]):
         compiler = java_class(jvm, "org.codehaus.janino.SimpleCompiler")()
         compiler.setParentClassLoader(loader)
         compiler.cook(files(__package__).joinpath(f"{source}.java").read_text())
