@@ -144,7 +144,10 @@ class _Texts:
         (known,) = struct.unpack_from("<i", part)
         array = self._plainly(part, rows, valid, nulls) if known < 0 else self._coded(part, known, rows, valid, nulls)
         self._arrow = self._arrow or array.type
-        return array if array.type.equals(self._arrow) else array.dictionary_encode()  # there were too many at last
+        if array.type.equals(self._arrow):
+            return array
+        # There were too many at last; rows of a group that came before may leave after others.
+        return array.dictionary_encode() if known < 0 else array.dictionary_decode()
 
     def _plainly(self, part: Any, rows: int, valid: Any, nulls: int) -> Any:
         return pa.Array.from_buffers(

@@ -252,3 +252,18 @@ def test_a_row_that_fails_fails_as_without_us(spark: SparkSession, tmp_path: Pat
     with pytest.raises(Exception, match="row 50"):
         dbio.write(df.withColumn("id", df["id"].cast("long")), tmp_path / "table")
     assert not dbio.Table(tmp_path / "table").history()
+
+
+@pytest.mark.parametrize("make", [lambda df: df, lambda df: df.coalesce(1).union(df.limit(0))], ids=["columns", "rows"])
+def test_a_group_that_came_before_there_were_too_many_texts_may_leave_after_others(
+    spark: SparkSession, tmp_path: Path, make: Callable[[DataFrame], DataFrame]
+) -> None:
+    made = spark.range(0, 330_000, 1, 1).selectExpr(
+        "IF(id < 3000, 0, 1) AS p", "IF(id < 3000, 'few', cast(id AS string)) AS text"
+    )
+    made.write.parquet(str(tmp_path / "plain"))
+    df = make(spark.read.parquet(str(tmp_path / "plain")))
+    dbio.write(df, tmp_path / "table", partition_by="p")
+    found = dbio.read(spark, tmp_path / "table").select("p", "text")
+    assert found.count() == 330_000
+    assert found.exceptAll(df).isEmpty()

@@ -151,3 +151,47 @@ def test_groups_that_memory_is_too_little_for_leave_early_and_lose_nothing(tmp_p
         assert sum(own for own, completes in values if completes) == groups
     assert not any(completes for _, completes in found["many"][0])  # groups would be too small, and are given up
     assert all(own == 1 for own, _ in found["huge rows"][0])
+
+
+OF_DICTIONARIES = """
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+import dbio_commit as dbio
+from tests.packing import takes_columns
+
+source, table = sys.argv[1:3]
+texts = pa.DictionaryArray.from_arrays(pa.array([i % 3 for i in range(4000)], pa.int32()), [c * 300_000 for c in "abc"])
+pq.write_table(pa.table({"id": range(4000), "text": texts.cast(pa.string())}), source)
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+df = spark.read.parquet(source).selectExpr("id", "text", "id % 2 AS p")
+assert takes_columns(df)
+dbio.write(df, table, partition_by=sys.argv[3:])
+print(dbio.read(spark, table).selectExpr("sum(octet_length(text))").first()[0])
+"""
+
+
+@pytest.mark.parametrize("partition_by", [[], ["p"]], ids=["flat", "by partition"])
+def test_texts_that_a_file_tells_once_are_written_with_a_heap_below_their_size(
+    tmp_path: Path, partition_by: list[str]
+) -> None:
+    """A batch of Spark's is of 4096 rows: 1.2 GB of texts, of 900 kB in the file."""
+    ran = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            OF_DICTIONARIES,
+            str(tmp_path / "source.parquet"),
+            str(tmp_path / "table"),
+            *partition_by,
+        ],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYSPARK_SUBMIT_ARGS": "--driver-memory 700m pyspark-shell"},
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    assert ran.stdout.splitlines()[-1] == str(4000 * 300_000)

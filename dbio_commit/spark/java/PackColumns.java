@@ -2,6 +2,7 @@ package dbio_commit;
 
 import java.io.Serializable;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Iterator;
 import org.apache.spark.api.java.function.FlatMapFunction;
 import org.apache.spark.rdd.RDD;
@@ -251,6 +252,7 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
     private final UnsafeProjection compute; // or null
     private final StagedRows computed;
     private final Chosen rows;
+    private int next; // row of the batch to look at
     private boolean finished;
 
     Packed(Task task, Iterator batches) {
@@ -264,17 +266,24 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
     }
 
     public boolean hasNext() {
-      while (!packer.hasNext() && !finished) {
-        if (batches.hasNext()) {
-          add((ColumnarBatch) batches.next());
-        } else {
+      while (!packer.hasNext()) {
+        if (packer.isAdding()) {
+          packer.goOn();
+        } else if (rows.batch != null) {
+          if (next < rows.batch.numRows()) add(); else end();
+        } else if (batches.hasNext()) {
+          begin((ColumnarBatch) batches.next());
+        } else if (!finished) {
           packer.finish();
           finished = true;
+        } else {
+          return false;
         }
       }
-      return packer.hasNext();
+      return true;
     }
 
+    /** Not in Spark's own form of rows: Python, to which they go, takes any. */
     public Object next() {
       return packer.next();
     }
@@ -283,38 +292,41 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
       throw new UnsupportedOperationException();
     }
 
-    private void add(ColumnarBatch batch) {
+    private void begin(ColumnarBatch batch) {
       rows.batch = batch;
+      next = 0;
       for (int k = 0; k < task.ordinals.length; k++) {
         int ordinal = task.ordinals[k];
         rows.columns[k] = ordinal >= 0 ? batch.column(ordinal) : computed.column(-1 - ordinal);
         rows.hasMore[k] = ordinal >= 0;
       }
-      int kept = 0;
-      for (int i = 0; i < batch.numRows(); i++) {
-        InternalRow row = batch.getRow(i);
-        if (condition != null && !condition.eval(row)) continue;
-        kept++;
-        if (compute != null) {
-          UnsafeRow made = compute.apply(row);
-          if (!computed.hasRoomFor(made)) pack();
-          computed.add(made);
-        } else if (rows.count == rows.chosen.length) {
-          pack();
-        }
-        rows.chosen[rows.count++] = i;
-      }
-      pack(); // what is in the batch now will not be there next time
-      rows.batch = null;
-      task.batchesRead.add(1L);
-      task.rowsRead.add((long) batch.numRows());
-      if (task.rowsKept != null) task.rowsKept.add((long) kept);
     }
 
-    private void pack() {
-      packer.add(rows);
+    /** Some of its rows. */
+    private void add() {
       rows.count = 0;
       computed.clear();
+      for (; next < rows.batch.numRows() && rows.count < rows.chosen.length; next++) {
+        InternalRow row = rows.batch.getRow(next);
+        if (condition != null && !condition.eval(row)) continue;
+        if (compute != null) {
+          UnsafeRow made = compute.apply(row);
+          if (!computed.hasRoomFor(made)) break; // it is made again
+          computed.add(made);
+        }
+        rows.chosen[rows.count++] = next;
+      }
+      if (task.rowsKept != null) task.rowsKept.add((long) rows.count);
+      packer.add(rows);
+    }
+
+    /** What is in it will be something else when the next one comes. */
+    private void end() {
+      task.batchesRead.add(1L);
+      task.rowsRead.add((long) rows.batch.numRows());
+      rows.batch.closeIfFreeable();
+      rows.batch = null;
+      Arrays.fill(rows.columns, null);
     }
   }
 

@@ -124,24 +124,6 @@ public class PackRows extends Expression implements Generator, Serializable {
     return other instanceof PackRows;
   }
 
-  // --- what an operator asks that runs it in its own way ---
-
-  public String kinds() {
-    return kinds;
-  }
-
-  public String together() {
-    return together;
-  }
-
-  public int valueBytes() {
-    return valueBytes;
-  }
-
-  public int nullBytes() {
-    return nullBytes;
-  }
-
   // --- rows in ---
 
   public IterableOnce eval(InternalRow row) {

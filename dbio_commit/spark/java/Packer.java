@@ -47,6 +47,7 @@ public class Packer {
   private static final int GROUP_BYTES = 128 * 1024 * 1024;
   private static final int GROUP_ROWS = 256 * 1024;
   private static final long STEP = 4L * 1024 * 1024; // by which memory is asked for
+  private static final int LARGE = 4; // a row, or the texts that are added at once, of so many values
   private static final int WORTH_BYTES = 128 * 1024; // of the largest group: below, values would be too small to pay
 
   private final String kinds;
@@ -67,6 +68,7 @@ public class Packer {
 
   // Of the rows that are added just now.
   private Rows rows;
+  private int done; // of these
   private UTF8String[][] texts;
   private byte[][] code;
   private long[] sizes = new long[0];
@@ -137,10 +139,9 @@ public class Packer {
 
   // --- rows in ---
 
-  /** Keeps nothing of what they are made of. */
+  /** As many as there is room for; it must not be asked again while it `isAdding`. */
   public void add(Rows added) {
-    rows = added;
-    int n = rows.count;
+    int n = added.count;
     if (n == 0) return;
     if (sizes.length < n) {
       sizes = new long[n];
@@ -149,19 +150,35 @@ public class Packer {
       order = new int[n];
       chosen = new int[n];
     }
+    if (memory != null) memory.owner = Thread.currentThread();
+    rows = added;
+    done = 0;
     findTexts();
-    for (int i = 0; i < n; i++) {
-      long size = layout.rowBytes + sizes[i];
-      Block block = groups == null ? null : inGroup(i, size);
+    goOn();
+  }
+
+  /** Whether rows are left of which the texts are large: what there is has to be taken before it goes on. */
+  public boolean isAdding() {
+    return rows != null;
+  }
+
+  /** Once there are no rows left, it has nothing any more of what they were made of. */
+  public void goOn() {
+    int begin = done;
+    for (long bytes = 0; done < rows.count && (done == begin || bytes + sizes[done] <= LARGE * (long) valueBytes); done++) {
+      long size = layout.rowBytes + sizes[done];
+      Block block = groups == null ? null : inGroup(done, size);
       if (block == null) block = inNone(size);
-      blockOf[i] = numberOf(block);
+      blockOf[done] = numberOf(block);
       block.place(size);
+      bytes += sizes[done];
     }
-    sort();
+    sort(begin);
     for (int k = 0; k < fields; k++) put(k);
     for (int b = 0; b < blockCount; b++) blocks[b].number = -1;
     Arrays.fill(blocks, 0, blockCount, null);
     blockCount = 0;
+    if (done < rows.count) return;
     for (int k = 0; k < fields; k++) if (texts[k] != null) Arrays.fill(texts[k], null);
     rows = null;
   }
@@ -176,14 +193,14 @@ public class Packer {
   }
 
   /** By blocks, so that each column goes to a block in one piece. */
-  private void sort() {
+  private void sort(int begin) {
     int start = 0;
     for (int b = 0; b < blockCount; b++) {
       blocks[b].next = start;
       start += blocks[b].count - blocks[b].before;
     }
-    for (int i = 0; i < rows.count; i++) order[blocks[blockOf[i]].next++] = i;
-    if (rows.chosen != null) for (int i = 0; i < rows.count; i++) chosen[i] = rows.chosen[order[i]];
+    for (int i = begin; i < done; i++) order[blocks[blockOf[i]].next++] = i;
+    if (rows.chosen != null) for (int i = 0; i < done - begin; i++) chosen[i] = rows.chosen[order[i]];
   }
 
   /** No rows follow. */
@@ -386,6 +403,7 @@ public class Packer {
   /** The block that has room for the row; null where there is too little memory for groups, so that there are none after it. */
   private Block inGroup(int i, long size) {
     Group group = groupOf(i);
+    if (size > LARGE * (long) valueBytes) return alone(group);
     int before = 0;
     if (group.last != null && group.last.isFull(size, valueBytes)) {
       before = group.last.count;
@@ -418,6 +436,14 @@ public class Packer {
     }
     group.bytes += size;
     group.rows++;
+    return block;
+  }
+
+  /** A row that is too large to be held goes behind what there is of its group. */
+  private Block alone(Group group) {
+    leave(group);
+    Block block = new Block(layout, 0);
+    left.add(block);
     return block;
   }
 
@@ -704,7 +730,7 @@ public class Packer {
    * to a file, as those of Spark's own sort would.
    */
   class Memory extends MemoryConsumer implements TaskCompletionListener {
-    private final Thread owner = Thread.currentThread();
+    private Thread owner; // in which rows are added
     private long granted;
     private long taken;
     private long leaving; // of what is taken, what goes before more rows are added
