@@ -259,7 +259,7 @@ def test_a_group_that_came_before_there_were_too_many_texts_may_leave_after_othe
     spark: SparkSession, tmp_path: Path, make: Callable[[DataFrame], DataFrame]
 ) -> None:
     made = spark.range(0, 330_000, 1, 1).selectExpr(
-        "IF(id < 3000, 0, 1) AS p", "IF(id < 3000, 'few', cast(id AS string)) AS text"
+        "IF(id < 2048, 0, 1) AS p", "IF(id < 2048, 'few', cast(id AS string)) AS text"
     )
     made.write.parquet(str(tmp_path / "plain"))
     df = make(spark.read.parquet(str(tmp_path / "plain")))
