@@ -1,7 +1,6 @@
 """Where Spark reads columns, they are packed as they are; the rows are what they are without that."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import dbio_commit as dbio
 from dbio_commit.spark.batches import BATCH_BYTES, arrow_batches, pack
 from dbio_commit.spark.packed import VALUE_BYTES
 from tests.packing import KINDS, assert_same, columns, come_together, kinds, takes_columns, unpacked
+from tests.spark_tables import configured
 
 ROWS = 12_000
 
@@ -21,19 +21,6 @@ COLUMNS = [f"c{number}" for number in range(len(KINDS))]
 
 def named(kind: str) -> str:
     return COLUMNS[list(KINDS).index(kind)]
-
-
-@contextmanager
-def configured(spark: SparkSession, **settings: str) -> Iterator[None]:
-    """With settings of Spark's SQL, whose dots are underscores."""
-    names = {f"spark.sql.{name.replace('_', '.')}": value for name, value in settings.items()}
-    for name, value in names.items():
-        spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name in names:
-            spark.conf.unset(name)
 
 
 @pytest.fixture(scope="module", params=["full", "with nulls"])
@@ -64,16 +51,16 @@ def test_columns_of_all_kinds_come_as_spark_itself_converts_them(
 @pytest.mark.parametrize(
     "settings",
     [
-        {"parquet_columnarReaderBatchSize": "7"},
-        {"parquet_columnarReaderBatchSize": "10000"},
-        {"columnVector_offheap_enabled": "true"},
-        {"files_maxPartitionBytes": "100000"},
-        {"codegen_factoryMode": "NO_CODEGEN"},
+        {"spark.sql.parquet.columnarReaderBatchSize": "7"},
+        {"spark.sql.parquet.columnarReaderBatchSize": "10000"},
+        {"spark.sql.columnVector.offheap.enabled": "true"},
+        {"spark.sql.files.maxPartitionBytes": "100000"},
+        {"spark.sql.codegen.factoryMode": "NO_CODEGEN"},
     ],
     ids=["few at once", "many at once", "off the heap", "many tasks", "interpreted"],
 )
 def test_however_spark_reads_them_they_are_the_same(spark: SparkSession, files: Path, settings: dict[str, str]) -> None:
-    with configured(spark, **settings):
+    with configured(spark, settings):
         df = read(spark, files / "dictionaries").where(f"{named('long')} % 5 != 0")
         assert takes_columns(df)
         assert_same(unpacked(df, coded=True), df)
@@ -158,9 +145,9 @@ def test_where_there_is_more_than_a_scan_rows_are_made(
     assert_same(unpacked(df, coded=True), df)
 
 
-@pytest.mark.parametrize("off", ["parquet_enableVectorizedReader", "codegen_wholeStage"])
+@pytest.mark.parametrize("off", ["spark.sql.parquet.enableVectorizedReader", "spark.sql.codegen.wholeStage"])
 def test_where_spark_reads_rows_they_are_taken(spark: SparkSession, files: Path, off: str) -> None:
-    with configured(spark, **{off: "false"}):
+    with configured(spark, {off: "false"}):
         df = read(spark, files / "dictionaries")
         assert not takes_columns(df)
         assert_same(unpacked(df, coded=True), df)
