@@ -47,7 +47,8 @@ unexport SPARK_HOME SPARK_CONF_DIR SPARK_REMOTE
 # Tests start hundreds of processes, each of which would compile our modules again.
 unexport PYTHONDONTWRITEBYTECODE
 # The JVMs of tests live for minutes on few rows: better code, and a collector with threads, cost more than they save.
-SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+# With one compiler Java keeps 48 MB for code, which thousands of tests in one JVM fill: as much as with both.
+SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m
 check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
 
 .PHONY: help setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-spark simulate exhaustive fuzz lint bench bench-peers wheel clean
