@@ -16,7 +16,7 @@ from typing import Any
 
 import dbio_commit as dbio
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import Bounds, CommitInfo, CommitMarker, FileInfo, encode, pack_files
+from dbio_commit.protocol.markers import Bounds, CommitInfo, CommitMarker, FileInfo, encode, pack_files, pack_schema
 
 DAYS = 336
 COLUMNS: dict[str, Any] = {
@@ -62,8 +62,8 @@ def make_ours(root: Path, files: int, commits: int) -> None:
     with dbio.Table(root).begin(partition_by=["day"]) as transaction:
         transaction.commit(COLUMNS)
     for it in _commits(files, commits):
-        info = CommitInfo(operation="append", commit_id=it.tid, timestamp=it.at, schema_turn=1, table_schema=COLUMNS,
-                          files=pack_files(it.files))  # fmt: skip
+        info = CommitInfo(operation="append", commit_id=it.tid, timestamp=it.at, schema_turn=1,
+                          schema=pack_schema(COLUMNS), files=pack_files(it.files))  # fmt: skip
         marker = root / names.committed(it.tid)
         body = CommitMarker(added=[file.path for file in it.files], removed=[], dbio_commit=info)
         marker.write_bytes(encode(body))

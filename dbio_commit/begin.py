@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+import msgspec
+
 from dbio_commit.clock import Clock
 from dbio_commit.data.footers import Inspector
 from dbio_commit.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
@@ -179,7 +181,9 @@ def check_app(app: tuple[str, int] | None) -> App | None:
         if isinstance(app, str):
             raise ValueError("a text alone")
         id, version = app
-        return App(id=id, version=version)
+        found = msgspec.convert({"id": id, "version": version}, App)
+        encode(found)  # or ValueError, for what UTF-8 cannot hold
+        return found
     except (ValueError, TypeError):
         raise InvalidInputError(
             f"app={app!r:.200} is not (application id, version): give a text and a whole number from 0, which counts "

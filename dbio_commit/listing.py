@@ -31,7 +31,7 @@ _T = TypeVar("_T")
 _ATTEMPTS = 100
 """How often a read starts again because others overtook it, before it gives up."""
 
-_CHECKPOINT_RATIO, _MARKER_RATIO = 40, 3
+_CHECKPOINT_RATIO, _MARKER_RATIO = 40, 2
 """About how many times its body a checkpoint, which is packed, and a commit marker take in memory."""
 
 MAX_TOTAL_BYTES = 1024**3

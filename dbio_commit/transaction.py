@@ -11,6 +11,8 @@ from enum import Enum
 from types import TracebackType
 from typing import Any, Self
 
+from msgspec import structs
+
 from dbio_commit.clock import Clock
 from dbio_commit.data.fitting import fit
 from dbio_commit.data.footers import Footer, Inspector
@@ -353,8 +355,8 @@ def _timed(commit: Commit, commit_ms: int) -> Commit:
     info = commit.marker.dbio_commit
     if info is None:
         return commit
-    timed = info.model_copy(update={"metrics": {**info.metrics, "jobCommitTime": commit_ms}})
-    return replace(commit, marker=commit.marker.model_copy(update={"dbio_commit": timed}))
+    timed = structs.replace(info, metrics={**info.metrics, "jobCommitTime": commit_ms})
+    return replace(commit, marker=structs.replace(commit.marker, dbio_commit=timed))
 
 
 def _check_new(path: str, tid: str) -> str:

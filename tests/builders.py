@@ -8,7 +8,7 @@ from typing import Any
 
 from dbio_commit.follow import Follower
 from dbio_commit.protocol.feed import Feed, Wanted
-from dbio_commit.protocol.markers import CommitInfo, CommitMarker
+from dbio_commit.protocol.markers import Body, CommitInfo, CommitMarker, encode, pack_schema
 from dbio_commit.protocol.position import encode_position
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
@@ -32,7 +32,9 @@ def columns(*named: str) -> dict[str, Any]:
 
 
 def marker(added: Sequence[str] = (), removed: Sequence[str] = (), **info: Any) -> CommitMarker:
-    """Ours where it says more than DBIO does."""
+    """Ours where it says more than DBIO does; `schema` as a dict."""
+    if "schema" in info:
+        info["schema"] = pack_schema(info["schema"])
     ours = CommitInfo(**{"operation": "append", "commit_id": "c", "timestamp": NOW, **info}) if info else None
     return CommitMarker(added=list(added), removed=list(removed), dbio_commit=ours)
 
@@ -48,6 +50,9 @@ class World(MemoryStore):
 
     def put_json(self, path: str, body: dict[str, Any], *, at: datetime = OLD) -> None:
         self.put(path, json.dumps(body).encode(), modified=at)
+
+    def put_body(self, path: str, body: Body, *, at: datetime = OLD) -> None:
+        self.put(path, encode(body), modified=at)
 
     def data(self, path: str, size: int = 5, *, at: datetime = OLD) -> str:
         self.put(path, b"x" * size, modified=at)

@@ -53,7 +53,9 @@ def process(*args: object, env: Mapping[str, str] | None = None) -> subprocess.C
 def as_nobody(*args: str) -> subprocess.CompletedProcess[str]:
     """As a user whom permissions hold back. Root gives itself up once all is imported, which nobody may read."""
     drop = "os.setgroups([]); os.setgid(65534); os.setuid(65534)" if os.geteuid() == 0 else "pass"
-    code = f"import os, dbio_commit.cli.commands as commands, dbio_commit.store.local; {drop}; commands.app()"
+    imports = "import os, dbio_commit.cli.commands as commands, dbio_commit.store.local, typer.testing"
+    first = "typer.testing.CliRunner().invoke(commands.app, ['files', '/nowhere'])"  # typer imports some when it runs
+    code = f"{imports}; {first}; {drop}; commands.app()"
     return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, cwd="/")
 
 

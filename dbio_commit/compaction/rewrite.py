@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import TypeAdapter
 
 from dbio_commit.compaction.plan import Bin
 from dbio_commit.compaction.z_order import z_order
@@ -67,15 +67,12 @@ class Outcome:
     """Whether it lacks one of its files: somebody removed it, and vacuum came."""
 
 
-_OUTCOME = TypeAdapter(Outcome)
-
-
 def encode_outcome(outcome: Outcome) -> str:
-    return _OUTCOME.dump_json(outcome).decode()
+    return msgspec.json.encode(outcome).decode()
 
 
 def decode_outcome(text: str) -> Outcome:
-    return _OUTCOME.validate_json(text)
+    return msgspec.json.decode(text, type=Outcome)
 
 
 def rewrite(store: Store, work: Work, bin: Bin, *, number: int, attempt: int) -> Outcome:

@@ -14,7 +14,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, NamedTuple
 
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers import Bounds, ColumnBounds, CommitMarker, FileInfo, bounds_of
+from dbio_commit.protocol.markers import Bounds, ColumnBounds, CommitMarker, FileInfo, bounds_in, bounds_of
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.state import Added, DataFile, LiveFiles
 
@@ -351,11 +351,14 @@ def _hopeful(
 ) -> Collection[str]:
     """The paths of those files of a transaction that may hold such a row, by its statistics and their partitions."""
     info = marker.dbio_commit.files if marker and marker.dbio_commit else None
-    spelling = {name.lower(): name for name in info.statistics} if info else {}
-    if marker is None or info is None or spelling.keys().isdisjoint(map(str.lower, columns)):
+    if marker is None or info is None:
         return added.paths
     parts = {name.lower() for path in added.paths[:1] for name in partition_of(path)}  # their values are in the path
-    told = {it: info.statistics[spelling[it.lower()]] for it in columns if it.lower() in spelling.keys() - parts}
+    bounds = bounds_in(marker, lower={column.lower() for column in columns} - parts)
+    by_name = {name.lower(): it for name, it in bounds.items()}
+    if not by_name:
+        return added.paths
+    told = {column: by_name[column.lower()] for column in columns if column.lower() in by_name}
     whole = {column: _facts_of_all(it, info.rows, types[column]) for column, it in told.items()}
     if not condition.may_hold(_getter(whole)):
         return ()

@@ -4,17 +4,16 @@ Their body, encoded and decoded, and what may be left out of it. Pure. Who reads
 `upkeep.checkpoints`. Format and rules: PROTOCOL.md 7.4 and 9.7.
 """
 
-import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import chain
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import SkipValidation, ValidationError
-from pydantic_core import PydanticSerializationError
+from msgspec import Raw
+from msgspec.structs import force_setattr, replace
 
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
@@ -22,20 +21,25 @@ from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers import (
     INSPECT,
     MAX_BYTES,
+    NO_SCHEMA,
     VERSION,
     Body,
     CommitMarker,
     Count,
-    FailFastList,
-    Time,
-    ToldSettings,
+    bounds_in,
     check_marker,
+    check_schema,
+    decode_as,
     decode_body,
     encode,
+    in_utc,
+    pack_schema,
     select_files,
-    values_of,
+    without_statistics,
+    written,
 )
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import check_told
 from dbio_commit.protocol.state import NO_METADATA, Metadata
 
 HISTORY = timedelta(days=30)
@@ -118,33 +122,40 @@ def _indices(paths: Sequence[str], gone: Collection[str]) -> list[int]:
 # --- body: gzip, JSON lines ---------------------------------------------------------------------------------------
 
 
-class _Header(Body):
+class _Header(Body, frozen=True, kw_only=True):
     """The first line."""
 
-    version: Literal[1] = VERSION
+    version: Literal[1] = written(VERSION)
     number: Count
-    created: Time
+    created: datetime
     commits: Count
     """How many lines follow, one for each."""
-    apps: Annotated[dict[str, SkipValidation[int]], values_of(Count)]
-    schemas: FailFastList[dict[str, Any]]
+    apps: dict[str, Count]
+    schemas: list[Raw]
     """Each once; commits refer to them by index."""
     table_schema: Count | None = None
     schema_turn: Count
-    settings: ToldSettings = None
-    known_since: Time | None = None
+    settings: dict[str, str] | None = None
+    known_since: datetime | None = None
+
+    def __post_init__(self) -> None:
+        in_utc(self, "created", "known_since")
+        check_told(self.settings)
 
 
-class _Line(Body):
+class _Line(Body, frozen=True, kw_only=True):
     """One commit."""
 
     tid: str
-    modified: Time
+    modified: datetime
     """Of its marker, by the store's clock."""
     table_schema: Count | None = None
-    forgotten_added: Count = 0
-    forgotten_removed: Count = 0
+    forgotten_added: Count = written(0)
+    forgotten_removed: Count = written(0)
     marker: CommitMarker
+
+    def __post_init__(self) -> None:
+        in_utc(self, "modified")
 
 
 def encode_checkpoint(checkpoint: Checkpoint, *, created: datetime, limit_bytes: int = MAX_BYTES) -> bytes:
@@ -158,10 +169,10 @@ def encode_checkpoint(checkpoint: Checkpoint, *, created: datetime, limit_bytes:
             body, _ = _encode(checkpoint, created, statistics=False)
         if len(body) <= limit_bytes:
             _, commits = _decode(body, number=checkpoint.number, where="the checkpoint")
-            for _ in commits:
-                pass
+            for commit in commits:
+                bounds_in(commit.marker)
             return body
-    except (PydanticSerializationError, ValidationError, CorruptMarkerError) as error:
+    except (TypeError, ValueError, CorruptMarkerError) as error:
         raise InvalidInputError(f"no checkpoint was written, because no reader could read it: {error}") from None
     raise InvalidInputError(
         f"the checkpoint of {len(checkpoint.commits)} commits would have {len(body)} bytes, and one PUT holds "
@@ -171,20 +182,20 @@ def encode_checkpoint(checkpoint: Checkpoint, *, created: datetime, limit_bytes:
 
 def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> tuple[bytes, int]:
     """The body, and to how many bytes it unpacks. At no time are all of these in memory."""
-    schemas: dict[str, int] = {}
+    schemas: dict[bytes, int] = {}
 
-    def index(schema: Mapping[str, Any] | None) -> int | None:
-        return None if schema is None else schemas.setdefault(json.dumps(schema), len(schemas))
+    def index(schema: Raw) -> int | None:
+        return schemas.setdefault(bytes(schema), len(schemas)) if schema else None
 
     for commit in checkpoint.commits:  # the header, which has them all, comes first
-        index(commit.marker.dbio_commit.table_schema if commit.marker.dbio_commit else None)
-    current = index(checkpoint.metadata.schema)
+        index(commit.marker.dbio_commit.schema if commit.marker.dbio_commit else NO_SCHEMA)
+    current = index(pack_schema(checkpoint.metadata.schema))
     header = _Header(
         number=checkpoint.number,
         created=created,
         commits=len(checkpoint.commits),
         apps=dict(checkpoint.apps),
-        schemas=[json.loads(schema) for schema in schemas],
+        schemas=[Raw(schema) for schema in schemas],
         table_schema=current,
         schema_turn=checkpoint.metadata.turn,
         settings=None if checkpoint.metadata.settings is None else dict(checkpoint.metadata.settings),
@@ -201,14 +212,12 @@ def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> t
 def _line(commit: Decided, index: Any, *, statistics: bool) -> _Line:
     marker, info = commit.marker, commit.marker.dbio_commit
     if info is not None:
-        files = info.files if statistics or not info.files else replace(info.files, statistics={})
-        marker = marker.model_copy(
-            update={"dbio_commit": info.model_copy(update={"table_schema": None, "files": files})}
-        )
+        files = info.files if statistics or not info.files else without_statistics(info.files)
+        marker = replace(marker, dbio_commit=replace(info, schema=NO_SCHEMA, files=files))
     return _Line(
         tid=commit.tid,
         modified=commit.modified,
-        table_schema=index(info.table_schema) if info else None,
+        table_schema=index(info.schema) if info else None,
         forgotten_added=commit.forgotten.added,
         forgotten_removed=commit.forgotten.removed,
         marker=marker,
@@ -221,12 +230,13 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
     Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol.
     """
     header, commits = _decode(body, number=number, where=where)
+    current = _schema(header.schemas, header.table_schema, where=where)
     return Checkpoint(
         number=number,
         commits=tuple(commits),
         apps=header.apps,
         metadata=Metadata(
-            _schema(header.schemas, header.table_schema, where=where), header.schema_turn, header.settings
+            decode_as(dict[str, Any], current, where=where) if current else None, header.schema_turn, header.settings
         ),
         known_since=header.known_since,
     )
@@ -238,7 +248,8 @@ def _decode(body: bytes, *, number: int, where: str) -> tuple[_Header, Iterator[
     header = decode_body(_Header, next(lines, b""), where=where)
     if header.number != number:
         raise CorruptMarkerError(f"{where} says that it is checkpoint {header.number}; {INSPECT}")
-    _schema(header.schemas, header.table_schema, where=where)
+    for schema in header.schemas:
+        check_schema(schema, where=where)
     return header, _decode_commits(lines, header, where=where)
 
 
@@ -254,24 +265,20 @@ def _decode_commits(lines: Iterator[bytes], header: _Header, *, where: str) -> I
         raise CorruptMarkerError(f"{where} has {len(tids)} commits, and announces {header.commits}; {INSPECT}")
 
 
-def _decode_line(line: bytes, schemas: Sequence[Mapping[str, Any]], *, where: str) -> Decided:
+def _decode_line(line: bytes, schemas: Sequence[Raw], *, where: str) -> Decided:
     it = decode_body(_Line, line, where=where)
     if not names.is_tid(it.tid):
         raise CorruptMarkerError(f"{where} names no tid but {it.tid[:100]!r}; {INSPECT}")
     check_marker(it.marker, where=where, scope=Scope.TABLE)
-    marker = it.marker
-    if marker.dbio_commit is not None:
-        # One object for all: tens of thousands of commits share few schemas.
-        schema = _schema(schemas, it.table_schema, where=where)
-        marker = marker.model_copy(
-            update={"dbio_commit": marker.dbio_commit.model_copy(update={"table_schema": schema})}
-        )
-    return Decided(it.modified, it.tid, marker, Forgotten(it.forgotten_added, it.forgotten_removed))
+    schema = _schema(schemas, it.table_schema, where=where)
+    if it.marker.dbio_commit is not None:
+        force_setattr(it.marker.dbio_commit, "schema", schema)  # one for all: tens of thousands of commits share few
+    return Decided(it.modified, it.tid, it.marker, Forgotten(it.forgotten_added, it.forgotten_removed))
 
 
-def _schema(schemas: Sequence[Mapping[str, Any]], index: int | None, *, where: str) -> Mapping[str, Any] | None:
+def _schema(schemas: Sequence[Raw], index: int | None, *, where: str) -> Raw:
     if index is None:
-        return None
+        return NO_SCHEMA
     if index >= len(schemas):
         raise CorruptMarkerError(f"{where} refers to schema {index} of {len(schemas)}; {INSPECT}")
     return schemas[index]

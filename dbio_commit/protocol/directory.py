@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
 
+from msgspec import structs
+
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
@@ -132,7 +134,7 @@ def merge_directories(markers: Mapping[str, CommitMarker]) -> CommitMarker:
     return CommitMarker(
         added=[names.join(directory, name) for directory, marker in markers.items() for name in marker.added],
         removed=[names.join(directory, name) for directory, marker in markers.items() for name in marker.removed],
-        dbio_commit=infos[0].model_copy(update={"files": None}) if infos else None,
+        dbio_commit=structs.replace(infos[0], files=None) if infos else None,
     )
 
 

@@ -6,7 +6,17 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import App, Begun, CommitInfo, CommitMarker, FileInfo, Operation, encode, pack_files
+from dbio_commit.protocol.markers import (
+    App,
+    Begun,
+    CommitInfo,
+    CommitMarker,
+    FileInfo,
+    Operation,
+    encode,
+    pack_files,
+    pack_schema,
+)
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings
 from dbio_commit.protocol.state import Metadata
@@ -144,15 +154,11 @@ class Draft:
                 turn=turn,
                 app=self.terms.app,
                 metrics=metrics,
-                table_schema=_dict_or_none(metadata and metadata.schema),
+                schema=pack_schema(metadata and metadata.schema),
                 schema_turn=metadata.turn if metadata else None,
-                settings=_dict_or_none(metadata and metadata.settings),
+                settings=dict(metadata.settings) if metadata and metadata.settings is not None else None,
                 data_change=None if self.terms.changes_rows else False,
                 files=pack_files(files),
                 whole=None if self.whole is None else sorted(self.whole),
             ),
         )
-
-
-def _dict_or_none(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    return None if values is None else dict(values)

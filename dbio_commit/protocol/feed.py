@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+from msgspec.structs import replace
+
 from dbio_commit.errors import ChangedRowsError, CorruptMarkerError, HistoryLostError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY
@@ -373,7 +375,7 @@ class Feed:
         assert at.part
         files = [change.file for change in self._state(at)[at.part.done :]]
         done = at.part.done + most.count(files)
-        return at.model_copy(update={"part": Part(done=done, files=at.part.files)})
+        return replace(at, part=Part(done=done, files=at.part.files))
 
     def _state(self, at: Position) -> list[Change]:
         """The files that were live when the commits were those that the position has had."""

@@ -5,30 +5,17 @@ up to is in `state`. Formats: PROTOCOL.md section 7.
 """
 
 import math
+import re
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeVar, cast
+from functools import cache
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BaseModel,
-    ConfigDict,
-    FailFast,
-    Field,
-    PlainSerializer,
-    SkipValidation,
-    StrictInt,
-    StrictStr,
-    TypeAdapter,
-    ValidationError,
-    ValidationInfo,
-    model_validator,
-)
-from pydantic_core import PydanticSerializationError, to_json
+import msgspec
+from msgspec import Meta, Raw, Struct
+from msgspec.structs import force_setattr, replace
 
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
 from dbio_commit.protocol import names
@@ -79,188 +66,165 @@ class FileInfo:
 # --- bodies -------------------------------------------------------------------------------------------------------
 
 _T = TypeVar("_T")
-_END_OF_COUNTS = 1 << 63
-Count = Annotated[StrictInt, Field(ge=0, lt=_END_OF_COUNTS)]
-FailFastList = Annotated[list[_T], FailFast()]  # or a hostile list makes gigabytes of error messages
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
-def values_of(kind: Any) -> AfterValidator:
-    """Validates the values of an object one by one: pydantic would collect an error for each that is wrong."""
-    adapter: TypeAdapter[Any] = TypeAdapter(kind)
-    return AfterValidator(lambda values: {key: adapter.validate_python(value) for key, value in values.items()})
+def written(value: _T) -> _T:
+    """The default of a key that is written even where it says no more than that."""
+    default: _T = msgspec.field(default_factory=lambda: value)
+    return default
+
+
+class Body(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Unknown keys are ignored, so that later versions and other writers may add some.
+
+    Types are checked where a body is decoded, not where one is made. None is no key, but for what says otherwise.
+    """
+
+
+def in_utc(body: Body, *fields: str) -> None:
+    """Puts these times of a new body into UTC. Raises ValueError for one without a zone, or that UTC does not have."""
+    for name in fields:
+        time: datetime | None = getattr(body, name)
+        if time is not None and time.tzinfo is not UTC:
+            if time.tzinfo is None:
+                raise ValueError(f"{name} has no time zone")
+            try:
+                force_setattr(body, name, time.astimezone(UTC))
+            except OverflowError:
+                raise ValueError(f"{name} does not exist in UTC") from None
 
 
 _MANY = 16
-"""Values, for which it is worth while."""
+"""Values, for which less memory is worth while."""
 
 
-def _compact(values: list[_T]) -> Sequence[_T]:
-    """The same in less memory, of which a million files take much: equal texts once, whole numbers in eight bytes."""
-    if len(values) < _MANY:
-        return values
-    if type(values[0]) is str and values.count(values[0]) == len(values):  # the column of a table's partitions, mostly
-        return values[:1] * len(values)
+def _compact_texts(texts: Sequence[str | None]) -> Sequence[str | None]:
+    """The same in less memory, of which a million files take much: equal texts once."""
+    if len(texts) < _MANY:
+        return texts
+    if texts.count(texts[0]) == len(texts):  # the column of a table's partitions, mostly
+        return list(texts[:1]) * len(texts)
+    one_of = {text: text for text in {*texts}}
+    return [*map(one_of.__getitem__, texts)]
+
+
+def _compact_numbers(numbers: Sequence[Any]) -> Sequence[Any]:
+    """In eight bytes each, where all are whole and none is unknown."""
+    if len(numbers) < _MANY:
+        return numbers
+    try:
+        return array("q", numbers)
+    except (TypeError, OverflowError):
+        return numbers
+
+
+def _compact_bounds(values: Sequence[Any]) -> Sequence[Any]:
     kinds: set[Any] = {*map(type, values)}
     if kinds == {int}:
-        with suppress(OverflowError):
-            return cast(Sequence[_T], array("q", cast(list[int], values)))
-    if not kinds <= {str, type(None)}:
-        return values
-    one_of = {text: text for text in {*values}}
-    return [*map(one_of.__getitem__, values)]
+        return _compact_numbers(values)
+    return _compact_texts(values) if kinds <= {str, type(None)} else values
 
 
-def _compact_counts(values: list[int | None]) -> Sequence[int | None]:
-    """Checks them, too: pydantic would take longer for one by one than to read them."""
-    numbers = _as_numbers(values)
-    if numbers is not None:
-        return numbers if len(values) >= _MANY else values
-    _as_numbers([value for value in values if value is not None])
-    return values
-
-
-def _as_numbers(values: list[Any]) -> "array[int] | None":
-    """None where some are not known."""
-    try:
-        numbers = array("Q", values)
-    except TypeError:
-        return None
-    except OverflowError:
-        raise ValueError(_NO_COUNT) from None
-    if values and max(values) >= _END_OF_COUNTS:
-        raise ValueError(_NO_COUNT)
-    return numbers
-
-
-_NO_COUNT = "a number is below 0, or too large for eight bytes"
-_AS_LISTS = PlainSerializer(list)
-
-Compact = Annotated[FailFastList[_T], AfterValidator(_compact), _AS_LISTS]
-Counts = Annotated[FailFastList[_T], AfterValidator(_compact_counts), _AS_LISTS]
-
-
-def _check_texts(columns: dict[str, Any]) -> dict[str, Sequence[str | None]]:
-    """As pydantic would, which makes each of them anew."""
-    for column, values in columns.items():
-        if type(values) is not list or not {*map(type, values)} <= {str, type(None)}:
-            raise ValueError(f"{column!r:.60} is no list of texts and nulls")
-    return {column: _compact(values) for column, values in columns.items()}
-
-
-def _in_utc(time: datetime) -> datetime:
-    try:
-        return time.astimezone(UTC)
-    except OverflowError:
-        raise ValueError("the time does not exist in UTC") from None
-
-
-Time = Annotated[AwareDatetime, AfterValidator(_in_utc)]
-
-
-class Body(BaseModel):
-    """Unknown keys are ignored, so that later versions and other writers may add some."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, populate_by_name=True)
-
-
-# Of these two there are as many as commits: as models they would take half as much memory again.
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnBounds:
+class ColumnBounds(Body, frozen=True, kw_only=True):
     """`Bounds` of one column, a value for each added file."""
 
-    min: Compact[Any]
-    max: Compact[Any]
-    nulls: Counts[StrictInt | None]
+    min: Sequence[Any]
+    max: Sequence[Any]
+    nulls: Sequence[Count | None]
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "min", _compact_bounds(self.min))
+        force_setattr(self, "max", _compact_bounds(self.max))
+        force_setattr(self, "nulls", _compact_numbers(self.nulls))
+
+    def lengths(self) -> set[int]:
+        return {len(self.min), len(self.max), len(self.nulls)}
 
 
-@dataclass(frozen=True, slots=True)
-class AddedFiles:
+class AddedFiles(Body, frozen=True, kw_only=True):
     """`FileInfo` of all added files, column by column: each list has a value for each added path, in that order.
 
     Columns rather than rows, because a reader decodes tens of thousands of them before it can start.
     """
 
-    size: Counts[StrictInt]
-    rows: Counts[StrictInt | None]
-    partition: Annotated[dict[str, SkipValidation[list[str | None]]], AfterValidator(_check_texts)] = field(
-        default_factory=dict
-    )
-    statistics: Annotated[dict[str, SkipValidation[ColumnBounds]], values_of(ColumnBounds)] = field(
-        default_factory=dict
-    )
+    size: Sequence[Count]
+    rows: Sequence[Count | None]
+    partition: Mapping[str, Sequence[str | None]] = written({})
+    statistics: Raw = written(Raw(b"{}"))
+    """`ColumnBounds` by column, as JSON, until `bounds_in` is asked: a million files have tens of millions of bounds,
+
+    of which most who read a marker need none, and others those of a column.
+    """
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "size", _compact_numbers(self.size))
+        force_setattr(self, "rows", _compact_numbers(self.rows))
+        force_setattr(self, "partition", {name: _compact_texts(texts) for name, texts in self.partition.items()})
+        force_setattr(self, "statistics", self.statistics.copy())  # else all of the body stays in memory
 
     def lengths(self) -> set[int]:
-        lists: list[Sequence[object]] = [self.size, self.rows, *self.partition.values()]
-        for bounds in self.statistics.values():
-            lists += [bounds.min, bounds.max, bounds.nulls]
-        return set(map(len, lists))
+        return {len(self.size), len(self.rows), *map(len, self.partition.values())}
 
 
-class App(Body):
+class App(Body, frozen=True, kw_only=True):
     """The application's own name and version of a write: committed at most once (I8)."""
 
-    id: Annotated[str, Field(min_length=1, max_length=1000)]
+    id: Annotated[str, Meta(min_length=1, max_length=1000)]
     version: Count
 
 
-_NAMES: TypeAdapter[list[str]] = TypeAdapter(FailFastList[StrictStr])
+NO_SCHEMA: Final = Raw()
 
-
-def _names_or_none(values: Any) -> list[str] | None:
-    return None if values is None else _NAMES.validate_python(values)
-
-
-Schemas = dict[bytes, dict[str, Any]]
+Schemas = dict[bytes, Raw]
 """Those of the markers that are read together: tens of thousands share few, and each takes some kilobytes."""
 
 
-def _share(schema: dict[str, Any] | None, context: ValidationInfo) -> dict[str, Any] | None:
-    known: Schemas | None = context.context
-    return schema if known is None or schema is None else known.setdefault(to_json(schema), schema)
-
-
-ToldSettings = Annotated[SkipValidation[dict[str, str] | None], AfterValidator(check_told)]
-
-
-class CommitInfo(Body):
+class CommitInfo(Body, frozen=True, kw_only=True):
     """What we write into a commit marker beyond DBIO's keys."""
 
-    version: Literal[1, 2] = VERSION
+    version: Literal[1, 2] = written(VERSION)
     operation: Operation
     commit_id: str
     """Random: tells our own marker from a stranger's."""
-    timestamp: Time
+    timestamp: datetime
     """By the writer's clock."""
     turn: Count | None = None
     """The turn under which it was committed; None for a blind append."""
     app: App | None = None
-    metrics: Annotated[dict[str, SkipValidation[int]], values_of(StrictInt)] = Field(default_factory=dict)
-    table_schema: Annotated[dict[str, Any] | None, AfterValidator(_share)] = Field(default=None, alias="schema")
-    """The table's columns after this commit, as Spark's JSON."""
+    metrics: Mapping[str, int] = written({})
+    schema: Raw = NO_SCHEMA
+    """The text of `table_schema`: thousands of markers have the same."""
     schema_turn: Count | None = None
     """The last decided turn as of which the writer knew the table to have this schema, and these settings."""
-    settings: ToldSettings = None
+    settings: dict[str, str] | None = None
     """The table's settings after this commit; None where its writer knew of none that the table has or had."""
     data_change: bool | None = None
     """False where the rows after it are those before it: what it adds holds what it removes."""
     files: AddedFiles | None = None
-    whole: Annotated[SkipValidation[list[str] | None], AfterValidator(_names_or_none)] = None
+    whole: list[str] | None = None
     """Where change files tell what came and went: other added and removed paths, all of whose rows did."""
-    removed_tids: Annotated[SkipValidation[list[str] | None], AfterValidator(_names_or_none)] = None
+    removed_tids: list[str] | None = None
     """Transactions, in the place of the paths of all files that they added and that are live (`references`)."""
 
+    def __post_init__(self) -> None:
+        in_utc(self, "timestamp")
+        check_told(self.settings)
 
-class CommitMarker(Body):
+    @property
+    def table_schema(self) -> dict[str, Any] | None:
+        """The table's columns after this commit, as Spark's JSON."""
+        return decode_as(dict[str, Any], self.schema, where="the schema") if self.schema else None
+
+
+class CommitMarker(Body, frozen=True, kw_only=True):
     """The body of `_committed_<tid>`, of ours or of any DBIO writer (then without `dbio_commit`)."""
 
-    added: FailFastList[str] = Field(default_factory=list)
-    removed: FailFastList[str] = Field(default_factory=list)
+    added: list[str]
+    removed: list[str]
     dbio_commit: CommitInfo | None = None
 
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def __post_init__(self) -> None:
         info = self.dbio_commit
         if info is not None and info.files is not None and info.files.lengths() - {len(self.added)}:
             raise ValueError("dbio_commit.files does not describe the added paths one by one")
@@ -268,7 +232,6 @@ class CommitMarker(Body):
             raise ValueError("an abort adds and removes nothing")
         if info is not None and bool(info.removed_tids) != (info.version == REFERRING):
             raise ValueError(f"version {REFERRING} is that of markers with removed_tids, and of no others")
-        return self
 
     @property
     def removed_tids(self) -> Sequence[str]:
@@ -317,28 +280,31 @@ class CommitMarker(Body):
         return count == len(files) and set(self.data_files) <= set(files)
 
 
-class Descriptor(Body):
+class Descriptor(Body, frozen=True, kw_only=True):
     """The body of `_dbio_table`: what makes a directory a table of ours. Never changes."""
 
-    version: Literal[1] = VERSION
+    version: Literal[1] = written(VERSION)
     id: str
     """Random: tells a table from one that was deleted and created again at the same path."""
-    created: Time
-    partition_columns: FailFastList[str] = Field(default_factory=list)
-    properties: Annotated[dict[str, SkipValidation[str]], values_of(StrictStr)] = Field(default_factory=dict)
+    created: datetime
+    partition_columns: Sequence[str] = written([])
+    properties: Mapping[str, str] = written({})
+
+    def __post_init__(self) -> None:
+        in_utc(self, "created")
 
 
-class Begun(Body):
+class Begun(Body, frozen=True, kw_only=True):
     """The body of `_started_<tid>`, which is empty where there is no application."""
 
-    version: Literal[1] = VERSION
+    version: Literal[1] = written(VERSION)
     app: App
     """In whose name the transaction is to commit."""
     job: str
     """The transaction's own; tells it from another that drew the same tid."""
 
 
-class Turn(Body):
+class Turn(Body, frozen=True, kw_only=True):
     """The body of `_serial_<number>`: the transaction that holds the turn."""
 
     tid: str
@@ -346,13 +312,16 @@ class Turn(Body):
     """Whether it changes the partition columns: then nobody begins before it is decided."""
 
 
-class Tombstone(Body):
+class Tombstone(Body, frozen=True, kw_only=True):
     """The body of `_dropped`: while it is there, there is no table."""
 
-    version: Literal[1] = VERSION
+    version: Literal[1] = written(VERSION)
     everything: bool
     """Whether commits may be deleted; else the table must have none."""
-    created: Time
+    created: datetime
+
+    def __post_init__(self) -> None:
+        in_utc(self, "created")
 
 
 def abort_marker(*, commit_id: str, timestamp: datetime) -> CommitMarker:
@@ -380,8 +349,16 @@ def pack_files(files: Sequence[FileInfo]) -> AddedFiles:
         size=[file.size for file in files],
         rows=[file.rows for file in files],
         partition={column: [file.partition[column] for file in files] for column in partition_columns},
-        statistics={column: bounds(column) for column in columns},
+        statistics=pack_bounds({column: bounds(column) for column in columns}),
     )
+
+
+def without_statistics(files: AddedFiles) -> AddedFiles:
+    return replace(files, statistics=pack_bounds({}))
+
+
+def pack_bounds(told: Mapping[str, ColumnBounds]) -> Raw:
+    return Raw(_ENCODER.encode(told))
 
 
 def unpack_files(marker: CommitMarker) -> list[FileInfo]:
@@ -389,29 +366,47 @@ def unpack_files(marker: CommitMarker) -> list[FileInfo]:
     files = marker.dbio_commit.files if marker.dbio_commit else None
     if files is None:
         return []
+    told = bounds_in(marker)
     return [
         FileInfo(
             path=path,
             size=files.size[i],
             rows=files.rows[i],
             partition={column: values[i] for column, values in files.partition.items()},
-            statistics={c: bounds_of(b, i) for c, b in files.statistics.items()} or None,
+            statistics={column: bounds_of(bounds, i) for column, bounds in told.items()} or None,
         )
         for i, path in enumerate(marker.added)
     ]
+
+
+def bounds_in(marker: CommitMarker, *, lower: Collection[str] | None = None) -> dict[str, ColumnBounds]:
+    """What the marker says of each column that its files have; of columns whose names in lower case are `lower`.
+
+    Raises CorruptMarkerError.
+    """
+    files = marker.dbio_commit.files if marker.dbio_commit else None
+    if files is None:
+        return {}
+    where = f"the statistics of {''.join(marker.added[:1])!r:.200}, as its commit marker has them,"
+    told = decode_as(dict[str, Raw], files.statistics, where=where)
+    wanted = [column for column in told if lower is None or column.lower() in lower]
+    found = {column: decode_as(ColumnBounds, told[column], where=where) for column in wanted}
+    if wrong := next((column for column, it in found.items() if it.lengths() != {len(marker.added)}), None):
+        raise CorruptMarkerError(f"{where} have not one bound of {wrong!r:.60} for each file; {INSPECT}")
+    return found
 
 
 def select_files(marker: CommitMarker, *, added: Sequence[int], removed: Sequence[int]) -> CommitMarker:
     """The marker with these of its added and removed paths only, given by their indices."""
     info = marker.dbio_commit
     if info is not None and info.files is not None:
-        info = info.model_copy(update={"files": _select(info.files, added)})
+        info = replace(info, files=_select(info.files, added, bounds_in(marker)))
     return CommitMarker(
         added=[marker.added[i] for i in added], removed=[marker.removed[i] for i in removed], dbio_commit=info
     )
 
 
-def _select(files: AddedFiles, kept: Sequence[int]) -> AddedFiles:
+def _select(files: AddedFiles, kept: Sequence[int], told: Mapping[str, ColumnBounds]) -> AddedFiles:
     def of(values: Sequence[Any]) -> list[Any]:
         return [values[i] for i in kept]
 
@@ -419,10 +414,9 @@ def _select(files: AddedFiles, kept: Sequence[int]) -> AddedFiles:
         size=of(files.size),
         rows=of(files.rows),
         partition={column: of(values) for column, values in files.partition.items()},
-        statistics={
-            column: ColumnBounds(min=of(b.min), max=of(b.max), nulls=of(b.nulls))
-            for column, b in files.statistics.items()
-        },
+        statistics=pack_bounds(
+            {column: ColumnBounds(min=of(b.min), max=of(b.max), nulls=of(b.nulls)) for column, b in told.items()}
+        ),
     )
 
 
@@ -443,7 +437,16 @@ def _scalar(value: Any) -> Scalar:
 
 def encode(body: Body) -> bytes:
     """Compact JSON, without the keys that say nothing."""
-    return body.model_dump_json(by_alias=True, exclude_none=True).encode()
+    return _ENCODER.encode(body)
+
+
+def _as_list(values: Any) -> Any:
+    if isinstance(values, array):
+        return values.tolist()
+    raise TypeError(f"{type(values).__name__} is no JSON")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_as_list)
 
 
 def encode_commit(
@@ -464,12 +467,11 @@ def encode_commit(
             body = encode(marker)
         info = marker.dbio_commit
         if len(body) > limit_bytes and info is not None and info.files is not None:
-            info = info.model_copy(update={"files": replace(info.files, statistics={})})
-            body = encode(marker.model_copy(update={"dbio_commit": info}))
+            body = encode(replace(marker, dbio_commit=replace(info, files=without_statistics(info.files))))
         if len(body) <= limit_bytes:
-            decode_commit(body, where="the commit marker")
+            bounds_in(decode_commit(body, where="the commit marker"))
             return body
-    except (PydanticSerializationError, CorruptMarkerError) as error:
+    except (TypeError, ValueError, CorruptMarkerError) as error:
         raise InvalidInputError(f"this cannot be committed, because no reader could read it: {error}") from None
     raise InvalidInputError(
         f"the commit marker would have {len(body)} bytes for {len(marker.added)} added and {len(marker.removed)} "
@@ -485,15 +487,49 @@ def decode_commit(
     It has the same schema, in one object, as others that are read with these `schemas`. Raises CorruptMarkerError, also
     for what no marker of the `scope` says, and UnsupportedTableError for a later version of the protocol.
     """
-    marker = decode_body(CommitMarker, body, where=where, context=schemas)
+    marker = decode_body(CommitMarker, body, where=where)
+    if marker.dbio_commit and marker.dbio_commit.schema:
+        share_schema(marker.dbio_commit, {} if schemas is None else schemas, where=where)
     check_marker(marker, where=where, scope=scope)
     return marker
 
 
+MOST_NESTED = 190
+"""Levels of a schema's JSON. Some readers take 200 of a body, others as many as their stack has left."""
+
+
+def pack_schema(schema: Mapping[str, Any] | None) -> Raw:
+    """The text of a `CommitInfo`'s schema. Raises InvalidInputError where it is nested too deeply."""
+    if schema is None:
+        return NO_SCHEMA
+    if _is_nested_deeper(schema, MOST_NESTED):
+        raise InvalidInputError(f"a schema that is nested deeper than {MOST_NESTED} levels of JSON cannot be recorded")
+    return Raw(_ENCODER.encode(schema))
+
+
+def _is_nested_deeper(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return levels < 0 or any(_is_nested_deeper(it, levels - 1) for it in inner)
+
+
+def share_schema(info: CommitInfo, schemas: Schemas, *, where: str) -> None:
+    """Puts an equal one of these into its place, or adds it to them. Raises CorruptMarkerError for what is none."""
+    text = bytes(info.schema)
+    if text not in schemas:
+        if text != b"null":
+            check_schema(text, where=where)
+        schemas[text] = NO_SCHEMA if text == b"null" else Raw(text)
+    force_setattr(info, "schema", schemas[text])
+
+
+def check_schema(schema: bytes | Raw, *, where: str) -> None:
+    """Raises CorruptMarkerError."""
+    if _is_nested_deeper(decode_as(dict[str, Any], schema, where=f"{where}: a schema"), MOST_NESTED):
+        raise CorruptMarkerError(f"{where} has a schema of more levels than {MOST_NESTED}; {INSPECT}")
+
+
 def check_marker(marker: CommitMarker, *, where: str, scope: Scope | None) -> None:
     """Raises CorruptMarkerError where it says too little, or names a path outside the table, or of another scope."""
-    if not {"added", "removed"} <= marker.model_fields_set:  # or vacuum would take its files for failed attempts
-        raise CorruptMarkerError(f"{where} does not say what it added and removed; {INSPECT}")
     if scope is Scope.TABLE:
         names.check_visible(marker.added, where=where)
     else:
@@ -552,40 +588,57 @@ INSPECT = "inspect it, and remove it only if you know that no writer is at work"
 _B = TypeVar("_B", bound=Body)
 
 
-class _Version(BaseModel):
+class _Version(Struct):
     """Just enough of a body to see that a later version wrote it."""
 
     version: int = VERSION
 
 
-class _CommitVersion(BaseModel):
-    dbio_commit: _Version = _Version()
+class _CommitVersion(Struct):
+    dbio_commit: _Version | None = None
 
 
-def decode_body(model: type[_B], body: bytes, *, where: str, context: object = None) -> _B:
+def decode_body(model: type[_B], body: bytes, *, where: str) -> _B:
+    """Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol."""
     if len(body) > MAX_BYTES:
         raise CorruptMarkerError(f"{where} has {len(body)} bytes, and no writer writes over {MAX_BYTES}; {INSPECT}")
     try:
-        return model.model_validate_json(body, context=context)
-    except ValidationError as error:
-        version = _version(model, body)
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    known = REFERRING if model is CommitMarker else VERSION
-    if version > known:
-        raise UnsupportedTableError(
-            f"{where} was written by version {version!s:.20} of the protocol, and this software knows {known}; "
-            "upgrade dbio-commit"
-        )
-    place = "".join(f"{str(part)!r:.60}: " for part in first["loc"][:4])
-    raise CorruptMarkerError(
-        f"{where} ({len(body)} bytes) cannot be read as a {model.__name__}: {place}{first['msg']:.200}; {INSPECT}"
+        return decode_as(model, body, where=where)
+    except CorruptMarkerError:
+        version, known = _version(model, body), REFERRING if model is CommitMarker else VERSION
+        if version <= known:
+            raise
+    raise UnsupportedTableError(
+        f"{where} was written by version {version!s:.20} of the protocol, and this software knows {known}; "
+        "upgrade dbio-commit"
     )
 
 
 def _version(model: type[Body], body: bytes) -> int:
     try:
         if model is CommitMarker:
-            return _CommitVersion.model_validate_json(body).dbio_commit.version
-        return _Version.model_validate_json(body).version
-    except ValidationError:
+            return (decode_as(_CommitVersion, body, where="").dbio_commit or _Version()).version
+        return decode_as(_Version, body, where="").version
+    except CorruptMarkerError:
         return VERSION
+
+
+def decode_as(kind: type[_T], text: bytes | Raw, *, where: str) -> _T:
+    """Raises CorruptMarkerError where the text is not JSON of that type."""
+    key: Any = kind
+    try:
+        # msgspec looks into no text that it passes over: keys that are unknown, and what it leaves as `Raw`.
+        found: _T = _decoder(key).decode(str(text, "utf-8"))
+        return found
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        name = getattr(kind, "__name__", "object").strip("_") if isinstance(kind, type) else "JSON object"
+        reason = f"{_ENUM_VALUE.sub('Invalid value', str(error)):.300}"  # no value of a body is repeated
+    raise CorruptMarkerError(f"{where} ({len(text)} bytes) cannot be read as a {name}: {reason}; {INSPECT}")
+
+
+_ENUM_VALUE = re.compile(r"Invalid enum value .*?(?=$| - at `[^`]*`$)", re.DOTALL)
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)

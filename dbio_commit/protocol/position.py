@@ -6,16 +6,16 @@ the time stays so far behind the newest commit that none can appear before it an
 """
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError
+from msgspec.structs import replace
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers import Body, Count, FailFastList, Time
+from dbio_commit.protocol.markers import Body, Count, decode_as, encode, in_utc, written
 
 MARGIN = timedelta(hours=1)
 """How far `until` stays behind the newest commit, if that takes no more than MOST_TIDS."""
@@ -34,19 +34,22 @@ And no checkpoint forgets what is younger, so that a stream which is no older th
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-class Start(Body):
+class Start(Body, frozen=True, kw_only=True):
     """Where a stream begins: with the state of the table, or with the commits from a time or a tid on.
 
     It says the same whenever it is asked, so that a first batch that is made again is the same.
     """
 
-    version: Literal[1] = 1
-    begin: Literal["state", "time", "tid"] = "state"
-    time: Time | None = None
+    version: Literal[1] = written(1)
+    begin: Literal["state", "time", "tid"] = written("state")
+    time: datetime | None = None
     tid: str | None = None
 
+    def __post_init__(self) -> None:
+        in_utc(self, "time")
 
-class Part(Body):
+
+class Part(Body, frozen=True, kw_only=True):
     """How many files a stream has had of what comes next, and how many that has."""
 
     tid: str | None = None
@@ -55,22 +58,25 @@ class Part(Body):
     files: Count
 
 
-class Position(Body):
+class Position(Body, frozen=True, kw_only=True, dict=True, gc=True):
     """The commits that a stream has had."""
 
-    version: Literal[1] = 1
+    version: Literal[1] = written(1)
     table: str
     """The id of the table's descriptor."""
-    until: Time = _NEVER
+    until: datetime = written(_NEVER)
     """Every commit whose marker is not younger was had."""
-    commits: Count = 0
+    commits: Count = written(0)
     """How many of these there were in the last WATCHED before `until`: more, and one came behind the stream's back."""
-    older: Count = 0
+    older: Count = written(0)
     """How many before that. They are forgotten some day; but more can only come where a clock was set far back."""
-    tids: FailFastList[str] = Field(default_factory=list)
+    tids: Sequence[str] = written([])
     """Those after `until` that were had."""
     part: Part | None = None
     """Of one commit that is not among these; or of the state that all of them add up to, until a commit follows."""
+
+    def __post_init__(self) -> None:
+        in_utc(self, "until")
 
     def had(self, commit: Decided) -> bool:
         return commit.modified <= self.until or commit.tid in self._tids
@@ -105,13 +111,8 @@ def position_of(
     until = min([until, *(_before(commit.modified, timedelta.resolution) for commit in rest)])
     position = Position(table=table_id, part=part, until=max(until, at_least))
     commits, older = position.count_watched(had)
-    return position.model_copy(
-        update={
-            "commits": commits,
-            "older": older,
-            "tids": sorted(commit.tid for commit in had if commit.modified > position.until),
-        }
-    )
+    tids = sorted(commit.tid for commit in had if commit.modified > position.until)
+    return replace(position, commits=commits, older=older, tids=tids)
 
 
 def _before(time: datetime, duration: timedelta) -> datetime:
@@ -119,17 +120,19 @@ def _before(time: datetime, duration: timedelta) -> datetime:
 
 
 def encode_position(position: Position | Start) -> dict[str, Any]:
-    return position.model_dump(mode="json", exclude_none=True)
+    offset: dict[str, Any] = json.loads(encode(position))
+    return offset
 
 
 def decode_position(offset: Mapping[str, Any]) -> Position | Start:
     """Raises InvalidInputError for what no stream of this software has written."""
     try:
-        model = Start if "begin" in offset else Position
-        return model.model_validate_json(json.dumps(offset))
-    except (ValidationError, ValueError, TypeError) as error:  # some sources' offsets are numbers
-        reason = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
+        text = json.dumps(offset).encode()
+        if "begin" in offset:
+            return decode_as(Start, text, where="an offset")
+        return decode_as(Position, text, where="an offset")
+    except (CorruptMarkerError, ValueError, TypeError) as error:  # some sources' offsets are numbers
         raise InvalidInputError(
-            f"the offset {str(offset)!r:.200} is none that this version of dbio-commit reads ({reason!s:.200}): the "
+            f"the offset {str(offset)!r:.200} is none that this version of dbio-commit reads ({error!s:.200}): the "
             "checkpoint is another source's, or a later version's; upgrade, or begin with a new checkpoint"
         ) from None

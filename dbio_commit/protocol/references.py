@@ -6,6 +6,8 @@ Readers put the paths in their place before anything else looks at them (PROTOCO
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
+from msgspec.structs import replace
+
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers import REFERRING, VERSION, CommitMarker
 from dbio_commit.protocol.state import DataFile
@@ -25,8 +27,8 @@ def refer(marker: CommitMarker, *, live: Iterable[DataFile], commits: Iterable[D
     tids = list(dict.fromkeys(file.tid for file in goes if file.tid in gone))
     if info is None or not tids:
         return marker
-    info = info.model_copy(update={"version": REFERRING, "removed_tids": tids})
-    return marker.model_copy(update={"removed": by_path, "dbio_commit": info})
+    info = replace(info, version=REFERRING, removed_tids=tids)
+    return replace(marker, removed=by_path, dbio_commit=info)
 
 
 def resolve(commits: Sequence[Decided]) -> list[Decided]:
@@ -59,8 +61,8 @@ def _resolve(commit: Decided, added: Mapping[str, list[str]], removers: Mapping[
     found = [path for path in named if not any(_is_before(other, commit) for other in removers.get(path, ()))]
     left = [tid for tid in marker.removed_tids if tid not in added]
     version, tids = (REFERRING, left) if left else (VERSION, None)
-    info = info.model_copy(update={"version": version, "removed_tids": tids}) if info else None
-    return commit._replace(marker=marker.model_copy(update={"removed": [*marker.removed, *found], "dbio_commit": info}))
+    info = replace(info, version=version, removed_tids=tids) if info else None
+    return commit._replace(marker=replace(marker, removed=[*marker.removed, *found], dbio_commit=info))
 
 
 def _is_before(one: Decided, other: Decided) -> bool:

@@ -165,6 +165,6 @@ def check_told(settings: Any) -> Any:
         raise ValueError(f"settings are at most {MOST} texts by name")
     for name, text in settings.items():
         if not isinstance(text, str) or not 0 < len(text) <= MAX_TEXT or not 0 < len(name) <= MAX_NAME:
-            raise ValueError(f"a setting has a name of 1 to {MAX_NAME} characters, and a text of 1 to {MAX_TEXT}")
+            raise ValueError(f"settings have names of 1 to {MAX_NAME} characters, and texts of 1 to {MAX_TEXT}")
     layout_of(settings, ())  # or ValueError
     return settings

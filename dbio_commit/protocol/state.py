@@ -187,23 +187,25 @@ def current_metadata(markers: Iterable[CommitMarker], *, before: Metadata = NO_M
     Writers of an earlier version tell no settings, and so change none: the highest turn of those that do counts.
     """
     told = [
-        Metadata(info.table_schema, info.schema_turn, info.settings)
+        (info.schema_turn, info)
         for marker in markers
         if (info := marker.dbio_commit) and not marker.is_abort and info.schema_turn is not None
     ]
-    told.append(before)
-    told_settings = (it for it in told if it.settings is not None)
-    return max(told, key=_turn)._replace(settings=max(told_settings, key=_turn, default=NO_METADATA).settings)
+    first = itemgetter(0)
+    turn, last = max(told, key=first, default=(-1, None))
+    schema, turn = (before.schema, before.turn) if last is None or turn < before.turn else (last.table_schema, turn)
+    told_settings: list[tuple[int, Settings | None]] = [
+        (turn, info.settings) for turn, info in told if info.settings is not None
+    ]
+    if before.settings is not None:
+        told_settings.append((before.turn, before.settings))
+    return Metadata(schema, turn, max(told_settings, key=first, default=(0, None))[1])
 
 
 def known_layouts(markers: Iterable[CommitMarker], first: Sequence[str], *, before: Metadata) -> frozenset[Layout]:
     """The layouts that a table has, and had: `first` is the descriptor's, `before` what a checkpoint remembers."""
     told = (info.settings for marker in markers if (info := marker.dbio_commit) and info.settings)
     return frozenset({tuple(first), layout_of(before.settings, first), *(layout_of(it, first) for it in told)})
-
-
-def _turn(metadata: Metadata) -> int:
-    return metadata.turn
 
 
 def app_versions(markers: Iterable[CommitMarker], *, before: Mapping[str, int] | None = None) -> dict[str, int]:

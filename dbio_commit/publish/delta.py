@@ -15,7 +15,7 @@ from dbio_commit.clock import Clock
 from dbio_commit.errors import CorruptMarkerError, DbioError, UnsupportedStoreError, UnsupportedTableError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import removed_files
-from dbio_commit.protocol.markers import Bounds
+from dbio_commit.protocol.markers import Bounds, bounds_in
 from dbio_commit.protocol.settings import Format
 from dbio_commit.publish.delta_log import (
     DIRECTORY,
@@ -136,11 +136,11 @@ def delta_files(live: Live, paths: Collection[str], columns: DeltaSchema) -> lis
     for commit in live.snapshot.decided if paths else ():
         info = commit.marker.dbio_commit
         files = info.files if info else None
+        told = bounds_in(commit.marker) if any(path in paths for path in commit.marker.added) else {}
         modified_ms = to_ms(commit.modified)
         for i, path in enumerate(commit.marker.added):
             if path in paths:
-                told = files.statistics.items() if files else ()
-                bounds = {name: Bounds(it.min[i], it.max[i], it.nulls[i]) for name, it in told}
+                bounds = {name: Bounds(it.min[i], it.max[i], it.nulls[i]) for name, it in told.items()}
                 file = live.files[path]
                 values = partition_values(file.partition, columns)
                 stats = statistics(files.rows[i] if files else None, bounds, columns)

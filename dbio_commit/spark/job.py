@@ -363,7 +363,8 @@ def no_commit(table: Table, app: tuple[str, int] | None) -> Commit:
     for commit in table.history():
         if app is None or (commit.app and commit.app[0] == app[0] and commit.app[1] >= app[1]):
             return Commit(tid=commit.tid, timestamp=commit.timestamp, marker=commit.marker, skipped=True)
-    return Commit(tid="", timestamp=table.clock.now(), marker=CommitMarker(), skipped=True)  # files without markers
+    nothing = CommitMarker(added=[], removed=[])  # of files without markers
+    return Commit(tid="", timestamp=table.clock.now(), marker=nothing, skipped=True)
 
 
 @contextmanager

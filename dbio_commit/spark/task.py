@@ -19,8 +19,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol, Self
 
+import msgspec
 import pyarrow as pa
-from pydantic import TypeAdapter
 
 from dbio_commit.data import encoding
 from dbio_commit.data.data_file import (
@@ -137,15 +137,12 @@ def map_in_arrow(
     return write
 
 
-_FILE_INFO = TypeAdapter(FileInfo)
-
-
 def encode_file_info(info: FileInfo) -> str:
-    return _FILE_INFO.dump_json(info).decode()
+    return msgspec.json.encode(info).decode()
 
 
 def decode_file_info(text: str) -> FileInfo:
-    return _FILE_INFO.validate_json(text)
+    return msgspec.json.decode(text, type=FileInfo)
 
 
 # --- from batches to row groups -----------------------------------------------------------------------------------

@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import TypeAdapter
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
@@ -248,11 +248,10 @@ def add_up(told: Iterable[Told], constraints: Constraints, *, where: str) -> tup
 
 _COLUMNS = ["file", "fate", "rows", "example", "copied"]
 _TOLD = "file string, fate byte, rows long, example string, copied string"
-_COPIED = TypeAdapter(Copied)
 
 
 def _copied(lines: Iterable[Row]) -> list[Copied]:
-    return [_COPIED.validate_json(line.copied) for line in lines if line.copied is not None]
+    return [msgspec.json.decode(line.copied, type=Copied) for line in lines if line.copied is not None]
 
 
 def _task(spec: TaskSpec, unpack: _Step, constraints: Constraints, old: Old | None, tells_changes: bool) -> _Step:
@@ -264,7 +263,7 @@ def _task(spec: TaskSpec, unpack: _Step, constraints: Constraints, old: Old | No
         told = run_with_fates(spec, rows, constraints, tells_changes=tells_changes)
         lines: list[tuple[Any, ...]] = [(file, None, None, None, None) for file in told.files]
         lines += [(None, fate, rows, told.examples.get(fate), None) for fate, rows in told.counts.items()]
-        lines += [(None, None, None, None, _COPIED.dump_json(copied).decode())]
+        lines += [(None, None, None, None, msgspec.json.encode(copied).decode())]
         kinds = (pa.string(), pa.int8(), pa.int64(), pa.string(), pa.string())
         columns = [pa.array(values, kind) for values, kind in zip(zip(*lines, strict=True), kinds, strict=True)]
         yield pa.RecordBatch.from_arrays(columns, names=_COLUMNS)

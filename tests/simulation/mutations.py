@@ -13,6 +13,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+from msgspec import structs
+
 from dbio_commit import decision, isolation, listing, roots, settled, snapshot, turns
 from dbio_commit.begin import begin
 from dbio_commit.clock import Clock
@@ -297,7 +299,7 @@ def report_other_files() -> Iterator[None]:
     result = TableRoot.result
 
     def mutated(self: TableRoot, tid: str, marker: CommitMarker, **options: Any) -> Commit:
-        return result(self, tid, marker.model_copy(update={"removed": []}), **options)
+        return result(self, tid, structs.replace(marker, removed=[]), **options)
 
     with patch.object(TableRoot, "result", mutated):
         yield
@@ -314,8 +316,8 @@ def _without_references(commit: Decided) -> Decided:
     info = commit.marker.dbio_commit
     if info is None or not info.removed_tids:
         return commit
-    info = info.model_copy(update={"version": 1, "removed_tids": None})
-    return commit._replace(marker=commit.marker.model_copy(update={"dbio_commit": info}))
+    info = structs.replace(info, version=1, removed_tids=None)
+    return commit._replace(marker=structs.replace(commit.marker, dbio_commit=info))
 
 
 # --- turns --------------------------------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from msgspec import structs
+
 from dbio_commit.begin import begin
 from dbio_commit.clock import Clock
 from dbio_commit.errors import (
@@ -386,7 +388,7 @@ def _without_change(transaction: Transaction) -> None:
     def mutated(*arguments: Any) -> CommitMarker:
         found: CommitMarker = marker(*arguments)
         assert found.dbio_commit
-        return found.model_copy(update={"dbio_commit": found.dbio_commit.model_copy(update={"data_change": False})})
+        return structs.replace(found, dbio_commit=structs.replace(found.dbio_commit, data_change=False))
 
     root._marker = mutated
 

@@ -28,8 +28,11 @@ from dbio_commit.protocol.markers import (
     CommitMarker,
     FileInfo,
     abort_marker,
+    bounds_in,
     pack_files,
+    pack_schema,
     unpack_files,
+    without_statistics,
 )
 from dbio_commit.protocol.state import Metadata, live_files
 from tests.builders import NOW, columns, data, marker
@@ -86,7 +89,7 @@ def decided(draw: st.DrawFn, tid: str) -> Decided:
         turn=draw(st.none() | COUNTS),
         app=draw(st.none() | st.builds(App, id=TEXT.filter(bool), version=COUNTS)),
         metrics=draw(st.dictionaries(TEXT, st.integers(0, 9), max_size=2)),
-        table_schema=draw(SCHEMAS),
+        schema=pack_schema(draw(SCHEMAS)),
         schema_turn=draw(st.none() | COUNTS),
         files=draw(st.sampled_from([None, pack_files(files)])),
     )
@@ -122,7 +125,7 @@ def test_commits_share_one_copy_of_a_schema_in_the_body_and_in_memory() -> None:
     )
     assert len(gzip.decompress(many)) < 2 * len(gzip.decompress(few))
     read = decode_checkpoint(many, number=7, where=WHERE)
-    schemas = {id(commit.marker.dbio_commit.table_schema) for commit in read.commits if commit.marker.dbio_commit}
+    schemas = {id(commit.marker.dbio_commit.schema) for commit in read.commits if commit.marker.dbio_commit}
     assert len(schemas) == 1
 
 
@@ -140,7 +143,7 @@ def test_statistics_go_first_where_a_checkpoint_does_not_fit_and_then_it_is_refu
     assert (file.path, file.size) == (data("1"), 5)
     [commit] = decode_checkpoint(less, number=7, where=WHERE).commits
     assert commit.marker.dbio_commit is not None
-    assert commit.marker.dbio_commit.files == replace(files, statistics={})
+    assert commit.marker.dbio_commit.files == without_statistics(files)
     with pytest.raises(InvalidInputError, match=f"1 commits would have {len(less)} bytes"):
         encode_checkpoint(whole, created=NOW, limit_bytes=len(less) - 1)
 
@@ -331,7 +334,7 @@ def test_statistics_that_say_nothing_are_left_out_where_they_would_unpack_to_too
     assert commit.marker.added == paths
     assert commit.marker.dbio_commit
     assert commit.marker.dbio_commit.files
-    assert commit.marker.dbio_commit.files.statistics == {}
+    assert bounds_in(commit.marker) == {}
     assert len(gzip.decompress(body)) <= checkpoint_module.max_unpacked(len(body))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from dbio_commit.errors import ChangedRowsError, CorruptMarkerError, HistoryLostError, InvalidInputError
 from dbio_commit.protocol import position
@@ -73,12 +74,11 @@ class Books:
         info = before.marker.dbio_commit
         assert info
         self.commits[i] = before._replace(
-            marker=before.marker.model_copy(
-                update={
-                    "added": left,
-                    "removed": [path for path in before.marker.removed if path not in removed],
-                    "dbio_commit": info.model_copy(update={"files": sizes}),
-                }
+            marker=structs.replace(
+                before.marker,
+                added=left,
+                removed=[path for path in before.marker.removed if path not in removed],
+                dbio_commit=structs.replace(info, files=sizes),
             ),
             forgotten=Forgotten(len(added), len(removed)),
         )

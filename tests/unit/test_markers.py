@@ -1,6 +1,7 @@
 """The bodies in `markers`: round trips, DBIO's own bodies, and bodies that no writer wrote. No store, no file."""
 
 import json
+import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -8,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from dbio_commit.errors import CorruptMarkerError, DbioError, InvalidInputError, UnsupportedTableError
-from dbio_commit.protocol import markers
+from dbio_commit.protocol import markers, names
 from dbio_commit.protocol.markers import App, Bounds, CommitInfo, CommitMarker, Descriptor, FileInfo, Turn
+from tests.builders import World, columns, data
 
 relaxed = settings(deadline=None)  # machines that run tests are noisy
 
@@ -23,11 +24,15 @@ DECODERS: list[Callable[..., object]] = [markers.decode_commit, markers.decode_d
 
 
 def info(**more: Any) -> CommitInfo:
+    if "schema" in more:
+        more["schema"] = markers.pack_schema(more["schema"])
     return CommitInfo(**{"operation": "append", "commit_id": "c1", "timestamp": NOW, **more})
 
 
 def commit_of(files: list[FileInfo]) -> CommitMarker:
-    return CommitMarker(added=[file.path for file in files], dbio_commit=info(files=markers.pack_files(files)))
+    return CommitMarker(
+        added=[file.path for file in files], removed=[], dbio_commit=info(files=markers.pack_files(files))
+    )
 
 
 def decode(body: bytes | str | dict[str, Any]) -> CommitMarker:
@@ -107,7 +112,7 @@ def test_null_partition_values_survive_beside_the_text_null() -> None:
 
 def test_schema_keeps_its_nulls_and_its_key() -> None:
     schema = {"type": "struct", "fields": [{"name": "a", "metadata": {"comment": None, "n": [None, 1.5, True]}}]}
-    body = markers.encode_commit(CommitMarker(dbio_commit=info(schema=schema)))
+    body = markers.encode_commit(CommitMarker(added=[], removed=[], dbio_commit=info(schema=schema)))
     assert json.loads(body)["dbio_commit"]["schema"] == schema
     again = decode(body).dbio_commit
     assert again is not None
@@ -124,7 +129,7 @@ def test_markers_that_are_read_together_share_equal_schemas_and_no_others() -> N
         found = markers.decode_commit(body, where=WHERE, schemas=schemas).dbio_commit
         assert found
         assert repr(found.table_schema) == repr(_schema(value))
-        return found.table_schema
+        return found.schema
 
     schemas: markers.Schemas = {}
     assert read(1, schemas) is read(1, schemas)
@@ -135,7 +140,7 @@ def test_markers_that_are_read_together_share_equal_schemas_and_no_others() -> N
 
 
 def test_body_is_compact_and_says_nothing_about_what_is_unknown() -> None:
-    assert markers.encode(CommitMarker(added=["a"])) == b'{"added":["a"],"removed":[]}'
+    assert markers.encode(CommitMarker(added=["a"], removed=[])) == b'{"added":["a"],"removed":[]}'
 
 
 def test_file_without_statistics_beside_one_with_them_has_unknown_bounds() -> None:
@@ -218,7 +223,7 @@ def test_marker_too_large_even_so_is_refused_with_its_size_and_numbers() -> None
 
 def test_body_above_the_limit_is_refused_unparsed_and_one_at_the_limit_is_read() -> None:
     body = b'{"added":[],"removed":[]}'
-    assert decode(body.ljust(markers.MAX_BYTES)) == CommitMarker()
+    assert decode(body.ljust(markers.MAX_BYTES)) == CommitMarker(added=[], removed=[])
     with pytest.raises(CorruptMarkerError, match=str(markers.MAX_BYTES + 1)):
         decode(body.ljust(markers.MAX_BYTES + 1))
 
@@ -230,19 +235,19 @@ def test_body_above_the_limit_is_refused_unparsed_and_one_at_the_limit_is_read()
 @pytest.mark.parametrize("key", ["added", "removed"])
 def test_path_that_no_reader_accepts_is_refused_before_it_is_written(key: str, path: str) -> None:
     """A marker that was committed and cannot be decoded makes the whole table unreadable."""
-    marker = CommitMarker(added=[path]) if key == "added" else CommitMarker(removed=[path])
+    added, removed = ([path], []) if key == "added" else ([], [path])
+    marker = CommitMarker(added=added, removed=removed)
     with pytest.raises(DbioError):
         markers.encode_commit(marker)
 
 
 def test_schema_too_deep_to_be_read_back_is_refused_before_it_is_written() -> None:
-    """As above: JSON is decoded to a depth of 200, and a struct within a struct takes three of them."""
+    """As above: some readers take a depth of 200, and a struct within a struct takes three of them."""
     column_type: Any = "long"
     for _ in range(80):
         column_type = {"type": "struct", "fields": [{"name": "a", "type": column_type}]}
-    marker = CommitMarker(dbio_commit=info(schema=column_type))
-    with pytest.raises(InvalidInputError):
-        markers.encode_commit(marker)
+    with pytest.raises(InvalidInputError, match="190 levels"):
+        markers.pack_schema(column_type)
 
 
 @pytest.mark.parametrize(
@@ -401,8 +406,6 @@ def test_marker_with_a_wrong_field_unpacks_or_is_refused(wrong: dict[str, Any]) 
         '{"dbio_commit":' * 100_000 + "{}" + "}" * 100_000,
         '{"dbio_commit":' * 150 + "{}" + "}" * 150,
         '{"added":["\\ud800"],"removed":[]}',
-        '{"added":[],"removed":[],"\\udfff":1}',
-        '{"added":[],"removed":[],"x":' + "9" * 5000 + "}",
         '{"version":' + "9" * 4300 + ',"added":1}',
         '{"version":"' + "9" * 5000 + '","added":1}',
         '{"version":1e999,"added":1}',
@@ -424,6 +427,11 @@ def test_hostile_body_is_refused(body: str) -> None:
         decode(body.encode(errors="surrogatepass"))
 
 
+@pytest.mark.parametrize("number", ["9" * 5000, "1e999", "1"])
+def test_of_a_key_that_is_unknown_no_value_matters(number: str) -> None:
+    assert decode('{"added":["a"],"removed":[],"x":' + number + "}").added == ["a"]
+
+
 def test_million_entries_are_read() -> None:
     body = b'{"added":[' + b'"a",' * 999_999 + b'"a"],"removed":[]}'
     assert len(decode(body).added) == 1_000_000
@@ -431,9 +439,9 @@ def test_million_entries_are_read() -> None:
 
 def test_first_wrong_entry_ends_the_validation() -> None:
     """Else a body of 64 MiB of wrong entries collects an error of almost 1 kB for each."""
-    with pytest.raises(ValidationError) as caught:
-        CommitMarker.model_validate_json('{"added":[1,1,1,1],"removed":[]}')
-    assert caught.value.error_count() == 1
+    with pytest.raises(CorruptMarkerError) as caught:
+        decode('{"added":[' + "1," * 1_000_000 + '1],"removed":[]}')
+    assert len(str(caught.value)) < 1000
 
 
 def test_last_of_duplicate_keys_counts() -> None:
@@ -474,8 +482,6 @@ def test_path_outside_the_table_is_refused(key: str, path: str) -> None:
         {"files": {"size": [1 << 63], "rows": [1]}},
         {"files": {"size": [1], "rows": [1], "partition": {"a": []}}},
         {"files": {"size": [1], "rows": [1], "partition": {"a": [1]}}},
-        {"files": {"size": [1], "rows": [1], "statistics": {"a": {"min": [1], "max": [1], "nulls": []}}}},
-        {"files": {"size": [1], "rows": [1], "statistics": {"a": {"min": [1], "max": [1]}}}},
     ],
 )
 def test_marker_with_one_wrong_field_is_corrupt(wrong: dict[str, Any]) -> None:
@@ -544,12 +550,60 @@ def test_timestamp_that_utc_cannot_hold_is_corrupt(timestamp: str) -> None:
         {"min": [1], "max": [1], "nulls": ["0"]},
         {"min": [1], "max": [1], "nulls": [-1]},
         {"min": [1], "max": [1], "nulls": [0.5]},
+        {"min": [1], "max": [1], "nulls": []},
+        {"min": [1, 2], "max": [1, 2], "nulls": [0, 0]},
+        {"min": [1], "max": [1]},
+        [],
+        None,
     ],
 )
-def test_statistics_of_a_wrong_type_are_corrupt(bounds: dict[str, Any]) -> None:
+def test_statistics_of_a_wrong_type_are_corrupt_for_who_asks_for_them(bounds: Any) -> None:
     """Readers skip files by them: what passes here is compared with the reader's own values."""
-    with pytest.raises(CorruptMarkerError):
-        decode(body_with(added=1, files={"size": [1], "rows": [1], "statistics": {"x": bounds}}))
+    marker = decode(body_with(added=1, files={"size": [1], "rows": [1], "statistics": {"x": bounds}}))
+    for ask in (markers.unpack_files, markers.bounds_in):
+        with pytest.raises(CorruptMarkerError, match="statistics of 'f0'"):
+            ask(marker)
+    assert markers.bounds_in(marker, lower={"y"}) == {}
+
+
+@pytest.mark.parametrize("statistics", [5, "a", None, ["a"], {"x": 5}])
+def test_statistics_that_nobody_can_read_are_no_obstacle_for_who_needs_none(statistics: Any) -> None:
+    world = World()
+    body = body_with(
+        added=1, files={"size": [7], "rows": [1], "statistics": statistics}, schema=columns("x"), schema_turn=1
+    )
+    world.put_json(names.committed("1"), body | {"added": [data("1")]})
+    assert [file.size for file in world.snapshot().files] == [7]
+    with pytest.raises(CorruptMarkerError, match="statistics"):
+        world.snapshot().where("x = 1")
+    with pytest.raises(InvalidInputError, match="no checkpoint was written"):
+        world.table().checkpoint()
+    assert not [path for path in world.objects if path.startswith("_checkpoint_")]
+
+
+def test_a_marker_keeps_no_more_of_its_body_than_it_says() -> None:
+    files = {"size": [7], "rows": [1], "statistics": {"x": {"min": [1], "max": [2], "nulls": [0]}}}
+    body = json.dumps(body_with(added=1, files=files, schema=columns("x")) | {"unknown": "x" * 1_000_000}).encode()
+    decode(body)  # what it makes once
+    tracemalloc.start()
+    marker = decode(body)
+    kept_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept_bytes < 10_000
+    assert markers.bounds_in(marker)["x"].max == [2]
+
+
+def test_a_schema_of_too_many_levels_is_corrupt_however_much_the_stack_has_left() -> None:
+    def nested(levels: int) -> bytes:
+        schema = '{"a":' * levels + "{}" + "}" * levels
+        return json.dumps(body_with(schema={})).replace('"schema": {}', f'"schema": {schema}').encode()
+
+    found = decode(nested(markers.MOST_NESTED)).dbio_commit
+    assert found
+    assert found.table_schema
+    for levels in (markers.MOST_NESTED + 1, 400, 100_000):
+        with pytest.raises(CorruptMarkerError):
+            decode(nested(levels))
 
 
 @pytest.mark.parametrize("bound", [{"a": 1}, [1]])
@@ -606,9 +660,9 @@ def test_turn_that_names_no_tid_is_corrupt(tid: object) -> None:
 
 @pytest.mark.parametrize("timestamp", [datetime(2026, 11, 20)])
 def test_naive_timestamp_is_refused_by_the_writer_too(timestamp: datetime) -> None:
-    with pytest.raises(ValidationError, match="timezone"):
+    with pytest.raises(ValueError, match="no time zone"):
         markers.abort_marker(commit_id="c1", timestamp=timestamp)
-    with pytest.raises(ValidationError, match="timezone"):
+    with pytest.raises(ValueError, match="no time zone"):
         Descriptor(id="a", created=timestamp)
 
 
@@ -627,10 +681,11 @@ def test_numbers_of_any_length_are_read_written_and_shown_or_refused(place: str,
     body = '{"added":["a"],"removed":[],"dbio_commit":{"operation":"append","commit_id":"c","timestamp":"%s",%s}}'
     try:
         marker = decode(body % (STAMP, place % number))
+        markers.unpack_files(marker)
     except DbioError:
         return
     assert markers.decode_commit(markers.encode(marker), where=WHERE).added == ["a"]
-    assert json.loads(json.dumps(marker.model_dump(mode="json")))["added"] == ["a"]
+    assert json.loads(markers.encode(marker))["added"] == ["a"]
 
 
 @pytest.mark.parametrize("number", NUMBERS, ids=lambda number: f"{number[:3]}({len(number)})")

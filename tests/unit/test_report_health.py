@@ -166,7 +166,7 @@ def test_the_facts_of_a_large_table_are_few_and_their_texts_are_cut() -> None:
         added = [f"a={number}/{data(f'{number}', i)}" for i in range(20)]
         app = {"id": f"{number}-" + "x" * 900, "version": 1}
         info = marker(added=added, app=app, turn=number + 1)
-        world.put_json(f"_committed_{number}", info.model_dump(mode="json", exclude_none=True))
+        world.put_body(f"_committed_{number}", info)
     table = Table.over(world, world.clock)
     world.put_json("_dbio_table", {"version": 1, "id": "t", "created": "2026-11-20T00:00:00Z",
                                    "partition_columns": ["a"]})  # fmt: skip

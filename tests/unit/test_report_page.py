@@ -118,7 +118,7 @@ def test_hostile_names_are_text(clock: ManualClock) -> None:
     directory = names.format_partition({HOSTILE.replace("\0", ""): value})
     added = [f"{directory}/{data('1')}"]
     app = {"id": HOSTILE, "version": 1}
-    world.put_json("_committed_1", marker(added=added, app=app).model_dump(mode="json", exclude_none=True))
+    world.put_body("_committed_1", marker(added=added, app=app))
     world.put("_committed_2", b'{"added": ["<script>alert(3)</script>/../x"], "removed": []}')
     world.start("3")
     snapshot = Table.over(world, clock).snapshot(ignore_corrupt_markers=True)
@@ -166,8 +166,8 @@ def test_a_table_of_a_hundred_thousand_files_has_a_small_page(clock: ManualClock
                                    "partition_columns": ["a"]})  # fmt: skip
     for number in range(100):
         added = [f"a={(number * 1000 + i) % 5000}/{data(str(number), i)}" for i in range(1000)]
-        body = marker(added=added, operation="append").model_dump(mode="json", exclude_none=True)
-        world.put_json(f"_committed_{number}", body, at=AT - timedelta(days=number))
+        body = marker(added=added, operation="append")
+        world.put_body(f"_committed_{number}", body, at=AT - timedelta(days=number))
     health = look(Table.over(world, clock).snapshot(), at=AT, vacuumed="nobody asked")
     assert (health.live_files, health.other_partitions) == (100_000, 4980)
     text = render_page([Subject(name="t", health=health)], at=AT)

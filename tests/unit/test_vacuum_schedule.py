@@ -739,7 +739,7 @@ def test_health_and_metrics_are_served_and_nothing_else() -> None:
 def healthy(url: str, *, files: int = 1) -> Callable[[Control], RunSummary]:
     """A vacuum that tells how it left the table."""
     world = World()
-    world.put_json("_committed_1", marker([data("1", number) for number in range(files)]).model_dump(mode="json"))
+    world.put_body("_committed_1", marker([data("1", number) for number in range(files)]))
     vacuumed = in_short(report(url))
     health = look(Table.over(world, world.clock).snapshot(), at=world.clock.now(), vacuumed=vacuumed)
     return lambda control: RunSummary(health=health)

@@ -163,9 +163,7 @@ def test_booleans_decimals_and_doubles() -> None:
     assert not may_hold("share > 5", share=(0.5, 5.0))
 
 
-@pytest.mark.parametrize(
-    "bound", ["x", True, 1.5, [1], {"a": 1}, float("nan"), "2026-11-20", "NaN", "1E+999999999", "", "9" * 500]
-)
+@pytest.mark.parametrize("bound", ["x", True, 1.5, [1], {"a": 1}, "2026-11-20", "NaN", "1E+999999999", "", "9" * 500])
 def test_a_bound_of_another_type_says_nothing(bound: Any) -> None:
     for column in TYPES:
         if isinstance(bound, str) and TYPES[column] in ("string", "date"):
