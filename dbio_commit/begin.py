@@ -181,7 +181,8 @@ def check_app(app: tuple[str, int] | None) -> App | None:
         if isinstance(app, str):
             raise ValueError("a text alone")
         id, version = app
-        found = msgspec.convert({"id": id, "version": version}, App)
+        text = str.__str__(id) if isinstance(id, str) else id  # of a subclass, what it says
+        found = msgspec.convert({"id": text, "version": version}, App)
         encode(found)  # or ValueError, for what UTF-8 cannot hold
         return found
     except (ValueError, TypeError):

@@ -36,7 +36,7 @@ def take_turn(store: Store, clock: Clock, tid: str, *, new_layout: bool = False)
     The turn ends when our transaction is decided. A holder that stays undecided for the lease is aborted. None where
     our transaction is decided already. While one of a `new_layout` is undecided, nobody begins.
     """
-    body = encode(Turn(tid=tid, new_layout=new_layout or None))
+    body = encode(Turn(tid=tid, new_layout=new_layout))
     failures = 0
     while True:
         log = parse_log(store.list_log(Kind.TURN))

@@ -126,9 +126,15 @@ def recorded_files(commits: Iterable[Decided]) -> dict[str, FileInfo]:
     return {info.path: info for commit in commits for info in unpack_files(commit.marker)}
 
 
-def count_rows(paths: Iterable[str], known: Mapping[str, FileInfo]) -> int | None:
+def recorded_rows(commits: Iterable[Decided]) -> dict[str, int | None]:
+    """How many rows each file that they added has, by its path, as far as their writers say."""
+    told = ((it.marker.added, it.marker.dbio_commit.files) for it in commits if it.marker.dbio_commit)
+    return {path: rows for added, files in told if files for path, rows in zip(added, files.rows, strict=True)}
+
+
+def count_rows(paths: Iterable[str], known: Mapping[str, int | None]) -> int | None:
     """How many rows these files have; None where a writer did not say."""
-    counts = [known[path].rows if path in known else None for path in paths]
+    counts = [known.get(path) for path in paths]
     return None if None in counts else sum(count or 0 for count in counts)
 
 

@@ -7,7 +7,9 @@ up to is in `state`. Formats: PROTOCOL.md section 7.
 import math
 import re
 from array import array
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -71,7 +73,7 @@ Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 def written(value: _T) -> _T:
     """The default of a key that is written even where it says no more than that."""
-    default: _T = msgspec.field(default_factory=lambda: value)
+    default: _T = msgspec.field(default_factory=lambda: copy(value))
     return default
 
 
@@ -152,9 +154,9 @@ class AddedFiles(Body, frozen=True, kw_only=True):
     rows: Sequence[Count | None]
     partition: Mapping[str, Sequence[str | None]] = written({})
     statistics: Raw = written(Raw(b"{}"))
-    """`ColumnBounds` by column, as JSON, until `bounds_in` is asked: a million files have tens of millions of bounds,
+    """`ColumnBounds` by column, as JSON; `bounds_in` decodes them.
 
-    of which most who read a marker need none, and others those of a column.
+    A million files have tens of millions of bounds: most who read a marker need none, others those of a column.
     """
 
     def __post_init__(self) -> None:
@@ -210,11 +212,13 @@ class CommitInfo(Body, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         in_utc(self, "timestamp")
         check_told(self.settings)
+        if not self.schema:
+            force_setattr(self, "schema", NO_SCHEMA)  # for a copy: what is left out is told by identity
 
     @property
     def table_schema(self) -> dict[str, Any] | None:
         """The table's columns after this commit, as Spark's JSON."""
-        return decode_as(dict[str, Any], self.schema, where="the schema") if self.schema else None
+        return decode_as(dict[str, Any], self.schema) if self.schema else None
 
 
 class CommitMarker(Body, frozen=True, kw_only=True):
@@ -308,7 +312,7 @@ class Turn(Body, frozen=True, kw_only=True):
     """The body of `_serial_<number>`: the transaction that holds the turn."""
 
     tid: str
-    new_layout: Literal[True] | None = None
+    new_layout: bool = False
     """Whether it changes the partition columns: then nobody begins before it is decided."""
 
 
@@ -331,7 +335,7 @@ def abort_marker(*, commit_id: str, timestamp: datetime) -> CommitMarker:
 
 
 def pack_files(files: Sequence[FileInfo]) -> AddedFiles:
-    """Raises InvalidInputError where the files have not all the same partition columns."""
+    """Raises InvalidInputError where the files have not all the same partition columns, or bounds that are no JSON."""
     partition_columns = list(files[0].partition) if files else []
     for file in files:
         if list(file.partition) != partition_columns:
@@ -358,7 +362,15 @@ def without_statistics(files: AddedFiles) -> AddedFiles:
 
 
 def pack_bounds(told: Mapping[str, ColumnBounds]) -> Raw:
-    return Raw(_ENCODER.encode(told))
+    """Raises InvalidInputError for what is no JSON."""
+    return _pack(told, what="statistics")
+
+
+def _pack(value: Any, *, what: str) -> Raw:
+    try:
+        return Raw(_ENCODER.encode(value))
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"these {what} cannot be committed: {error!s:.200}") from None
 
 
 def unpack_files(marker: CommitMarker) -> list[FileInfo]:
@@ -382,18 +394,33 @@ def unpack_files(marker: CommitMarker) -> list[FileInfo]:
 def bounds_in(marker: CommitMarker, *, lower: Collection[str] | None = None) -> dict[str, ColumnBounds]:
     """What the marker says of each column that its files have; of columns whose names in lower case are `lower`.
 
-    Raises CorruptMarkerError.
+    They are hints: what cannot be read says nothing (PROTOCOL.md 7.3). `check_statistics` tells.
     """
+    with suppress(ValueError):
+        return _decode_bounds(marker, lower)
+    return {}
+
+
+def _decode_bounds(marker: CommitMarker, lower: Collection[str] | None = None) -> dict[str, ColumnBounds]:
     files = marker.dbio_commit.files if marker.dbio_commit else None
-    if files is None:
+    if files is None or lower == set():
         return {}
-    where = f"the statistics of {''.join(marker.added[:1])!r:.200}, as its commit marker has them,"
-    told = decode_as(dict[str, Raw], files.statistics, where=where)
+    told = decode_as(dict[str, Raw], files.statistics)
     wanted = [column for column in told if lower is None or column.lower() in lower]
-    found = {column: decode_as(ColumnBounds, told[column], where=where) for column in wanted}
+    found = {column: decode_as(ColumnBounds, told[column]) for column in wanted}
     if wrong := next((column for column, it in found.items() if it.lengths() != {len(marker.added)}), None):
-        raise CorruptMarkerError(f"{where} have not one bound of {wrong!r:.60} for each file; {INSPECT}")
+        raise ValueError(f"there is not one bound of {wrong!r:.60} for each file")
     return found
+
+
+def check_statistics(marker: CommitMarker, *, where: str) -> None:
+    """Raises CorruptMarkerError where they cannot be read; nobody skips files by them."""
+    try:
+        _decode_bounds(marker)
+    except ValueError as error:
+        raise CorruptMarkerError(
+            f"the statistics in {where} cannot be read: {error}; its files are read, and none is skipped by them"
+        ) from None
 
 
 def select_files(marker: CommitMarker, *, added: Sequence[int], removed: Sequence[int]) -> CommitMarker:
@@ -469,7 +496,7 @@ def encode_commit(
         if len(body) > limit_bytes and info is not None and info.files is not None:
             body = encode(replace(marker, dbio_commit=replace(info, files=without_statistics(info.files))))
         if len(body) <= limit_bytes:
-            bounds_in(decode_commit(body, where="the commit marker"))
+            check_statistics(decode_commit(body, where="the commit marker"), where="the commit marker")
             return body
     except (TypeError, ValueError, CorruptMarkerError) as error:
         raise InvalidInputError(f"this cannot be committed, because no reader could read it: {error}") from None
@@ -495,21 +522,28 @@ def decode_commit(
 
 
 MOST_NESTED = 190
-"""Levels of a schema's JSON. Some readers take 200 of a body, others as many as their stack has left."""
+"""Levels of a schema's JSON that are written. Earlier versions read 200 of a body, and this one 200 of a schema."""
 
 
 def pack_schema(schema: Mapping[str, Any] | None) -> Raw:
-    """The text of a `CommitInfo`'s schema. Raises InvalidInputError where it is nested too deeply."""
+    """The text of a `CommitInfo`'s schema. Raises InvalidInputError for what is no JSON, or is nested too deeply."""
     if schema is None:
         return NO_SCHEMA
     if _is_nested_deeper(schema, MOST_NESTED):
         raise InvalidInputError(f"a schema that is nested deeper than {MOST_NESTED} levels of JSON cannot be recorded")
-    return Raw(_ENCODER.encode(schema))
+    return _pack(schema, what="columns")
 
 
 def _is_nested_deeper(value: Any, levels: int) -> bool:
-    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return levels < 0 or any(_is_nested_deeper(it, levels - 1) for it in inner)
+    """Level by level, since a caller's stack may be deep already."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [inner for it in level for inner in _values_in(it)]
+    return bool(level)
+
+
+def _values_in(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
 
 
 def share_schema(info: CommitInfo, schemas: Schemas, *, where: str) -> None:
@@ -524,8 +558,11 @@ def share_schema(info: CommitInfo, schemas: Schemas, *, where: str) -> None:
 
 def check_schema(schema: bytes | Raw, *, where: str) -> None:
     """Raises CorruptMarkerError."""
-    if _is_nested_deeper(decode_as(dict[str, Any], schema, where=f"{where}: a schema"), MOST_NESTED):
-        raise CorruptMarkerError(f"{where} has a schema of more levels than {MOST_NESTED}; {INSPECT}")
+    try:
+        if _is_nested_deeper(decode_as(dict[str, Any], schema), 200):
+            raise ValueError("it has more than 200 levels")
+    except ValueError as error:
+        raise CorruptMarkerError(f"{where} has a schema that cannot be read: {error}; {INSPECT}") from None
 
 
 def check_marker(marker: CommitMarker, *, where: str, scope: Scope | None) -> None:
@@ -591,7 +628,7 @@ _B = TypeVar("_B", bound=Body)
 class _Version(Struct):
     """Just enough of a body to see that a later version wrote it."""
 
-    version: int = VERSION
+    version: int | float | str = VERSION
 
 
 class _CommitVersion(Struct):
@@ -603,37 +640,36 @@ def decode_body(model: type[_B], body: bytes, *, where: str) -> _B:
     if len(body) > MAX_BYTES:
         raise CorruptMarkerError(f"{where} has {len(body)} bytes, and no writer writes over {MAX_BYTES}; {INSPECT}")
     try:
-        return decode_as(model, body, where=where)
-    except CorruptMarkerError:
-        version, known = _version(model, body), REFERRING if model is CommitMarker else VERSION
-        if version <= known:
-            raise
-    raise UnsupportedTableError(
-        f"{where} was written by version {version!s:.20} of the protocol, and this software knows {known}; "
-        "upgrade dbio-commit"
-    )
+        return decode_as(model, body)
+    except ValueError as error:
+        reason = str(error)
+    version, known = _version(model, body), REFERRING if model is CommitMarker else VERSION
+    if version > known:
+        raise UnsupportedTableError(
+            f"{where} was written by version {version!s:.20} of the protocol, and this software knows {known}; "
+            "upgrade dbio-commit"
+        )
+    name = model.__name__.strip("_")
+    raise CorruptMarkerError(f"{where} ({len(body)} bytes) cannot be read as a {name}: {reason}; {INSPECT}")
 
 
-def _version(model: type[Body], body: bytes) -> int:
-    try:
-        if model is CommitMarker:
-            return (decode_as(_CommitVersion, body, where="").dbio_commit or _Version()).version
-        return decode_as(_Version, body, where="").version
-    except CorruptMarkerError:
-        return VERSION
+def _version(model: type[Body], body: bytes) -> float:
+    with suppress(ValueError):
+        told = decode_as(_CommitVersion, body).dbio_commit if model is CommitMarker else decode_as(_Version, body)
+        version = told.version if told else VERSION
+        return float(version) if isinstance(version, str) else version
+    return VERSION
 
 
-def decode_as(kind: type[_T], text: bytes | Raw, *, where: str) -> _T:
-    """Raises CorruptMarkerError where the text is not JSON of that type."""
+def decode_as(kind: type[_T], text: bytes | Raw) -> _T:
+    """Raises ValueError, in few words that repeat no value, where the text is not JSON of that type."""
     key: Any = kind
     try:
         # msgspec looks into no text that it passes over: keys that are unknown, and what it leaves as `Raw`.
         found: _T = _decoder(key).decode(str(text, "utf-8"))
         return found
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        name = getattr(kind, "__name__", "object").strip("_") if isinstance(kind, type) else "JSON object"
-        reason = f"{_ENUM_VALUE.sub('Invalid value', str(error)):.300}"  # no value of a body is repeated
-    raise CorruptMarkerError(f"{where} ({len(text)} bytes) cannot be read as a {name}: {reason}; {INSPECT}")
+        raise ValueError(f"{_ENUM_VALUE.sub('Invalid value', str(error)):.300}") from None
 
 
 _ENUM_VALUE = re.compile(r"Invalid enum value .*?(?=$| - at `[^`]*`$)", re.DOTALL)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from dbio_commit.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers import Body, Count, decode_as, encode, in_utc, written
 
@@ -129,9 +129,9 @@ def decode_position(offset: Mapping[str, Any]) -> Position | Start:
     try:
         text = json.dumps(offset).encode()
         if "begin" in offset:
-            return decode_as(Start, text, where="an offset")
-        return decode_as(Position, text, where="an offset")
-    except (CorruptMarkerError, ValueError, TypeError) as error:  # some sources' offsets are numbers
+            return decode_as(Start, text)
+        return decode_as(Position, text)
+    except (ValueError, TypeError) as error:  # some sources' offsets are numbers
         raise InvalidInputError(
             f"the offset {str(offset)!r:.200} is none that this version of dbio-commit reads ({error!s:.200}): the "
             "checkpoint is another source's, or a later version's; upgrade, or begin with a new checkpoint"

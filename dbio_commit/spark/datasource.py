@@ -25,7 +25,7 @@ from pyspark.sql.functions import udtf
 from pyspark.sql.types import StructType
 from pyspark.sql.udtf import UserDefinedTableFunction
 
-from dbio_commit.begin import has_committed
+from dbio_commit.begin import check_app, has_committed
 from dbio_commit.errors import AccessDeniedError, InvalidInputError
 from dbio_commit.follow import Follower
 from dbio_commit.options import Compression, Mode
@@ -195,6 +195,7 @@ class DbioDataSource(DataSource):
                 return self._plan(given, "overwrite" if overwrite else "append", None)
 
         app_id = self.options.get("txnAppId")
+        check_app(None if app_id is None else (app_id, 0))
         return DbioStreamWriter(self._table, plan, app_id=app_id, overwrite=overwrite, packing=packing)
 
     def _plan(self, schema: StructType, mode: Mode, app: tuple[str, int] | None) -> WritePlan:

@@ -14,7 +14,7 @@ from dbio_commit.protocol.directory import commits_in, visible_files
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason, find_strangers, is_foreign
 from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.markers import CommitMarker
+from dbio_commit.protocol.markers import CommitMarker, check_statistics
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles, live_files
 from dbio_commit.publish import find_problems
@@ -148,6 +148,8 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     found.expected = {file.path: file.size for file in live_files(commits)}
     found.live = set(found.expected)
     found.corrupt = settled.markers.corrupt | _misplaced(store, own, live=found.live, columns=layout)
+    by_path = {names.committed(tid): marker for tid, marker in own.items()}
+    found.corrupt = _without_statistics(store, by_path) | found.corrupt
     known = Known.of(commits, live=found.live, log=log, layouts=settled.layouts(commits))
     files = (entry for entry in entries if names.is_data_file(entry.path))
     found.judge(known, files, find_strangers(entries))
@@ -161,7 +163,8 @@ def _look_at_directories(root: DirectoryRoot, entries: Sequence[Entry]) -> _Foun
     directories = root.directories
     found = _Found([it.log for it in directories.values()], {e.path for e in entries if is_foreign(e.path)})
     told = [entry for log in found.logs for entry in log.committed.values()]
-    markers, found.corrupt, _ = read_markers(root.store, told, scope=root.scope).refuse_gone()
+    markers, corrupt, _ = read_markers(root.store, told, scope=root.scope).refuse_gone()
+    found.corrupt = corrupt | _without_statistics(root.store, markers)
     for path, directory in directories.items():
         committed = directory.log.committed
         own = {tid: markers[entry.path] for tid, entry in committed.items() if entry.path in markers}
@@ -173,6 +176,17 @@ def _look_at_directories(root: DirectoryRoot, entries: Sequence[Entry]) -> _Foun
         known = Known.of(commits_in(directory, own), live=found.live, log=directory.log)
         found.judge(known, directory.files.values())
     return found
+
+
+def _without_statistics(store: Store, markers: Mapping[str, CommitMarker]) -> dict[str, CorruptMarkerError]:
+    """The commit markers, by path, by whose statistics readers can skip no files."""
+    corrupt = {}
+    for path, marker in markers.items():
+        try:
+            check_statistics(marker, where=store.url_of(path))
+        except CorruptMarkerError as error:
+            corrupt[path] = error
+    return corrupt
 
 
 def _misplaced(

@@ -10,9 +10,8 @@ from typing import Any
 from dbio_commit.clock import Clock
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.follow import Follower
-from dbio_commit.protocol.commits import Decided, count_rows, parse_time, recorded_files
+from dbio_commit.protocol.commits import Decided, count_rows, parse_time, recorded_rows
 from dbio_commit.protocol.feed import Change, Feed, History, Wanted
-from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.names import is_tid
 from dbio_commit.protocol.position import Position, Start, decode_position
 from dbio_commit.store import Store
@@ -47,7 +46,7 @@ def list_changes(
     Raises HistoryLostError where vacuum has deleted what it takes, InvalidInputError.
     """
     history = Follower(store, clock).history()
-    known = recorded_files(history.commits)
+    known = recorded_rows(history.commits)
     span = Feed(history, Wanted(changes=True)).span(start_at(start), end_at(end))
     return [_changes(commit, changes, known) for commit, changes in span]
 
@@ -64,7 +63,7 @@ def end_at(end: datetime | str | None) -> datetime | str | None:
     return end if end is None or (isinstance(end, str) and is_tid(end)) else parse_time(end, what="end")
 
 
-def _changes(commit: Decided, changes: Sequence[Change], known: Mapping[str, FileInfo]) -> CommitChanges:
+def _changes(commit: Decided, changes: Sequence[Change], known: Mapping[str, int | None]) -> CommitChanges:
     came = [change.file.path for change in changes if change.kind == "insert"]
     went = [change.file.path for change in changes if change.kind == "delete"]
     info = commit.marker.dbio_commit

@@ -17,6 +17,8 @@ from dbio_commit.protocol.markers import (
     CommitMarker,
     Descriptor,
     Turn,
+    bounds_in,
+    check_statistics,
     decode_commit,
     decode_descriptor,
     decode_turn,
@@ -57,10 +59,12 @@ def commit(body: bytes) -> CommitMarker | None:
         assert_message(error)
         return None
     assert_inside([*marker.added, *marker.removed])
+    files = unpack_files(marker)
     try:
-        files = unpack_files(marker)
+        check_statistics(marker, where=WHERE)
     except CorruptMarkerError as error:
-        assert_message(error, where="statistics")
+        assert_message(error)
+        assert bounds_in(marker) == {}
         with pytest.raises(InvalidInputError):
             encode_commit(marker)
         return marker

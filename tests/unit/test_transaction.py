@@ -8,6 +8,7 @@ import json
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from enum import StrEnum
 from functools import partial
 from typing import Any, cast
 
@@ -359,7 +360,33 @@ def test_a_skipped_transaction_leaves_the_turn_free(table: Table, clock: ManualC
     assert clock.monotonic() == 0
 
 
-@pytest.mark.parametrize("app", [("", 1), ("job", -1), ("job", "1"), ("job", 1.5), ("job",), 7, ("job", True)])
+class Job(StrEnum):
+    NIGHTLY = "nightly"
+
+
+def test_an_application_may_be_any_kind_of_text(table: Table) -> None:
+    commit = write(table, app=(Job.NIGHTLY, 1))
+    assert commit.app is not None
+    assert [type(it) for it in commit.app] == [str, int]
+    assert write(table, app=("nightly", 1)).skipped
+
+
+@pytest.mark.parametrize(
+    "app",
+    [
+        ("", 1),
+        ("job", -1),
+        ("job", "1"),
+        ("job", 1.5),
+        ("job",),
+        7,
+        ("job", True),
+        (b"job", 1),
+        ("\ud800", 1),
+        ("x" * 1001, 1),
+        ("job", 1 << 63),
+    ],
+)
 def test_what_is_no_application_and_version_is_refused_and_nothing_is_written(
     table: Table, store: MemoryStore, app: Any
 ) -> None:

@@ -12,7 +12,7 @@ from dbio_commit.begin import has_committed
 from dbio_commit.errors import CommitConflictError, InvalidInputError
 from dbio_commit.isolation import Isolation, Read, check_isolation
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Commit, count_rows, recorded_files
+from dbio_commit.protocol.commits import Commit, count_rows, recorded_rows
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.conditions import NOTHING
@@ -163,7 +163,7 @@ class Rewrite:
         """How many are in these files; None where a writer did not say."""
         tids = {file.tid for file in files}
         writers = (commit for commit in self.snapshot.decided if commit.tid in tids) if self.snapshot else ()
-        return count_rows((file.path for file in files), recorded_files(writers))
+        return count_rows((file.path for file in files), recorded_rows(writers))
 
     @contextmanager
     def begin(self, where: str | None, *, whole: Sequence[DataFile] = (), changes: bool = True) -> Iterator[Writing]:
