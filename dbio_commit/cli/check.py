@@ -32,6 +32,7 @@ def print_check(report: CheckReport) -> None:
     print_part("corrupt markers", text_column("what is wrong"), list(report.corrupt.values()))
     print_part("another vacuum", text_column("what shows that it was here"), report.another_vacuum)
     print_part("publications", text_column("what is wrong"), report.publications)
+    print_part("statistics", text_column("what is wrong"), list(report.useless_statistics.values()))
     print_part("pending", _PENDING, report.pending)
     print_part("garbage", _GARBAGE, list(report.garbage.items()))
     print_part("applications", _APPLICATION, report.applications)
@@ -51,6 +52,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "corrupt": [{"path": path, "problem": problem} for path, problem in report.corrupt.items()],
         "another_vacuum": report.another_vacuum,
         "publications": report.publications,
+        "useless_statistics": [{"path": path, "problem": it} for path, it in report.useless_statistics.items()],
         "pending": [_pending_json(transaction) for transaction in report.pending],
         "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in OF_FILES},
         "foreign": [entry.path for entry in report.foreign],

@@ -322,6 +322,7 @@ def _problems(check: CheckReport) -> list[Problem]:
         "signs of another tool's vacuum": check.another_vacuum,
         "problems of what is published": check.publications,
         "versions of applications that no writer can have committed": odd,
+        "markers by whose statistics no file is skipped": list(check.useless_statistics.values()),
     }
     return [
         Problem(what=what, count=len(cases), first=[_text(case) for case in cases[:MOST]])

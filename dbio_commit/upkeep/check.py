@@ -72,6 +72,10 @@ class CheckReport:
     """What shows that another tool's vacuum has been at a table of ours: markers of commits may be gone."""
     publications: Sequence[str] = ()
     """Why other engines read something else than the table, or cannot be shown what is new."""
+    useless_statistics: Mapping[str, str] = field(default_factory=dict)
+    """Commit markers by whose statistics no file is skipped, since they cannot be read: path -> what is wrong.
+
+    Whoever reads gets all rows; the next checkpoint forgets such statistics."""
 
     @property
     def ok(self) -> bool:
@@ -111,6 +115,7 @@ def _check(store: Store, clock: Clock) -> CheckReport:
         applications=found.applications,
         another_vacuum=found.another_vacuum,
         publications=found.publications,
+        useless_statistics=found.useless_statistics,
     )
 
 
@@ -128,6 +133,7 @@ class _Found:
     applications: Sequence[Application] = ()
     another_vacuum: Sequence[str] = ()
     publications: Sequence[str] = ()
+    useless_statistics: Mapping[str, str] = field(default_factory=dict)
 
     def judge(self, known: Known, files: Iterable[Entry], strangers: Collection[tuple[str, str]] = ()) -> None:
         for entry in files:
@@ -148,8 +154,7 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     found.expected = {file.path: file.size for file in live_files(commits)}
     found.live = set(found.expected)
     found.corrupt = settled.markers.corrupt | _misplaced(store, own, live=found.live, columns=layout)
-    by_path = {names.committed(tid): marker for tid, marker in own.items()}
-    found.corrupt = _without_statistics(store, by_path) | found.corrupt
+    found.useless_statistics = _useless(store, {names.committed(tid): marker for tid, marker in own.items()})
     known = Known.of(commits, live=found.live, log=log, layouts=settled.layouts(commits))
     files = (entry for entry in entries if names.is_data_file(entry.path))
     found.judge(known, files, find_strangers(entries))
@@ -163,8 +168,8 @@ def _look_at_directories(root: DirectoryRoot, entries: Sequence[Entry]) -> _Foun
     directories = root.directories
     found = _Found([it.log for it in directories.values()], {e.path for e in entries if is_foreign(e.path)})
     told = [entry for log in found.logs for entry in log.committed.values()]
-    markers, corrupt, _ = read_markers(root.store, told, scope=root.scope).refuse_gone()
-    found.corrupt = corrupt | _without_statistics(root.store, markers)
+    markers, found.corrupt, _ = read_markers(root.store, told, scope=root.scope).refuse_gone()
+    found.useless_statistics = _useless(root.store, markers)
     for path, directory in directories.items():
         committed = directory.log.committed
         own = {tid: markers[entry.path] for tid, entry in committed.items() if entry.path in markers}
@@ -178,15 +183,15 @@ def _look_at_directories(root: DirectoryRoot, entries: Sequence[Entry]) -> _Foun
     return found
 
 
-def _without_statistics(store: Store, markers: Mapping[str, CommitMarker]) -> dict[str, CorruptMarkerError]:
-    """The commit markers, by path, by whose statistics readers can skip no files."""
-    corrupt = {}
+def _useless(store: Store, markers: Mapping[str, CommitMarker]) -> dict[str, str]:
+    """See `CheckReport.useless_statistics`."""
+    useless = {}
     for path, marker in markers.items():
         try:
             check_statistics(marker, where=store.url_of(path))
         except CorruptMarkerError as error:
-            corrupt[path] = error
-    return corrupt
+            useless[path] = str(error)
+    return useless
 
 
 def _misplaced(

@@ -1,5 +1,6 @@
 """`dbio check`: what it finds, what it advises, and how it exits."""
 
+import json
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -50,6 +51,21 @@ def test_check_finds_corrupt_markers(table: Table) -> None:
     assert str(marker) in result.stdout
     assert "inspect 1 corrupt marker" in last_line(result)
     assert [corrupt["path"] for corrupt in dbio_json("check", table.url)["corrupt"]] == [names.committed(tid)]
+
+
+def test_check_names_markers_whose_statistics_are_of_no_use_and_has_nothing_else_against_them(table: Table) -> None:
+    tid = append(table, {"1": 10})
+    marker = Path(table.url, names.committed(tid))
+    body = json.loads(marker.read_text())
+    body["dbio_commit"]["files"]["statistics"] = {"id": 5}
+    marker.write_text(json.dumps(body))
+
+    result = dbio("check", table.url)
+
+    assert result.exit_code == 0
+    assert str(marker) in result.stdout
+    assert "Nothing is wrong" in last_line(result)
+    assert [it["path"] for it in dbio_json("check", table.url)["useless_statistics"]] == [names.committed(tid)]
 
 
 def test_check_counts_pending_transactions_and_garbage_by_kind(table: Table) -> None:
