@@ -125,6 +125,11 @@ Objects = Mapping[str, tuple[bytes, datetime]]
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError, EOFError, OSError, zlib.error)
 
 
+def _json(text: bytes) -> Any:
+    """A number of more digits than Python takes for a whole one is JSON, too, in the place of a key that nobody knows."""
+    return json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < 4000 else float(digits))
+
+
 def live(objects: Objects) -> set[str] | None:
     """The paths of the live files; None where a marker that decides cannot be read."""
     with suppress(*_UNREADABLE):
@@ -154,12 +159,12 @@ def _told_in_table(objects: Objects) -> tuple[dict[str, Any], dict[str, Any]]:
     checkpoints = [path for path in objects if re.fullmatch(r"_checkpoint_(?!0{20})[0-9]{20}", path)]
     header, lines = {}, list[Any]()
     if checkpoints:
-        header, *lines = [json.loads(line) for line in _lines(gzip.decompress(objects[max(checkpoints)][0]))]
+        header, *lines = [_json(line) for line in _lines(gzip.decompress(objects[max(checkpoints)][0]))]
     markers: dict[str, Any] = {line["tid"]: line["marker"] for line in lines}
     for path, (body, _) in objects.items():
         tid = _COMMIT.fullmatch(path)
         if tid and body and tid[1] not in markers:
-            markers[tid[1]] = json.loads(body)
+            markers[tid[1]] = _json(body)
     return header, markers
 
 
@@ -188,7 +193,7 @@ def _live_by_directory(objects: Objects) -> set[str]:
     for place, own in by_place.items():
         if place and any(map(_is_skipped, place[:-1].split("/"))):
             continue
-        decided = {name: json.loads(body) for name, body in own.items() if _COMMIT.fullmatch(name) and body}
+        decided = {name: _json(body) for name, body in own.items() if _COMMIT.fullmatch(name) and body}
         removed = set().union(*(marker["removed"] for marker in decided.values()))
         for name in own:
             tid = _DATA.fullmatch(name)
