@@ -213,8 +213,8 @@ def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> t
 def _line(commit: Decided, index: Any, *, statistics: bool) -> _Line:
     marker, info = commit.marker, commit.marker.dbio_commit
     if info is not None:
-        files = info.files if statistics or not info.files else without_statistics(info.files)
-        if statistics and files and not _has_readable_statistics(marker):
+        files = info.files
+        if files and not (statistics and _has_readable_statistics(marker)):
             files = without_statistics(files)
         marker = replace(marker, dbio_commit=replace(info, schema=NO_SCHEMA, files=files))
     return _Line(

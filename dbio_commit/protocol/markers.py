@@ -522,7 +522,10 @@ def decode_commit(
 
 
 MOST_NESTED = 190
-"""Levels of a schema's JSON that are written. Earlier versions read 200 of a body, and this one 200 of a schema."""
+"""Levels of a schema's JSON that are written."""
+
+MOST_NESTED_READ = 200
+"""Such as are read; earlier versions wrote some more, since they read so many of a body."""
 
 
 def pack_schema(schema: Mapping[str, Any] | None) -> Raw:
@@ -559,8 +562,8 @@ def share_schema(info: CommitInfo, schemas: Schemas, *, where: str) -> None:
 def check_schema(schema: bytes | Raw, *, where: str) -> None:
     """Raises CorruptMarkerError."""
     try:
-        if _is_nested_deeper(decode_as(dict[str, Any], schema), 200):
-            raise ValueError("it has more than 200 levels")
+        if _is_nested_deeper(decode_as(dict[str, Any], schema), MOST_NESTED_READ):
+            raise ValueError(f"it has more than {MOST_NESTED_READ} levels")
     except ValueError as error:
         raise CorruptMarkerError(f"{where} has a schema that cannot be read: {error}; {INSPECT}") from None
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self, overload
 
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers import CommitMarker
+from dbio_commit.protocol.markers import CommitInfo, CommitMarker
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.settings import Layout, Settings, layout_of
 
@@ -186,20 +186,16 @@ def current_metadata(markers: Iterable[CommitMarker], *, before: Metadata = NO_M
 
     Writers of an earlier version tell no settings, and so change none: the highest turn of those that do counts.
     """
-    told = [
+    told: list[tuple[int, CommitInfo | Metadata]] = [
         (info.schema_turn, info)
         for marker in markers
         if (info := marker.dbio_commit) and not marker.is_abort and info.schema_turn is not None
     ]
-    first = itemgetter(0)
-    turn, last = max(told, key=first, default=(-1, None))
-    schema, turn = (before.schema, before.turn) if last is None or turn < before.turn else (last.table_schema, turn)
-    told_settings: list[tuple[int, Settings | None]] = [
-        (turn, info.settings) for turn, info in told if info.settings is not None
-    ]
-    if before.settings is not None:
-        told_settings.append((before.turn, before.settings))
-    return Metadata(schema, turn, max(told_settings, key=first, default=(0, None))[1])
+    told.append((before.turn, before))
+    turn, last = max(told, key=itemgetter(0))
+    told_settings = (it for it in told if it[1].settings is not None)
+    _, change = max(told_settings, key=itemgetter(0), default=(0, NO_METADATA))
+    return Metadata(last.schema if isinstance(last, Metadata) else last.table_schema, turn, change.settings)
 
 
 def known_layouts(markers: Iterable[CommitMarker], first: Sequence[str], *, before: Metadata) -> frozenset[Layout]:
