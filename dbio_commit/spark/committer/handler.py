@@ -1,10 +1,9 @@
-"""Takes the requests of `CommitProtocol.java`, which come from threads of the JVM through py4j, and answers them.
+"""Takes the requests of `CommitProtocol.java`, which come over the bridge, and answers them.
 
 A request is what to do, the path, Spark's id of the job, whether partitions are replaced as they come, the id of the
-query, and more, with NUL between them, which no path has. So is an answer, unless it is "!" and an error.
+query, and more, with NUL between them, which no path has. So is an answer.
 """
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,20 +12,18 @@ from typing import Any
 
 from pyspark import SparkContext
 from pyspark.errors.exceptions import captured
-from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from dbio_commit.errors import DbioError
+from dbio_commit.spark.bridge import bridge_of
 from dbio_commit.spark.committer import writes
 from dbio_commit.spark.committer.command import find_command, running_query
 from dbio_commit.spark.job import find_error
 from dbio_commit.spark.session import java_class
 from dbio_commit.store import Location, parse_location
 
-_HANDLER = "dbio_commit.handler"
+_HANDLER, _TOPIC = "dbio_commit.handler", "commit protocol"
+"""As `CommitProtocol.java` has them."""
 _DEFAULT = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +38,6 @@ class _Request:
 class Handler:
     """Answers for all sessions of an application."""
 
-    class Java:
-        implements = ("java.util.function.Function",)
-
     def __init__(self) -> None:
         self.context: SparkContext | None = None
         self.roots: list[Location] = []
@@ -51,25 +45,15 @@ class Handler:
         """The commit protocol of writes that are not ours."""
         self._open: dict[str, writes.Write] = {}
 
-    def apply(self, text: str) -> str:
+    def answer(self, text: str, _: object) -> str:
         verb, path, job, dynamic, execution, *more = text.split("\0")
-        request = _Request(path=path, job=job, dynamic=dynamic == "true", execution=execution, more=more)
         verbs: dict[str, Callable[[_Request], str]] = {
             "whose": self._whose,
             "setup": self._setup,
             "commit": self._commit,
             "abort": self._abort,
         }
-        try:
-            return verbs[verb](request)
-        except DbioError as error:
-            return f"!{type(error).__module__}.{type(error).__name__}: {error}"
-        except Exception as error:  # py4j would tell the JVM of no more than that there was one
-            _log.exception("%s of the write to %s failed", verb, path)
-            return f"!{type(error).__name__}: {error}"
-
-    def toString(self) -> str:
-        return "dbio_commit"
+        return verbs[verb](_Request(path=path, job=job, dynamic=dynamic == "true", execution=execution, more=more))
 
     def _whose(self, request: _Request) -> str:
         table, deletes = request.more
@@ -83,7 +67,7 @@ class Handler:
         write = writes.begin(spark, command, request.path, dynamic=request.dynamic, replaces=any(request.more))
         self._open[request.job] = write
         settings = chain.from_iterable(writes.MICROS.items())
-        return "\0".join(["part", f"tid-{write.transaction.tid}-{write.job.spec.job}", *settings])
+        return "\0".join(["part", write.mark, *settings])
 
     def _commit(self, request: _Request) -> str:
         writes.commit(self._open[request.job], filter(None, request.more))
@@ -102,13 +86,12 @@ _handler = Handler()
 def handle(spark: SparkSession, roots: Sequence[str | os.PathLike[str]], *, other: str | None) -> None:
     """Answers this JVM's requests from now on. `other` is the commit protocol that the session had."""
     places = [parse_location(root) for root in roots]
-    context = spark.sparkContext
-    gateway: Any = context._gateway
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    _handler.context = context
+    bridge = bridge_of(spark)
+    bridge.answer(_TOPIC, _handler.answer)
+    _handler.context = spark.sparkContext
     _handler.roots += [place for place in places if place not in _handler.roots]
     _handler.other = other or _handler.other
-    java_class(spark._jvm, "java.lang.System").getProperties().put(_HANDLER, _handler)
+    java_class(spark._jvm, "java.lang.System").getProperties().put(_HANDLER, bridge.channel)
     setattr(captured, _convert.__name__, _convert_exception)  # PySpark's own calls go by this name
 
 

@@ -99,6 +99,11 @@ class Write:
     def table(self) -> Table:
         return self.plan.table
 
+    @property
+    def mark(self) -> str:
+        """What the names of its files have, and those of no other write."""
+        return f"tid-{self.transaction.tid}-{self.job.spec.job}"
+
 
 MICROS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 """What the files of a table have: of the type that Spark writes by default, readers skip nothing."""
@@ -134,9 +139,12 @@ def begin(spark: SparkSession, command: Command, path: str, *, dynamic: bool, re
 
 
 def commit(write: Write, told: Iterable[str]) -> None:
-    """Commits the files that the winning attempts told: size, footer and path of each."""
+    """Commits the files that the winning attempts told: size, footer and path of each.
+
+    Raises InvalidInputError, before anything is deleted, where one of them is no file of this write.
+    """
     store = write.table.store
-    files = [_file_info(line, where=store.url) for line in told]
+    files = [_file_info(line, write) for line in told]
     empty = [file.path for file in files if file.rows == 0]  # Spark writes one where there is nothing to write
     store.delete_many(empty)
     full = [file for file in files if file.rows != 0]
@@ -159,10 +167,14 @@ def abort(write: Write) -> None:
         _log.warning("%s: could not abort %s, vacuum will: %s", write.table.url, write.transaction.tid, error)
 
 
-def _file_info(line: str, *, where: str) -> FileInfo:
+def _file_info(line: str, write: Write) -> FileInfo:
     size, footer, path = line.split("\t", 2)
-    read = read_footer(io.BytesIO(base64.b64decode(footer)), path, where=f"{where}/{path}")
-    partition = names.parse_partition(names.split(path)[0])
+    where = write.table.store.url_of(path)
+    directory, name = names.split(path)
+    if not names.is_data_file(path) or f"-{write.mark}-" not in name:
+        raise InvalidInputError(f"{where!r:.500} is no file of this write, {write.mark}; nothing was committed")
+    read = read_footer(io.BytesIO(base64.b64decode(footer)), path, where=where)
+    partition = names.parse_partition(directory)
     return FileInfo(path=path, size=int(size), rows=read.rows, partition=partition, statistics=read.statistics)
 
 

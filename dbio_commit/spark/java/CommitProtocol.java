@@ -8,13 +8,6 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.List;
-import java.util.concurrent.Callable;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.FutureTask;
-import java.util.concurrent.SynchronousQueue;
-import java.util.concurrent.ThreadFactory;
-import java.util.concurrent.ThreadPoolExecutor;
-import java.util.concurrent.TimeUnit;
 import java.util.function.Function;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
@@ -43,22 +36,14 @@ import scala.collection.immutable.Seq;
  */
 public class CommitProtocol extends FileCommitProtocol implements Serializable {
   /** Of the requests and answers; `java` has the same. */
-  public static final String VERSION = "1";
-  /** The system property with the Function that answers. */
+  public static final String VERSION = "2";
+  /** The system property with the Bridge to the Python that answers: a Function, since class loaders may differ. */
   public static final String HANDLER = "dbio_commit.handler";
+  /** What it is asked about. */
+  public static final String TOPIC = "commit protocol";
 
   private static final Pattern SUFFIX = Pattern.compile("(_\\d+)?[-.]c\\d+(\\..*)?");
   private static final int TAIL_BYTES = 64 * 1024;
-  /** As many as there were requests at once; they stay, as py4j has a connection and a thread of Python for each. */
-  private static final ThreadPoolExecutor THREADS = new ThreadPoolExecutor(
-      0, Integer.MAX_VALUE, Long.MAX_VALUE, TimeUnit.NANOSECONDS, new SynchronousQueue(), new ThreadFactory() {
-        public Thread newThread(Runnable work) {
-          Thread thread = new Thread(work, "dbio_commit");
-          thread.setDaemon(true);
-          return thread;
-        }
-      });
-
   private final String jobId;
   private final String path;
   private final boolean dynamic;
@@ -83,34 +68,7 @@ public class CommitProtocol extends FileCommitProtocol implements Serializable {
     ArrayList<String> words = new ArrayList<String>(
         Arrays.asList(new String[] {verb, path, jobId, String.valueOf(dynamic), String.valueOf(execution)}));
     words.addAll(more);
-    String answer = answer(handler, String.join("\0", words));
-    if (answer.startsWith("!")) throw new IllegalStateException(answer.substring(1));
-    return answer.split("\0");
-  }
-
-  /**
-   * From a thread that Python did not call: on this one, the request would go to the Python thread that waits for the
-   * query, or was interrupted. An interrupt of this thread does not leave a commit alone that is under way.
-   */
-  private static String answer(final Function handler, final String request) {
-    FutureTask task = new FutureTask(new Callable() {
-      public Object call() { return handler.apply(request); }
-    });
-    THREADS.execute(task);
-    boolean interrupted = false;
-    try {
-      while (true) {
-        try {
-          return (String) task.get();
-        } catch (InterruptedException e) {
-          interrupted = true;
-        } catch (ExecutionException e) {
-          throw new IllegalStateException(e.getCause());
-        }
-      }
-    } finally {
-      if (interrupted) Thread.currentThread().interrupt();
-    }
+    return ((String) handler.apply(new Object[] {TOPIC, String.join("\0", words), null})).split("\0");
   }
 
   /** Whose write it is, which `deletes` all that is there; not asked in the constructor, whose errors Spark hides. */

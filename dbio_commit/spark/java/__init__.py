@@ -1,7 +1,8 @@
 """Classes of ours in a JVM: compiled by the Janino that Spark ships, into jars for drivers and executors.
 
-`CommitProtocol` is what `committer` lets Spark call, `PackRows` what `packed` has it run (with three more in its jar),
-`SnapshotFileIndex` what `file_index` has it read.
+`CommitProtocol` is what `committer` lets Spark call, and `AskedBatches` what streams do; both ask Python over `Bridge`,
+whose other end is `bridge`. `PackRows` is what `packed` has Spark run (with three more in its jar), `SnapshotFileIndex`
+what `file_index` has it read.
 """
 
 import logging
@@ -40,10 +41,12 @@ class JavaClass:
         return f"dbio_commit.{self.simple_name}"
 
 
-COMMIT_PROTOCOL = JavaClass("CommitProtocol", "1")
+COMMIT_PROTOCOL = JavaClass("CommitProtocol", "2")
+BRIDGE = JavaClass("Bridge", "1")
+ASKED_BATCHES = JavaClass("AskedBatches", "1")
 PACK_ROWS = JavaClass("PackRows", "4", sources=("StagedRows", "Packer", "PackRows", "PackColumns"))
 SNAPSHOT_FILE_INDEX = JavaClass("SnapshotFileIndex", "1")
-ALL = (COMMIT_PROTOCOL, PACK_ROWS, SNAPSHOT_FILE_INDEX)
+ALL = (COMMIT_PROTOCOL, BRIDGE, ASKED_BATCHES, PACK_ROWS, SNAPSHOT_FILE_INDEX)
 
 _log = logging.getLogger(__name__)
 _HELP = "write a jar with `dbio jar dbio-commit.jar`, and start Spark with it in spark.jars"

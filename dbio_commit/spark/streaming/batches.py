@@ -7,18 +7,23 @@ is a scan of those.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StringType, StructField, StructType
 
 from dbio_commit.protocol.feed import Change
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import feeds
+from dbio_commit.spark.bridge import bridge_of
 from dbio_commit.spark.changed_rows import frame_of
 from dbio_commit.spark.datasource import DbioDataSource
+from dbio_commit.spark.java import ASKED_BATCHES, is_ready
 from dbio_commit.spark.scan import scan_files
+from dbio_commit.spark.session import java_class
 from dbio_commit.spark.streaming.source import DbioStreamReader, Group
 from dbio_commit.table import Table
 
@@ -69,3 +74,23 @@ def with_rows(
         function(rows, batch)
 
     return call
+
+
+_PORT = "batches of streams come by the port of PySpark's foreachBatch, on which any local user can call this process"
+
+
+def each_batch(spark: SparkSession, writer: DataStreamWriter, function: Function) -> DataStreamWriter:
+    """The writer, which calls the function for each batch: as its `foreachBatch` does, over the bridge."""
+    if not is_ready(spark, ASKED_BATCHES, without=_PORT):
+        return writer.foreachBatch(function)
+
+    def answer(number: str, rows: Any) -> str:
+        session = SparkSession(spark.sparkContext, rows.sparkSession())
+        function(DataFrame(rows, session), int(number))
+        return ""
+
+    bridge, topic = bridge_of(spark), f"batches {uuid4()}"
+    bridge.answer(topic, answer)
+    asked = java_class(spark._jvm, ASKED_BATCHES.name)(bridge.channel, topic)
+    writer._jwrite = writer._jwrite.foreachBatch(asked)
+    return writer

@@ -1,0 +1,153 @@
+"""What the JVM asks Python: by whom it can be asked, in whose name it is answered, and what happens where it is not."""
+
+import base64
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import dbio_commit as dbio
+from dbio_commit.spark.bridge import bridge_of
+from dbio_commit.spark.committer import writes
+from dbio_commit.spark.java import BRIDGE
+from dbio_commit.spark.session import java_class
+from tests.spark_tables import ids
+
+JOB = """
+import json
+import os
+import re
+import sys
+import dbio_commit as dbio
+from pyspark.sql import SparkSession
+
+def listening():
+    paths = [f"/proc/self/fd/{it}" for it in os.listdir("/proc/self/fd")]
+    own = {os.readlink(path) for path in paths if os.path.lexists(path)}
+    lines = [it.split() for name in ("tcp", "tcp6") for it in open(f"/proc/self/net/{name}").readlines()[1:]]
+    return [it[1] for it in lines if it[3] == "0A" and f"socket:[{it[9]}]" in own]
+
+lake = sys.argv[1]
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+before = listening()  # accumulators, which ask for a token
+dbio.enable(spark, parquet=True, roots=lake)
+spark.range(3).write.parquet(f"{lake}/table")
+rows = []
+trigger = {"availableNow": True}
+if hasattr(dbio, "for_each_batch") and sys.argv[2] == "streams":
+    each = lambda batch, number: rows.extend(row.id for row in batch.collect())
+    dbio.for_each_batch(spark, f"{lake}/table", each, f"{lake}-checkpoint", trigger=trigger).awaitTermination()
+print(json.dumps([listening() == before, sorted(rows), dbio.read(spark, f"{lake}/table").count()]))
+"""
+
+
+def run(tmp_path: Path, what: str) -> "subprocess.CompletedProcess[str]":
+    (tmp_path / "job.py").write_text(JOB)
+    return subprocess.run(
+        [sys.executable, str(tmp_path / "job.py"), str(tmp_path / "lake"), what],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+def test_no_port_of_this_process_is_open_to_other_users_and_none_of_its_threads_holds_it_up(tmp_path: Path) -> None:
+    import pyspark
+
+    streams = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 2)
+    done = run(tmp_path, "streams" if streams else "none")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert json.loads(done.stdout) == [True, [0, 1, 2] if streams else [], 3]
+    assert "Traceback" not in done.stderr
+    assert "py4j" not in done.stderr
+
+
+@pytest.fixture
+def path(enabled: SparkSession, tmp_path: Path) -> str:
+    dbio.enable(enabled, parquet=True, roots=[tmp_path / "lake"])
+    return f"{tmp_path}/lake/table"
+
+
+def test_jobs_of_a_commit_run_in_the_job_group_of_the_write(spark: SparkSession, path: str) -> None:
+    """So that cancelling one stops the right one, whichever thread answers."""
+    context, jobs = spark.sparkContext, {}
+    for name in ("one", "two"):
+        dbio.write(spark.range(1), f"{path}-{name}")
+        dbio.constrain(spark, f"{path}-{name}", {"check.odd": "id % 2 >= 0"})  # for which the commit reads new rows
+
+    def append(name: str) -> None:
+        context.setJobGroup(f"bridge {name}", name)
+        for start in range(3):
+            spark.range(start, start + 1, 1, 1).write.mode("append").parquet(f"{path}-{name}")
+
+    for name in ("one", "two"):
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(append, name).result()
+        jobs[name] = len(context.statusTracker().getJobIdsForGroup(f"bridge {name}"))
+    assert jobs["one"] == jobs["two"] >= 6, "for each of three writes its own job, and one of its commit at least"
+
+
+def test_a_commit_that_names_files_of_somebody_else_commits_and_deletes_nothing(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.range(2).write.parquet(path)
+    victim = next(iter(dbio.Table(path).snapshot().files))
+    empty = io.BytesIO()
+    pq.write_table(pa.table({"id": pa.array([], pa.int64())}), empty)
+    footer, commit = base64.b64encode(empty.getvalue()).decode(), writes.commit
+    for named in (victim.path, "../other.parquet", "notes.txt"):
+        (Path(path).parent / "other.parquet").write_text("of another table")
+
+        def told(write: writes.Write, lines: Iterable[str], named: str = named) -> None:
+            commit(write, [*lines, f"{len(empty.getvalue())}\t{footer}\t{named}"])
+
+        monkeypatch.setattr(writes, "commit", told)
+        with pytest.raises(dbio.InvalidInputError, match="is no file of this write"):
+            spark.range(2, 3).write.mode("append").parquet(path)
+        monkeypatch.undo()
+    assert ids(dbio.read(spark, path)) == [0, 1]
+    assert (Path(path).parent / "other.parquet").exists()
+
+
+def test_what_nobody_answers_is_an_error(spark: SparkSession, path: str) -> None:
+    assert spark._jvm is not None
+    question = spark.sparkContext._gateway.new_array(java_class(spark._jvm, "java.lang.Object"), 3)  # type: ignore[union-attr]
+    question[0], question[1] = "the weather", ""
+    with pytest.raises(Exception, match="nothing here answers 'the weather'"):
+        bridge_of(spark).channel.apply(question)
+
+
+@pytest.mark.long
+def test_a_question_that_somebody_took_and_did_not_begin_with_is_asked_again(spark: SparkSession, path: str) -> None:
+    """Of a notebook that was restarted, the JVM may still hand a question to the process that is gone."""
+    jvm: Any = spark._jvm
+    channel = java_class(jvm, BRIDGE.name)()
+    question = spark.sparkContext._gateway.new_array(java_class(jvm, "java.lang.Object"), 3)  # type: ignore[union-attr]
+    question[0], question[1], lost = "a topic", "a text", Event()
+
+    def take() -> None:
+        while not channel.take():
+            pass
+        lost.set()
+        while not (again := channel.take()):
+            pass
+        assert again.begin(True)
+        assert not again.begin(True), "two threads would answer it"
+        again.answer(again.text() + " answered")
+
+    with ThreadPoolExecutor(1) as pool:
+        taken = pool.submit(take)
+        assert channel.apply(question) == "a text answered"
+        taken.result()
+    assert lost.is_set()
