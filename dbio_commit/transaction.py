@@ -31,6 +31,7 @@ from dbio_commit.errors import (
 from dbio_commit.isolation import Read
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.column_metadata import with_known
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.markers import FileInfo
@@ -190,7 +191,7 @@ class Transaction:
         began_s = self._clock.monotonic()
         try:
             files = self._complete_files()
-            schema = self._fitted(schema)
+            schema = self._fitted(with_known(schema))
             self._check_rows(files, schema)
             draft = Draft(
                 terms=self.terms,
@@ -326,6 +327,7 @@ class Transaction:
         metadata = self.terms.metadata
         constraints = Constraints.of(metadata.settings)
         if constraints and self.terms.changes_rows and not self._rows_are_checked:
+            constraints.refuse_unsafe(where=self._store.url)
             refuse_unproven(files, constraints, schema or metadata.schema, where=self._store.url)
 
     def _fitted(self, schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

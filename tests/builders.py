@@ -27,7 +27,7 @@ def data(tid: str, number: int = 0) -> str:
 
 def columns(*named: str) -> dict[str, Any]:
     """A schema."""
-    fields = [{"name": name, "type": "long", "nullable": True, "metadata": {"comment": None}} for name in named]
+    fields = [{"name": name, "type": "long", "nullable": True, "metadata": {"comment": "of a test"}} for name in named]
     return {"type": "struct", "fields": fields}
 
 

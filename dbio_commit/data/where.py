@@ -11,9 +11,7 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from dbio_commit.data.pruning import (
     INTEGERS,
@@ -29,6 +27,7 @@ from dbio_commit.data.pruning import (
     column_types,
     decimal_digits,
 )
+from dbio_commit.data.sql import parse
 from dbio_commit.errors import InvalidInputError
 
 
@@ -38,9 +37,9 @@ def parse_where(sql: str, schema: Mapping[str, Any], *, zone: str | None) -> Con
     Raises InvalidInputError for what is no condition, or names no column of the schema (Spark's JSON).
     """
     try:
-        tree = sqlglot.parse_one(sql, dialect="spark")
-    except (SqlglotError, RecursionError) as error:
-        raise InvalidInputError(f"where={sql!r:.200} cannot be read as a condition: {str(error)[:200]}") from None
+        tree = parse(sql)
+    except ValueError as error:
+        raise InvalidInputError(f"where={sql!r:.200} cannot be read as a condition: {error}") from None
     names = {field["name"].lower(): field["name"] for field in schema.get("fields", ())}
     for column in tree.find_all(exp.Column):
         if not column.table and column.name.lower() not in names and not tree.find(exp.Lambda):

@@ -30,8 +30,8 @@ from dbio_commit.protocol.markers import (
     check_marker,
     check_schema,
     check_statistics,
-    decode_as,
     decode_body,
+    decode_schema,
     encode,
     in_utc,
     pack_schema,
@@ -245,7 +245,7 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
         number=number,
         commits=tuple(commits),
         apps=header.apps,
-        metadata=Metadata(decode_as(dict[str, Any], current) if current else None, header.schema_turn, header.settings),
+        metadata=Metadata(decode_schema(current), header.schema_turn, header.settings),
         known_since=header.known_since,
     )
 

@@ -1,7 +1,7 @@
 """What the rows of a table must be like, as its settings say it: constraints, generated columns, defaults. Pure.
 
-Their SQL is Spark's, and nothing here reads it. Who checks rows is in `spark/constraints`, and in `data/proof` where
-Spark does not help.
+Their SQL is the part of Spark's that `expressions` lets through. Who checks rows is in `spark/constraints`, and in
+`data/proof` where Spark does not help.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from dbio_commit.errors import InvalidInputError
+from dbio_commit.protocol.expressions import problem_of
 from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED, NOT_NULL, Settings
 
 
@@ -72,6 +73,17 @@ class Constraints:
     def filled(self) -> frozenset[str]:
         """The columns, in lower case, that rows may come without."""
         return frozenset(column.lower() for column in (*self.defaults, *self.generated))
+
+    def refuse_unsafe(self, *, where: str) -> None:
+        """Raises InvalidInputError for an expression that no writer evaluates, whoever has set it."""
+        for kind, given in ((CHECK, self.checks), (GENERATED, self.generated), (DEFAULT, self.defaults)):
+            for name, sql in given.items():
+                if problem := problem_of(sql):
+                    raise InvalidInputError(
+                        f"the setting {kind}.{name}={sql!r:.200} of {where} is not evaluated: {problem}. Nothing was "
+                        f"written: find out who set it (`dbio log` tells the commits), and change or remove it with "
+                        f"`dbio set {where} {kind}.{name}=`"
+                    )
 
     def refuse_lost(self, columns: Iterable[str], *, where: str) -> None:
         """Raises InvalidInputError where a column that the settings name is none of these, the table's new ones."""

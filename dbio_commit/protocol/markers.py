@@ -21,6 +21,7 @@ from msgspec.structs import force_setattr, replace
 
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
 from dbio_commit.protocol import names
+from dbio_commit.protocol.column_metadata import with_known
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import check_told
 
@@ -218,7 +219,7 @@ class CommitInfo(Body, frozen=True, kw_only=True):
     @property
     def table_schema(self) -> dict[str, Any] | None:
         """The table's columns after this commit, as Spark's JSON."""
-        return decode_as(dict[str, Any], self.schema) if self.schema else None
+        return decode_schema(self.schema)
 
 
 class CommitMarker(Body, frozen=True, kw_only=True):
@@ -557,6 +558,11 @@ def share_schema(info: CommitInfo, schemas: Schemas, *, where: str) -> None:
             check_schema(text, where=where)
         schemas[text] = NO_SCHEMA if text == b"null" else Raw(text)
     force_setattr(info, "schema", schemas[text])
+
+
+def decode_schema(schema: bytes | Raw | None) -> dict[str, Any] | None:
+    """The columns as Spark's JSON, with the metadata that is known; None where there are none."""
+    return with_known(decode_as(dict[str, Any], schema)) if schema else None
 
 
 def check_schema(schema: bytes | Raw, *, where: str) -> None:

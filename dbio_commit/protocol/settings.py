@@ -11,6 +11,7 @@ from typing import Any
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol import names
+from dbio_commit.protocol.expressions import problem_of
 
 Settings = Mapping[str, str]
 """By name; none has an empty text, which in a change removes one."""
@@ -108,9 +109,10 @@ def _true(text: str) -> str:
 
 
 def _sql(text: str) -> str:
-    if len(text.strip()) > MAX_TEXT:
-        raise ValueError(f"Spark's SQL of at most {MAX_TEXT} characters")
-    return text.strip()
+    sql = text.strip()
+    if problem := problem_of(sql):
+        raise ValueError(f"an expression in a part of Spark's SQL, which REFERENCE.md describes; here {problem}")
+    return sql
 
 
 KNOWN: dict[str, Callable[[str], str]] = {PUBLISH: _some_of(tuple(Format)), CHANGE_DATA: _true}

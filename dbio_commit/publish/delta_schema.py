@@ -13,6 +13,7 @@ from typing import Any
 
 from dbio_commit.data.pruning import INTEGERS
 from dbio_commit.errors import InvalidInputError
+from dbio_commit.protocol.column_metadata import known
 from dbio_commit.protocol.markers import Bounds, Scalar
 from dbio_commit.protocol.names import Partition
 
@@ -68,9 +69,7 @@ def delta_schema(schema: Mapping[str, Any], partition_columns: Sequence[str], *,
         )
 
     def convert_field(field: Mapping[str, Any], column: str) -> dict[str, Any]:
-        # Delta's own keys come from a Delta table that was copied, and would mean something in a log.
-        metadata = {key: value for key, value in field.get("metadata", {}).items() if not key.startswith("delta.")}
-        kind = convert(field["type"], column)
+        kind, metadata = convert(field["type"], column), known(field.get("metadata"))
         return {"name": field["name"], "type": kind, "nullable": True, "metadata": metadata}
 
     fields = [convert_field(field, field["name"]) for field in schema["fields"]]

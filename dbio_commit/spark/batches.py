@@ -150,13 +150,20 @@ def _weight(kind: DataType, value: str) -> str | None:
         case StringType() | BinaryType() | CharType() | VarcharType():
             return f"coalesce(bigint(octet_length({value})), 0)"
         case StructType():
-            return _sum(_weight(field.dataType, f"{value}.{quoted(field.name)}") for field in kind.fields)
+            return _sum(_weight(field.dataType, _field(value, field.name)) for field in kind.fields)
         case ArrayType():
             return _weight_of_all(kind.elementType, value)
         case MapType():
             keys = _weight_of_all(kind.keyType, f"map_keys({value})")
             return f"{keys} + {_weight_of_all(kind.valueType, f'map_values({value})')}"
     return None
+
+
+def _field(value: str, name: str) -> str:
+    """SQL for a field of a struct, or of each in an array, whatever its name is: also one that Spark takes for a
+    variable, as it takes any text of SQL that holds a dollar and a brace."""
+    escaped = "".join(f"\\u{ord(it):04x}" if it in "${'\\" else it for it in name)
+    return f"{value}['{escaped}']" if "${" in name else f"{value}.{quoted(name)}"
 
 
 def _weight_of_all(kind: DataType, values: str) -> str:
@@ -168,7 +175,7 @@ def _weight_of_all(kind: DataType, values: str) -> str:
         case BinaryType():
             inside = f"coalesce(bigint(octet_length(array_join(CAST({values} AS array<string>), ''))), 0)"
         case StructType():
-            inside = _sum(_weight_of_all(field.dataType, f"{values}.{quoted(field.name)}") for field in kind.fields)
+            inside = _sum(_weight_of_all(field.dataType, _field(values, field.name)) for field in kind.fields)
         case ArrayType() | MapType():
             each = _weight(kind, "x")
             inside = f"coalesce(aggregate({values}, 0L, (total, x) -> total + {each}), 0L)"

@@ -1,6 +1,7 @@
 """A table of Spark's catalog over a table of ours, so that SQL can name it."""
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.settings import PUBLISH, Format, published_forms
@@ -8,6 +9,7 @@ from dbio_commit.publish.places import DIRECTORIES
 from dbio_commit.publish.urls import root_url
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.schema import quoted
+from dbio_commit.spark.settings import holding
 from dbio_commit.table import Table
 
 
@@ -33,8 +35,34 @@ def create_catalog_table(spark: SparkSession, name: str, table: Table) -> None:
     by = f" PARTITIONED BY ({columns})" if columns else ""
     # Spark forgets the columns of a table that it makes where a list is, and guesses their types: so it is moved there.
     aside = _literal(f"{root}/{DIRECTORIES[Format.SPARK]}")
-    spark.sql(f"CREATE TABLE {name} ({schema.toDDL()}) USING parquet{by} LOCATION {aside}")
-    spark.sql(f"ALTER TABLE {name} SET LOCATION {_literal(root)}")
+    with holding(spark, _AS_IT_STANDS):
+        spark.sql(f"CREATE TABLE {name} ({_columns(schema)}) USING parquet{by} LOCATION {aside}")
+        spark.sql(f"ALTER TABLE {name} SET LOCATION {_literal(root)}")
+
+
+_AS_IT_STANDS = {"spark.sql.variable.substitute": "false", "spark.sql.parser.escapedStringLiterals": "false"}
+"""What names and the path hold is no variable of the session's, and texts are escaped as `_literal` does."""
+
+
+def _columns(schema: StructType) -> str:
+    """In DDL: names in backticks, types, which name their fields so as well, and comments."""
+    return ", ".join(f"{quoted(field.name)} {_type(field.dataType)}{_comment(field)}" for field in schema.fields)
+
+
+def _comment(field: StructField) -> str:
+    comment = (field.metadata or {}).get("comment")
+    return f" COMMENT {_literal(comment)}" if isinstance(comment, str) else ""
+
+
+def _type(kind: DataType) -> str:
+    match kind:
+        case StructType():
+            return f"struct<{', '.join(f'{quoted(it.name)}: {_type(it.dataType)}' for it in kind.fields)}>"
+        case ArrayType():
+            return f"array<{_type(kind.elementType)}>"
+        case MapType():
+            return f"map<{_type(kind.keyType)}, {_type(kind.valueType)}>"
+    return kind.simpleString()
 
 
 def _literal(text: str) -> str:

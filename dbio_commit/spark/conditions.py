@@ -1,19 +1,20 @@
 """What a condition in Spark's SQL asks, and whether a write may go by it."""
 
+import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-import sqlglot
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
+from dbio_commit.data import sql
 from dbio_commit.data.where import READ_BY_SETTINGS
 from dbio_commit.errors import InvalidInputError
+from dbio_commit.spark.session import is_connect
 
 TARGET, SOURCE = "target", "source"
 """What a merge calls the rows of the table, and those that come."""
@@ -30,8 +31,8 @@ def holds(where: str) -> Column:
 def parse(where: str) -> Any:
     """The condition as a tree; None where Spark knows more of its SQL than sqlglot does."""
     try:
-        return sqlglot.parse_one(where, dialect="spark")
-    except (SqlglotError, RecursionError):
+        return sql.parse(where)
+    except ValueError:
         return None
 
 
@@ -50,13 +51,49 @@ def check(rows: DataFrame, where: str, *, name: str = "where") -> None:
         )
 
 
-def refuse_queries(sql: str, *, name: str) -> None:
+def refuse_queries(where: str, *, name: str) -> None:
     """Raises InvalidInputError for what asks more than the rows at hand."""
-    if (tree := parse(sql)) is not None and tree.find(exp.Query):
+    if (tree := parse(where)) is not None and tree.find(exp.Query):
         raise InvalidInputError(
-            f"{name}={sql!r:.200} asks other tables, which may change while rows are written; look there first, and "
+            f"{name}={where!r:.200} asks other tables, which may change while rows are written; look there first, and "
             "give the values"
         )
+
+
+def refuse_foreign(rows: DataFrame, expressions: Iterable[str]) -> None:
+    """Whether Spark takes expressions of `protocol/expressions` for what that module takes them for.
+
+    Raises InvalidInputError for functions of users, such as one that the session has in the place of Spark's own, and
+    Spark's errors for what is wrong. Over Connect, a client sees no plan, and nothing is looked at.
+    """
+    if is_connect(rows.sparkSession):
+        return
+    plan: Any = rows.select(*map(f.expr, expressions))._jdf.queryExecution().analyzed()
+    foreign = sorted({it for it in _classes(json.loads(plan.toJSON())) if not _SPARKS_OWN.fullmatch(it)})
+    if foreign:
+        raise InvalidInputError(
+            f"Spark makes {foreign[0].rpartition('.')[2]} of it, and no built-in function of one row: a setting of a "
+            "table runs nobody's code; drop the session's function of that name"
+        )
+
+
+_SPARKS_OWN = re.compile(
+    r"org\.apache\.spark\.sql\."
+    r"(?:execution\.LogicalRDD|catalyst\.plans\.logical\.(?:Project|LocalRelation|Range|OneRowRelation)"
+    r"|catalyst\.expressions\.(?!\w*(?:Subquery|ListQuery|OuterReference|Reflect|UD[AT]?F|UserDefined|SQLFunction"
+    r"|SQLScalar|ApplyFunction))(?!Exists$)[A-Z]\w*)"
+)
+
+
+def _classes(part: Any) -> Iterator[str]:
+    """Of all nodes of plans and expressions in a plan's JSON."""
+    if isinstance(part, dict):
+        if "num-children" in part:
+            yield str(part["class"])
+        part = [*part.values()]
+    if isinstance(part, list):
+        for it in part:
+            yield from _classes(it)
 
 
 def is_deterministic(rows: DataFrame, condition: Column) -> bool:

@@ -1,7 +1,7 @@
 """Rows that are checked against a table's constraints by Spark, and get the values that the table fills in."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 
 from pyspark.errors import PySparkException
@@ -14,10 +14,10 @@ from dbio_commit.errors import DbioError, InvalidInputError
 from dbio_commit.protocol.commits import Commit, recorded_files
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated
 from dbio_commit.protocol.markers import FileInfo
-from dbio_commit.protocol.settings import DEFAULT, GENERATED, change, check_changes
+from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED, change, check_changes
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.conditions import check, holds, refuse_queries
+from dbio_commit.spark.conditions import check, holds, refuse_foreign
 from dbio_commit.spark.fates import FATE, VIOLATES, Fate, fate
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import WritePlan
@@ -122,17 +122,19 @@ class _Asked:
     def __init__(self, spark: SparkSession, constraints: Constraints, schema: t.StructType, *, where: str) -> None:
         if clash := next((name for name in schema.fieldNames() if name.lower() == FATE), None):
             raise InvalidInputError(f"rows of a table with a column {clash} cannot be checked; rename it")
+        constraints.refuse_unsafe(where=where)
         constraints.refuse_lost(schema.fieldNames(), where=where)
         self._nothing, self._schema, self._where = spark.createDataFrame([], schema), schema, where
         self._spark, self._constraints = spark, constraints
         self._fields = {field.name.lower(): field for field in schema.fields}
+        self._refuse_foreign(self._nothing, CHECK, constraints.checks)
 
     @cached_property
     def generated(self) -> Mapping[str, Assigned]:
         """By column: its values, which go by columns that are not generated."""
         own = {column.lower() for column in self._constraints.generated}
         others = self._nothing.select(
-            *(schemas.quoted(field.name) for name, field in self._fields.items() if name not in own)
+            *(f.col(schemas.quoted(field.name)) for name, field in self._fields.items() if name not in own)
         )
         return dict(self._values(GENERATED, self._constraints.generated, others))
 
@@ -152,11 +154,19 @@ class _Asked:
         own = [f.col(f"{_HIDDEN}{i}").alias(name) for i, name in enumerate(rows.columns) if name not in taken]
         return hidden.select(*own, *(self.defaults[name][0].alias(other) for name, other in columns.items()))
 
+    def _refuse_foreign(self, rows: DataFrame, kind: str, given: Mapping[str, str]) -> None:
+        """All at once, since each look takes milliseconds; one by one where that says that something is wrong."""
+        with suppress(PySparkException, InvalidInputError):
+            return refuse_foreign(rows, given.values())
+        for name, sql in given.items():
+            with self._explained(f"{kind}.{name}", sql):
+                refuse_foreign(rows, [sql])
+
     def _values(self, which: str, given: Mapping[str, str], rows: DataFrame) -> Iterator[tuple[str, Assigned]]:
+        self._refuse_foreign(rows, which, given)
         for column, sql in given.items():
             field = self._fields[column.lower()]
             with self._explained(f"{which}.{column}", sql):
-                refuse_queries(sql, name=f"{which}.{column}")
                 if which == GENERATED:
                     check(rows, f"({sql}\n) IS NULL", name=f"{which}.{column}")
                 value, misfit = assign(rows, [(sql, field)])[field.name]

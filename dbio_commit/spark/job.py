@@ -249,6 +249,7 @@ def plan_write(
     target = look(table.store, table.clock, must_be_empty=must_be_empty)
     sets_columns = mode == "overwrite"
     constraints = Constraints.of(target.metadata.settings)
+    constraints.refuse_unsafe(where=table.url)
     is_asked = not sets_columns or schemas.has_void(schema) or bool(constraints.filled)
     current = _current(table, target) if is_asked else None
     filled = _filled(schema, current, constraints)

@@ -17,14 +17,18 @@ Assigned = tuple[Column, Column | None]
 """A value as its column has it, and whether it does not fit, where that can be."""
 
 
-def assign(rows: DataFrame, values: Sequence[tuple[str, t.StructField]]) -> dict[str, Assigned]:
-    """By column, the values in Spark's SQL that these are given.
+Value = str | Column
+"""What a caller gives in Spark's SQL; or a column of the rows, whose name must not become a text of SQL."""
+
+
+def assign(rows: DataFrame, values: Sequence[tuple[Value, t.StructField]]) -> dict[str, Assigned]:
+    """By column, the values that these are given.
 
     `rows` are what the values may go by. Types fit as for Spark's INSERT; whether a number is too large is found by
     row. Raises InvalidInputError, SchemaMismatchError, and Spark's errors for what is wrong in a value.
     """
     for value, field in values:
-        if not isinstance(value, str) or not value.strip():
+        if not isinstance(value, Column) and (not isinstance(value, str) or not value.strip()):
             raise InvalidInputError(
                 f"the value {value!r:.200} of column {field.name!r} is no text; give an expression in Spark's SQL, "
                 'such as "n + 1" or "\'new\'"'
@@ -36,17 +40,21 @@ def assign(rows: DataFrame, values: Sequence[tuple[str, t.StructField]]) -> dict
     return {field.name: _fit(rows, value, field, kind) for (value, field), kind in zip(values, kinds, strict=True)}
 
 
-def _kinds(rows: DataFrame, values: Sequence[str]) -> list[t.DataType]:
-    given = [f.expr(value) for value in values]
+def _column(value: Value) -> Column:
+    return f.expr(value) if isinstance(value, str) else value
+
+
+def _kinds(rows: DataFrame, values: Sequence[Value]) -> list[t.DataType]:
+    given = [_column(value) for value in values]
     kinds = [field.dataType for field in rows.select(*(it.alias(str(i)) for i, it in enumerate(given))).schema]
     rows.where(reduce(or_, (it.isNotNull() for it in given))).schema  # noqa: B018  (over Connect, that looks for errors)
     return kinds
 
 
-def _kind(rows: DataFrame, value: str, field: t.StructField) -> t.DataType:
-    kind = rows.select(f.expr(value)).schema[0].dataType
+def _kind(rows: DataFrame, value: Value, field: t.StructField) -> t.DataType:
+    kind = rows.select(_column(value)).schema[0].dataType
     try:
-        rows.where(f.expr(value).isNotNull()).schema  # noqa: B018  (as above)
+        rows.where(_column(value).isNotNull()).schema  # noqa: B018  (as above)
     except AnalysisException as error:
         raise InvalidInputError(
             f"the value {value!r:.200} of column {field.name!r} does not go by one row ({error.getCondition()}); "
@@ -55,8 +63,8 @@ def _kind(rows: DataFrame, value: str, field: t.StructField) -> t.DataType:
     return kind
 
 
-def _fit(rows: DataFrame, value: str, field: t.StructField, kind: t.DataType) -> Assigned:
-    given, own = f.expr(value), field.dataType
+def _fit(rows: DataFrame, value: Value, field: t.StructField, kind: t.DataType) -> Assigned:
+    given, own = _column(value), field.dataType
     if kind.simpleString() == own.simpleString():
         return given, None
     fits = isinstance(kind, t.NullType) or schemas.merged(kind, own, merge=False, widen=False) == own

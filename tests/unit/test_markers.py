@@ -114,7 +114,7 @@ def test_null_partition_values_survive_beside_the_text_null() -> None:
 
 
 def test_schema_keeps_its_nulls_and_its_key() -> None:
-    schema = {"type": "struct", "fields": [{"name": "a", "metadata": {"comment": None, "n": [None, 1.5, True]}}]}
+    schema = {"type": "struct", "fields": [{"name": "a", "later": {"it": None, "n": [None, 1.5, True]}}]}
     body = markers.encode_commit(CommitMarker(added=[], removed=[], dbio_commit=info(schema=schema)))
     assert json.loads(body)["dbio_commit"]["schema"] == schema
     again = decode(body).dbio_commit
@@ -123,7 +123,7 @@ def test_schema_keeps_its_nulls_and_its_key() -> None:
 
 
 def _schema(value: object) -> dict[str, Any]:
-    return {"fields": [{"metadata": {"a": value}}]}
+    return {"fields": [{"later": {"a": value}}]}
 
 
 def test_markers_that_are_read_together_share_equal_schemas_and_no_others() -> None:

@@ -158,5 +158,5 @@ def test_what_a_setting_of_a_column_may_say() -> None:
     assert check_changes({"not_null.n": " True ", "check.a": " n > 0 "}) == {"not_null.n": "true", "check.a": "n > 0"}
     with pytest.raises(InvalidInputError, match="is true, or empty"):
         check_changes({"not_null.n": "no"})
-    with pytest.raises(InvalidInputError, match="at most 4096 characters"):
+    with pytest.raises(InvalidInputError, match="it has 4097 characters, and may have 4096"):
         check_changes({"check.a": "x" * 4097})

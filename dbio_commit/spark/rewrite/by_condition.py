@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
@@ -82,7 +83,7 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, str], where: str) -> Comm
         return rewriting.commit({"numUpdatedRows": counts[Fate.UPDATED], "numCopiedRows": counts[Fate.KEPT]})
 
 
-def columns_named(schema: t.StructType, given: Mapping[str, str]) -> dict[str, t.StructField]:
+def columns_named(schema: t.StructType, given: Mapping[str, Any]) -> dict[str, t.StructField]:
     """The columns that are meant by these names, by them. Raises InvalidInputError for other names."""
     fields = {field.name.lower(): field for field in schema.fields}
     if not isinstance(given, Mapping) or not given or not all(isinstance(name, str) for name in given):

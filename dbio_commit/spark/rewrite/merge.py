@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
+from operator import and_
 from typing import Literal
 
 from pyspark.sql import Column, DataFrame
@@ -30,7 +31,7 @@ from dbio_commit.spark.located import FILE, PLACE
 from dbio_commit.spark.rewrite.base import RESERVED, Rewrite
 from dbio_commit.spark.rewrite.by_condition import columns_named, misfits
 from dbio_commit.spark.rewrite.keys import Keys
-from dbio_commit.spark.values import Assigned, assign
+from dbio_commit.spark.values import Assigned, Value, assign
 
 # --- what is asked for --------------------------------------------------------------------------------------------
 
@@ -177,8 +178,11 @@ class _Merge:
             "not_matched": no_source,
             "not_matched_by_source": no_target,
         }
-        self._on = _condition(on, rewrite.schema, source)
-        check(both, self._on, name="on")
+        self._on, self._matches = _condition(on, rewrite.schema, source)
+        if isinstance(on, str):
+            check(both, on, name="on")
+        else:
+            both.where(self._matches).schema  # noqa: B018  (as in `check`)
         for clause in clauses:
             if clause.where is not None:
                 for rows in dict.fromkeys(
@@ -195,10 +199,10 @@ class _Merge:
         if clause.action == "delete":
             return {}
         schema = self._rewrite.schema
-        filled: dict[str, str | None] = dict.fromkeys(self._rewrite.generated)
+        filled: dict[str, Column | None] = dict.fromkeys(self._rewrite.generated)
         if clause.action == "insert":
-            filled |= {it: f"{SOURCE}.{schemas.quoted(_default(it))}" for it in self._rewrite.with_default}
-        given = clause.values
+            filled |= {it: _of(SOURCE, _default(it)) for it in self._rewrite.with_default}
+        given: Mapping[str, Value] | None = clause.values
         if given is None:
             known = {name.lower(): name for name in source.columns} | {name: name for name in source.columns}
             lacking = [name for name in schema.fieldNames() if not known.keys() & {name, name.lower()}]
@@ -208,15 +212,15 @@ class _Merge:
                     "name those that it shall set, and their values"
                 )
             given = {
-                name: f"{SOURCE}.{schemas.quoted(known.get(name) or known[name.lower()])}"
+                name: _of(SOURCE, known.get(name) or known[name.lower()])
                 for name in schema.fieldNames()
                 if name not in lacking
             }
         fields = columns_named(schema, given)
         named = {field.name for field in fields.values()}
-        for name, sql in filled.items():
-            if sql is not None and name not in named:
-                fields[name], given = schema[name], {**given, name: sql}
+        for name, value in filled.items():
+            if value is not None and name not in named:
+                fields[name], given = schema[name], {**given, name: value}
         values = assign(self._scopes[clause.rows], [(given[name], field) for name, field in fields.items()])
         if clause.rows != "matched":
             self._scopes["matched"].select(*(value for value, _ in values.values())).schema  # noqa: B018  (as in `check`)
@@ -257,8 +261,8 @@ class _Merge:
         how = "full_outer" if left and right else "left_outer" if left else "right_outer" if right else "inner"
         if not left and self._keys.are_few(self._rewrite.known_rows(self.files[0])):
             # So that what matches nothing is not shuffled.
-            target = target.alias(TARGET).join(f.broadcast(self._source.alias(SOURCE)), f.expr(self._on), "left_semi")
-        both = target.alias(TARGET).join(source, f.expr(self._on), how)
+            target = target.alias(TARGET).join(f.broadcast(self._source.alias(SOURCE)), self._matches, "left_semi")
+        both = target.alias(TARGET).join(source, self._matches, how)
         in_target, in_source = f.col(PLACE).isNotNull(), f.col(_IS_SOURCE).isNotNull()
         kinds: Mapping[Rows, Column] = {
             "matched": in_target & in_source,
@@ -292,7 +296,7 @@ class _Merge:
 
     def _value(self, field: t.StructField, by_clause: Mapping[int, Column]) -> Column:
         """What a column has after the merge; null where a task takes it from the file, so that it needs not be read."""
-        own = f.col(f"{TARGET}.{schemas.quoted(field.name)}")
+        own = _of(TARGET, field.name)
         is_asked = field.name in self.sets or bool(self._rewrite.plan.constraints)
         value = f.lit(None).cast(field.dataType)
         for i, (clause, values) in enumerate(zip(self._clauses, self._values, strict=True)):
@@ -344,6 +348,10 @@ class _Merge:
         return {name for values in self._values for name, (_, misfit) in values.items() if misfit is not None}
 
 
+def _of(side: str, column: str) -> Column:
+    return f.col(f"{side}.{schemas.quoted(column)}")
+
+
 def _default(column: str) -> str:
     """The column of the source for the default of one of the table's."""
     return f"_dbio_default_{column}"
@@ -352,14 +360,14 @@ def _default(column: str) -> str:
 _FATES = {"update": Fate.UPDATED, "delete": Fate.DELETED, "insert": Fate.INSERTED}
 
 
-def _condition(on: str | Sequence[str], schema: t.StructType, source: DataFrame) -> str:
-    """`on` as a condition: columns that both sides have must be equal."""
+def _condition(on: str | Sequence[str], schema: t.StructType, source: DataFrame) -> tuple[str, Column]:
+    """`on` as a text, and as a condition: columns that both sides have must be equal."""
     if isinstance(on, str):
         if on.strip().lower() in {*map(str.lower, schema.fieldNames())} & {*map(str.lower, source.columns)}:
             raise InvalidInputError(
                 f"on={on!r:.100} is no condition; for rows that are equal in it, give [{on!r:.100}]"
             )
-        return on
+        return on, f.expr(on)
     if not isinstance(on, Sequence) or not on or not all(isinstance(name, str) for name in on):
         raise InvalidInputError(
             f'on={on!r:.200} is neither a condition, such as "target.id = source.id", nor a list of columns'
@@ -367,7 +375,8 @@ def _condition(on: str | Sequence[str], schema: t.StructType, source: DataFrame)
     for columns, whose in ((schema.fieldNames(), "table"), (source.columns, "source")):
         if missing := {name.lower() for name in on} - {name.lower() for name in columns}:
             raise InvalidInputError(f"on={list(on)!r:.200}: the {whose} has no column {min(missing)!r}")
-    return " AND ".join(f"{TARGET}.{schemas.quoted(it)} = {SOURCE}.{schemas.quoted(it)}" for it in on)
+    text = " AND ".join(f"{TARGET}.{schemas.quoted(it)} = {SOURCE}.{schemas.quoted(it)}" for it in on)
+    return text, reduce(and_, (_of(TARGET, it) == _of(SOURCE, it) for it in on))
 
 
 def _any(conditions: Sequence[str | None]) -> Column:

@@ -1,0 +1,388 @@
+"""Expressions in Spark's SQL that settings of a table hold: which of them a writer evaluates. Pure, and linear in time.
+
+Settings come from outside, and a writer with more rights than their author evaluates them. So they are no SQL of any
+kind, but a small language (PROTOCOL.md 9.8): operators, literals, columns and the functions named here. It has no
+query, no variable and no function of a user. Spark reads each text of it as this module does: the lexical rules are
+Spark's, and whatever Spark's settings let it read otherwise is the same kind of thing here.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, NoReturn
+
+MAX_CHARACTERS: Final = 4096
+MAX_DEPTH: Final = 32
+"""Brackets, calls, prefixes and CASEs, one within the other."""
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_OTHERS = """
+    abs acos acosh add_months aggregate array array_append array_compact array_contains array_distinct array_except
+    array_insert array_intersect array_join array_max array_min array_position array_prepend array_remove array_size
+    array_sort array_union arrays_overlap arrays_zip ascii asin asinh atan atan2 atanh base64 bin bit_count bit_get
+    bit_length bround btrim cardinality cbrt ceil ceiling char char_length character_length chr coalesce concat
+    concat_ws contains conv convert_timezone cos cosh cot crc32 csc curdate date_add date_diff date_format
+    date_from_unix_date date_part date_sub date_trunc dateadd datediff datepart day dayname dayofmonth dayofweek
+    dayofyear decode degrees e element_at elt encode endswith equal_null exists exp expm1 factorial filter find_in_set
+    flatten floor forall format_number format_string from_json from_unixtime from_utc_timestamp get get_json_object
+    getbit greatest hash hex hour hypot if ifnull initcap instr is_valid_utf8 isnan isnotnull isnull
+    json_array_length json_object_keys last_day lcase least left len length levenshtein ln locate log log10 log1p log2
+    lower lpad ltrim luhn_check make_date make_dt_interval make_interval make_timestamp make_timestamp_ltz
+    make_timestamp_ntz make_valid_utf8 make_ym_interval map map_concat map_contains_key map_entries map_filter
+    map_from_arrays map_from_entries map_keys map_values map_zip_with mask md5 minute mod month monthname
+    months_between named_struct nanvl negative next_day nullif nullifzero nvl nvl2 octet_length overlay parse_url pi
+    pmod position positive pow power printf quarter radians regexp regexp_count regexp_extract regexp_extract_all
+    regexp_instr regexp_like regexp_replace regexp_substr replace reverse right rint round rpad rtrim sec second
+    sentences sha sha1 sha2 shiftleft shiftright shiftrightunsigned sign signum sin sinh size slice sort_array soundex
+    split split_part sqrt startswith str_to_map struct substr substring substring_index tan tanh timestamp_micros
+    timestamp_millis timestamp_seconds to_binary to_char to_csv to_date to_json to_number to_timestamp to_timestamp_ltz
+    to_timestamp_ntz to_unix_timestamp to_utc_timestamp to_varchar transform transform_keys transform_values translate
+    trim trunc try_add try_divide try_element_at try_make_timestamp try_mod try_multiply try_parse_url try_subtract
+    try_to_binary try_to_date try_to_number try_to_timestamp try_url_decode try_validate_utf8 typeof ucase unbase64
+    unhex unix_date unix_micros unix_millis unix_seconds unix_timestamp upper url_decode url_encode validate_utf8
+    weekday weekofyear width_bucket xxhash64 year zeroifnull zip_with
+"""
+_NAMES_OF_TYPES = """
+    bigint binary boolean date decimal double float int smallint string timestamp tinyint
+"""
+_OF_THE_WRITE = """
+    current_catalog current_database current_date current_schema current_timestamp current_timezone current_user
+    localtimestamp now session_user user uuid
+"""
+FUNCTIONS: Final = _words(_OTHERS) | _words(_NAMES_OF_TYPES) | _words(_OF_THE_WRITE)
+"""In lower case. Spark's own, of one row each, that neither reach outside of it nor fill memory by a number: no
+reflection, no file, no XML, no `repeat`, no `sequence`."""
+
+_TYPES = _words(
+    "boolean byte tinyint short smallint int integer long bigint float real double decimal dec numeric string binary "
+    "date timestamp timestamp_ntz timestamp_ltz char character varchar"
+)
+_RESERVED = _words(
+    "and as between case cast distinct else end exists extract from in is map not or reduce select table then try_cast "
+    "values when where with"
+)
+"""Words that are no columns, unless they stand in backticks: a query could begin with some of them."""
+
+_TOKEN = re.compile(
+    r"""
+      (?P<space>[ \t\r\n]++)
+    | (?P<string>'(?:[^'\\]|\\.|'')*+')
+    | (?P<double>"(?:[^"\\]|\\.|"")*+")
+    | (?P<quoted>`(?:[^`]|``)++`)
+    | (?P<number>(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?(?:BD|[LSYFD])?(?![A-Za-z0-9_]))
+    | (?P<word>[A-Za-z_][A-Za-z0-9_]*+)
+    | (?P<sign><=>|<>|!=|<=|>=|==|->|\|\||--|/\*|[-=<>+*/%&|^~()\[\],.!:])
+    """,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+)
+
+_PREFIXES = frozenset({"not", "!", "-", "+", "~"})
+_OPERATORS = frozenset(
+    {"and", "or", "div", "like", "ilike", "rlike", "regexp", "between"}
+    | {"=", "==", "<=>", "<>", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "||", "&", "|", "^"}
+)
+_NEGATED = frozenset({"like", "ilike", "rlike", "regexp", "between", "in"})
+_LITERAL_TYPES = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz", "x"})
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    """Of words in lower case."""
+    at: int
+
+
+_END = _Token("end", "", 0)
+
+
+class _Refusal(Exception):
+    """What is wrong."""
+
+
+def problem_of(sql: str) -> str | None:
+    """Why no writer evaluates the expression; None where it may."""
+    try:
+        _Reader(_tokens(sql)).read()
+    except _Refusal as refusal:
+        return str(refusal)
+    return None
+
+
+def _tokens(sql: str) -> list[_Token]:
+    if len(sql) > MAX_CHARACTERS:
+        raise _Refusal(f"it has {len(sql)} characters, and may have {MAX_CHARACTERS}")
+    if "${" in sql:
+        raise _Refusal("it holds ${, in whose place Spark puts variables of the writer")
+    tokens: list[_Token] = []
+    at = 0
+    while at < len(sql):
+        found = _TOKEN.match(sql, at)
+        kind = found.lastgroup if found else None
+        if found is None or kind is None or found[0] in ("--", "/*"):
+            raise _Refusal(f"{sql[at : at + 10]!r}, at character {at + 1}, is no part of an expression")
+        if kind != "space":
+            tokens.append(_Token(kind, found[0].lower() if kind == "word" else found[0], at))
+        at = found.end()
+    return tokens
+
+
+class _Reader:
+    """Recursive descent, as deep as MAX_DEPTH."""
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens, self._at, self._depth = tokens, 0, 0
+
+    def read(self) -> None:
+        self._expression()
+        if self._next.kind != "end":
+            self._refuse()
+
+    # --- tokens
+
+    @property
+    def _next(self) -> _Token:
+        return self._peek(0)
+
+    def _peek(self, further: int) -> _Token:
+        at = self._at + further
+        return self._tokens[at] if at < len(self._tokens) else _END
+
+    def _is(self, *texts: str, further: int = 0) -> bool:
+        """Whether a word, or a sign, comes that is one of these."""
+        token = self._peek(further)
+        return token.kind in ("word", "sign") and token.text in texts
+
+    def _takes(self, *texts: str) -> bool:
+        if self._is(*texts):
+            self._at += 1
+            return True
+        return False
+
+    def _expect(self, *texts: str) -> None:
+        if not self._takes(*texts):
+            self._refuse()
+
+    def _expect_kind(self, *kinds: str) -> None:
+        if self._next.kind not in kinds:
+            self._refuse()
+        self._at += 1
+
+    def _refuse(self) -> NoReturn:
+        token = self._next
+        if token.kind == "end":
+            raise _Refusal("it ends too early")
+        raise _Refusal(f"{token.text[:40]!r}, at character {token.at + 1}, is not expected there")
+
+    def _enter(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise _Refusal(f"it nests more than {MAX_DEPTH} deep")
+
+    # --- the grammar
+
+    def _expression(self) -> None:
+        self._enter()
+        while True:
+            self._operand()
+            while self._takes("is"):
+                self._takes("not")
+                if self._takes("distinct"):
+                    self._expect("from")
+                    self._operand()
+                else:
+                    self._expect("null", "true", "false", "unknown")
+            if self._is("not") and self._peek(1).kind == "word" and self._peek(1).text in _NEGATED:
+                self._at += 1
+            if self._takes("in"):
+                self._list()
+                if self._next.kind in ("word", "sign") and self._next.text in _OPERATORS:
+                    self._at += 1
+                    continue
+                break
+            if not self._takes(*_OPERATORS):
+                break
+        self._depth -= 1
+
+    def _operand(self) -> None:
+        prefixes = 0
+        while self._takes(*_PREFIXES):
+            prefixes += 1
+            self._enter()
+        self._primary()
+        while True:
+            if self._takes("["):
+                self._expression()
+                self._expect("]")
+            elif self._is("."):
+                self._field()
+            elif self._takes("escape"):
+                self._expect_kind("string")
+            else:
+                break
+        self._depth -= prefixes
+
+    def _primary(self) -> None:
+        token = self._next
+        if token.kind in ("number", "string", "double", "quoted"):
+            self._at += 1
+            if token.kind in ("double", "quoted") and self._is("("):
+                raise _Refusal(f"{token.text[:40]!r} is called as a function, whose name stands in quotes")
+        elif token.kind == "word":
+            self._word(token)
+        elif self._is("("):
+            self._list()
+        else:
+            self._refuse()
+
+    def _word(self, token: _Token) -> None:
+        word, called = token.text, self._is("(", further=1)
+        self._at += 1
+        if word in _LITERAL_TYPES and self._next.kind == "string":
+            self._at += 1
+        elif word == "case":
+            self._case()
+        elif word == "interval" and not called:
+            self._interval()
+        elif called and (special := _SPECIAL.get(word)):
+            self._at += 1
+            special(self)
+            self._expect(")")
+        elif called:
+            if word not in FUNCTIONS:
+                raise _Refusal(f"{word}() is none of the functions that a setting may use")
+            self._at += 1
+            self._arguments()
+            self._expect(")")
+        elif word in _RESERVED:
+            self._at -= 1
+            self._refuse()
+
+    def _field(self) -> None:
+        self._expect(".")
+        self._expect_kind("word", "quoted")
+        if self._is("("):
+            raise _Refusal("a function is called by a name with dots, which may be a user's")
+
+    def _list(self) -> None:
+        """In brackets, of one or more."""
+        self._expect("(")
+        self._expression()
+        while self._takes(","):
+            self._expression()
+        self._expect(")")
+
+    def _arguments(self) -> None:
+        if self._is(")"):
+            return
+        self._argument()
+        while self._takes(","):
+            self._argument()
+
+    def _argument(self) -> None:
+        """An expression, or a function of its own: `x -> x + 1`, `(x, y) -> x + y`."""
+        self._at += self._parameters()
+        self._expression()
+
+    def _parameters(self) -> int:
+        """How many tokens they take, with their arrow; 0 where none come."""
+        if self._peek(0).kind == "word" and self._is("->", further=1):
+            return 2
+        end = 1
+        while self._is("(") and self._peek(end).kind == "word" and self._is(",", further=end + 1):
+            end += 2
+        is_list = end > 1 and self._peek(end).kind == "word"
+        return end + 3 if is_list and self._is(")", further=end + 1) and self._is("->", further=end + 2) else 0
+
+    def _case(self) -> None:
+        self._enter()
+        if not self._is("when"):
+            self._expression()
+        while self._takes("when"):
+            self._expression()
+            self._expect("then")
+            self._expression()
+        if self._takes("else"):
+            self._expression()
+        self._expect("end")
+        self._depth -= 1
+
+    def _interval(self) -> None:
+        """`INTERVAL '1' DAY`, `INTERVAL 1 DAY 2 HOURS`, `INTERVAL '1-2' YEAR TO MONTH`, `INTERVAL '1 day'`."""
+        parts = 0
+        while self._next.kind in ("number", "string") or self._is("-", "+"):
+            self._takes("-", "+")
+            self._expect_kind("number", "string")
+            parts += 1
+            if self._next.kind == "word" and self._next.text in _UNITS:
+                self._at += 1
+                if self._takes("to"):
+                    self._expect(*_UNITS)
+            else:
+                break
+        if not parts:
+            self._refuse()
+
+    def _cast(self) -> None:
+        self._expression()
+        self._expect("as")
+        self._type()
+
+    def _type(self) -> None:
+        self._enter()
+        if self._takes("array"):
+            self._expect("<")
+            self._type()
+            self._expect(">")
+        elif self._takes("map"):
+            self._expect("<")
+            self._type()
+            self._expect(",")
+            self._type()
+            self._expect(">")
+        elif self._takes("struct"):
+            self._expect("<")
+            while True:
+                self._expect_kind("word", "quoted")
+                self._takes(":")
+                self._type()
+                if not self._takes(","):
+                    break
+            self._expect(">")
+        else:
+            self._expect(*_TYPES)
+            if self._takes("("):
+                self._expect_kind("number")
+                if self._takes(","):
+                    self._expect_kind("number")
+                self._expect(")")
+        self._depth -= 1
+
+    def _extract(self) -> None:
+        self._expect_kind("word")
+        self._expect("from")
+        self._expression()
+
+    def _trim(self) -> None:
+        """`TRIM(x)`, `TRIM(a, b)`, `TRIM(BOTH a FROM b)`, `TRIM(BOTH FROM b)`."""
+        self._takes("both", "leading", "trailing")
+        if not self._takes("from"):
+            self._expression()
+            if not self._takes("from", ","):
+                return
+        self._expression()
+
+
+_UNITS = frozenset(
+    f"{unit}{ending}"
+    for unit in ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
+    for ending in ("", "s")
+)
+_SPECIAL: Mapping[str, Callable[[_Reader], None]] = {
+    "cast": _Reader._cast,
+    "try_cast": _Reader._cast,
+    "extract": _Reader._extract,
+    "trim": _Reader._trim,
+}
