@@ -30,8 +30,8 @@ from dbio_commit.errors import (
 )
 from dbio_commit.isolation import Read
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.column_metadata import with_known
+from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.markers import FileInfo

@@ -288,13 +288,17 @@ class _Reader:
 
     def _parameters(self) -> int:
         """How many tokens they take, with their arrow; 0 where none come."""
-        if self._peek(0).kind == "word" and self._is("->", further=1):
+        if self._is_name(0) and self._is("->", further=1):
             return 2
         end = 1
-        while self._is("(") and self._peek(end).kind == "word" and self._is(",", further=end + 1):
+        while self._is("(") and self._is_name(end) and self._is(",", further=end + 1):
             end += 2
-        is_list = end > 1 and self._peek(end).kind == "word"
+        is_list = end > 1 and self._is_name(end)
         return end + 3 if is_list and self._is(")", further=end + 1) and self._is("->", further=end + 2) else 0
+
+    def _is_name(self, further: int) -> bool:
+        token = self._peek(further)
+        return token.kind == "word" and token.text not in _RESERVED
 
     def _case(self) -> None:
         self._enter()

@@ -470,7 +470,10 @@ def test_a_row_that_python_cannot_hold_is_shown_nevertheless(spark: "SparkSessio
 
 @pytest.mark.parametrize(
     ("setting", "message"),
-    [("generated.m", r"generated\.m=.* cannot be asked.*map"), ("check.a", r"check\.a='id \+ nope > 1' .*: \S.*\. Nothing")],
+    [
+        ("generated.m", r"generated\.m=.* cannot be asked.*map"),
+        ("check.a", r"check\.a='id \+ nope > 1' .*: \S.*\. Nothing"),
+    ],
 )
 def test_what_cannot_be_asked_says_why(spark: "SparkSession", tmp_path: Path, setting: str, message: str) -> None:
     path = f"{tmp_path}/maps"

@@ -168,7 +168,11 @@ def test_the_number_of_a_list_is_one_that_spark_takes_for_a_whole_list(number: i
 
 def test_the_columns_are_sparks_json_with_no_metadata_but_comments() -> None:
     recorded = columns("id", "kind")
-    recorded["fields"][0]["metadata"] = {"comment": "c", "delta.columnMapping.id": 3, "CURRENT_DEFAULT": "current_user()"}
+    recorded["fields"][0]["metadata"] = {
+        "comment": "c",
+        "delta.columnMapping.id": 3,
+        "CURRENT_DEFAULT": "current_user()",
+    }
     recorded["fields"][1]["type"] = "varchar(3)"
     found = delta_schema(recorded, ["KIND"], where="t")
     assert json.loads(found.text)["fields"] == [
