@@ -30,11 +30,10 @@ from dbio_commit.errors import (
 )
 from dbio_commit.isolation import Read
 from dbio_commit.protocol import names
-from dbio_commit.protocol.column_metadata import with_known
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.draft import Draft, Terms
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers import FileInfo, decode_schema, pack_schema
 from dbio_commit.protocol.operations import RULES
 from dbio_commit.publish import publish_as_set
 from dbio_commit.roots import KINDS
@@ -191,7 +190,7 @@ class Transaction:
         began_s = self._clock.monotonic()
         try:
             files = self._complete_files()
-            schema = self._fitted(with_known(schema))
+            schema = self._fitted(decode_schema(pack_schema(schema)))
             self._check_rows(files, schema)
             draft = Draft(
                 terms=self.terms,

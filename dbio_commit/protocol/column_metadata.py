@@ -14,8 +14,15 @@ def known(metadata: Any) -> dict[str, str]:
     return {"comment": comment} if isinstance(comment, str) else {}
 
 
-def with_known(part: Any) -> Any:
-    """A schema in Spark's JSON, or a part of one, with the metadata of its columns and fields that is known."""
-    if isinstance(part, dict):
-        return {key: known(it) if key == "metadata" else with_known(it) for key, it in part.items()}
-    return [with_known(it) for it in part] if isinstance(part, list) else part
+def keep_known(schema: Any) -> Any:
+    """The schema in Spark's JSON, which loses all other metadata of its columns and fields."""
+    waiting = [schema]
+    while waiting:  # no recursion: a schema may be deeper than what is left of Python's stack
+        part = waiting.pop()
+        if isinstance(part, dict):
+            if "metadata" in part:
+                part["metadata"] = known(part["metadata"])
+            waiting += part.values()
+        elif isinstance(part, list):
+            waiting += part
+    return schema

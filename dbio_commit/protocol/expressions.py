@@ -122,7 +122,7 @@ def _tokens(sql: str) -> list[_Token]:
         found = _TOKEN.match(sql, at)
         kind = found.lastgroup if found else None
         if found is None or kind is None or found[0] in ("--", "/*"):
-            raise _Refusal(f"{sql[at : at + 10]!r}, at character {at + 1}, is no part of an expression")
+            raise _Refusal(f"{sql[at : at + 10]!r:.60}, at character {at + 1}, is no part of an expression")
         if kind != "space":
             tokens.append(_Token(kind, found[0].lower() if kind == "word" else found[0], at))
         at = found.end()
@@ -174,7 +174,7 @@ class _Reader:
         token = self._next
         if token.kind == "end":
             raise _Refusal("it ends too early")
-        raise _Refusal(f"{token.text[:40]!r}, at character {token.at + 1}, is not expected there")
+        raise _Refusal(f"{token.text!r:.60}, at character {token.at + 1}, is not expected there")
 
     def _enter(self) -> None:
         self._depth += 1
@@ -229,7 +229,7 @@ class _Reader:
         if token.kind in ("number", "string", "double", "quoted"):
             self._at += 1
             if token.kind in ("double", "quoted") and self._is("("):
-                raise _Refusal(f"{token.text[:40]!r} is called as a function, whose name stands in quotes")
+                raise _Refusal(f"{token.text!r:.60} is called as a function, whose name stands in quotes")
         elif token.kind == "word":
             self._word(token)
         elif self._is("("):

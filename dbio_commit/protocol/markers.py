@@ -21,7 +21,7 @@ from msgspec.structs import force_setattr, replace
 
 from dbio_commit.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
 from dbio_commit.protocol import names
-from dbio_commit.protocol.column_metadata import with_known
+from dbio_commit.protocol.column_metadata import keep_known
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import check_told
 
@@ -562,7 +562,7 @@ def share_schema(info: CommitInfo, schemas: Schemas, *, where: str) -> None:
 
 def decode_schema(schema: bytes | Raw | None) -> dict[str, Any] | None:
     """The columns as Spark's JSON, with the metadata that is known; None where there are none."""
-    return with_known(decode_as(dict[str, Any], schema)) if schema else None
+    return keep_known(decode_as(dict[str, Any], schema)) if schema else None
 
 
 def check_schema(schema: bytes | Raw, *, where: str) -> None:

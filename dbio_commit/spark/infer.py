@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from dbio_commit.data import columns
 from dbio_commit.data.footers import ROW_METADATA
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.protocol.column_metadata import with_known
+from dbio_commit.protocol.column_metadata import keep_known
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import arrow
 from dbio_commit.spark import schema as schemas
@@ -48,7 +48,7 @@ def _columns_of_file(stream: BinaryIO, *, where: str) -> t.StructType:
         footer = columns.file_schema(pq.ParquetFile(stream))
         recorded = (footer.metadata or {}).get(ROW_METADATA.encode())
         if recorded is not None:
-            return schemas.from_json(with_known(json.loads(recorded)), where=where)
+            return schemas.from_json(keep_known(json.loads(recorded)), where=where)
         signed = pa.schema([_signed(field) for field in arrow.plain_schema(footer)])
         return from_arrow_schema(signed, prefer_timestamp_ntz=True)  # the default from Spark 4.2 on
     except (OSError, ValueError, RecursionError, PySparkException) as error:

@@ -25,7 +25,7 @@ from dbio_commit.data.rows import open_file, open_parquet, read_rows
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.listing import with_sizes
 from dbio_commit.protocol import names
-from dbio_commit.protocol.column_metadata import with_known
+from dbio_commit.protocol.column_metadata import keep_known
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import DataFile, LiveFiles
@@ -92,10 +92,8 @@ def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
         return _scan_natively(spark, root, table, snapshot, table_schema(table.store, snapshot))
     # Where no writer recorded the columns, Spark infers them, as it does for everybody else.
     inferred = _scan_natively(spark, root, table, snapshot, None)
-    schema = json.loads(inferred.schema.json())
-    if (known := with_known(schema)) == schema:
-        return inferred
-    return _scan_natively(spark, root, table, snapshot, schemas.from_json(known, where=snapshot.url))
+    known = schemas.from_json(keep_known(json.loads(inferred.schema.json())), where=snapshot.url)
+    return inferred if known == inferred.schema else _scan_natively(spark, root, table, snapshot, known)
 
 
 def scan_files(spark: SparkSession, table: Table, files: Sequence[DataFile], schema: StructType) -> DataFrame:

@@ -33,14 +33,14 @@ HOSTILE_PATHS = [
 SCHEMA = {
     "type": "struct",
     "fields": [
-        {"name": "id", "type": "long", "nullable": True, "metadata": {}},
+        {"name": "id", "type": "long", "nullable": True, "metadata": {"EXISTS_DEFAULT": "current_user()"}},
         {"name": "price", "type": "decimal(10,2)", "nullable": True, "metadata": {"comment": "in €"}},
         {"name": "tags", "type": {"type": "array", "elementType": "string", "containsNull": True}, "nullable": True,
          "metadata": {}},
         {"name": "of", "type": {"type": "map", "keyType": "string", "valueType": "date", "valueContainsNull": True},
          "nullable": True, "metadata": {}},
         {"name": "day", "type": {"type": "struct", "fields": [
-            {"name": "at", "type": "timestamp_ntz", "nullable": True, "metadata": {}}]}, "nullable": True,
+            {"name": "at", "type": "timestamp_ntz", "nullable": True, "metadata": {"comment": 7}}]}, "nullable": True,
          "metadata": {}},
     ],
 }  # fmt: skip
@@ -85,7 +85,7 @@ def commits(draw: st.DrawFn, paths: st.SearchStrategy[list[str]] = SOME_PATHS) -
             "turn": draw(st.none() | st.integers(1, 3)),
             "app": draw(st.none() | st.just({"id": "nightly", "version": 7})),
             "metrics": {"numFiles": count},
-            "schema": draw(st.none() | st.just(SCHEMA)),
+            "schema": draw(st.sampled_from([SCHEMA, None])),
             "schema_turn": draw(st.none() | st.integers(0, 3)),
             "settings": draw(SETTINGS),
             "files": files,

@@ -18,8 +18,9 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dbio_commit.protocol import names
-from tests.fuzz import bodies, properties, service
+from tests.fuzz import bodies, expressions, properties, service
 from tests.fuzz.directories import AGES, Hostile, directories
+from tests.unit.test_expressions import GOOD
 from vacuum import VacuumOptions
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -157,6 +158,11 @@ HARNESSES: Mapping[str, Harness] = {
     ),
     "directory": Harness(
         _directory, lambda: [*_golden_directories(), *map(to_bytes, examples(directories()))], max_bytes=16384
+    ),
+    "expression": Harness(
+        lambda data: expressions.expression(_text(data)),
+        lambda: _encoded([*GOOD, "(SELECT 1)", "java_method('a')"]),
+        max_bytes=256,
     ),
     "config": Harness(service.config, _configs, max_bytes=4096),
     "url": Harness(lambda data: service.location(_text(data)), lambda: _encoded(URLS), max_bytes=512),

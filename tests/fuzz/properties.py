@@ -27,6 +27,7 @@ from dbio_commit.protocol.markers import (
     unpack_files,
 )
 from dbio_commit.protocol.state import current_metadata, live_files
+from tests.fuzz.expressions import assert_known_metadata
 
 WHERE = "s3://bucket/t/_object"
 MAX_MESSAGE = 4000
@@ -59,6 +60,7 @@ def commit(body: bytes) -> CommitMarker | None:
         assert_message(error)
         return None
     assert_inside([*marker.added, *marker.removed])
+    assert_known_metadata(marker.dbio_commit.table_schema if marker.dbio_commit else None)
     files = unpack_files(marker)
     try:
         check_statistics(marker, where=WHERE)

@@ -194,7 +194,7 @@ def forge(path: str, metadata: dict[str, str]) -> None:
     for field in schema["fields"]:
         field["metadata"] = metadata if field["name"] == "note" else {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dbio_commit.transaction.with_known", lambda schema: schema)
+        patch.setattr("dbio_commit.transaction.decode_schema", json.loads)
         table.begin().commit(schema=schema)
     assert any(
         json.dumps(text)[1:-1] in it.read_text() for text in metadata.values() for it in Path(path).glob("_committed_*")
