@@ -315,19 +315,13 @@ class _Reader:
 
     def _interval(self) -> None:
         """`INTERVAL '1' DAY`, `INTERVAL 1 DAY 2 HOURS`, `INTERVAL '1-2' YEAR TO MONTH`, `INTERVAL '1 day'`."""
-        parts = 0
-        while self._next.kind in ("number", "string") or self._is("-", "+"):
-            self._takes("-", "+")
-            self._expect_kind("number", "string")
-            parts += 1
-            if self._next.kind == "word" and self._next.text in _UNITS:
+        self._takes("-", "+")
+        self._expect_kind("number", "string")
+        while self._takes(*_UNITS):
+            if self._takes("to"):
+                self._expect(*_UNITS)
+            if self._next.kind in ("number", "string"):
                 self._at += 1
-                if self._takes("to"):
-                    self._expect(*_UNITS)
-            else:
-                break
-        if not parts:
-            self._refuse()
 
     def _cast(self) -> None:
         self._expression()

@@ -38,6 +38,7 @@ GOOD = [
     "trim(a, b)",
     "d + INTERVAL 1 DAY 2 HOURS > DATE'3000-01-01' - INTERVAL '1' DAY",
     "INTERVAL '1-2' YEAR TO MONTH",
+    "d + INTERVAL -1 DAY + INTERVAL '2' HOURS - INTERVAL '1 day'",
     "map('a', 1)['a'] + array(1, 2)[0]",
     "`select` > 1 AND s.`x y`.z = 1",
     "(a, b) = (1, 2)",

@@ -1,0 +1,30 @@
+"""Texts of SQL are read by sqlglot in a bounded number of steps."""
+
+import pytest
+
+from dbio_commit.data.sql import parse
+from dbio_commit.data.where import parse_where
+from dbio_commit.errors import InvalidInputError
+
+SLOW = [f"{name}(" * 40 + "1" + ")" * 40 for name in ("struct", "date", "array", "map", "timestamp", "decimal")]
+"""For each level, sqlglot does twice as much: it looks for a type first."""
+
+
+@pytest.mark.parametrize("sql", SLOW, ids=lambda sql: sql.partition("(")[0])
+def test_what_would_take_for_ever_is_given_up(sql: str) -> None:
+    with pytest.raises(ValueError, match="would take too long"):
+        parse(sql)
+    with pytest.raises(InvalidInputError, match="cannot be read as a condition: it nests"):
+        parse_where(f"{sql} = 1", {"fields": []}, zone=None)
+
+
+@pytest.mark.parametrize("sql", ["", " ", ";", "a; b", "a AND", "(" * 5000 + "1" + ")" * 5000])
+def test_what_is_no_single_expression_is_refused(sql: str) -> None:
+    with pytest.raises(ValueError, match="."):
+        parse(sql)
+
+
+def test_a_long_condition_is_read_whole() -> None:
+    ids = [f"id = {i}" for i in range(5000)]
+    assert len([*parse(" OR ".join(ids)).flatten()]) == 5000
+    assert len(parse(f"id IN ({', '.join(map(str, range(5000)))})").expressions) == 5000
