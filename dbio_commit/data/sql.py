@@ -25,6 +25,8 @@ def parse(sql: str) -> Any:
         found = parser.parse(tokens, sql)
     except (SqlglotError, RecursionError) as error:
         raise ValueError(str(error).partition("\n")[0][:200]) from None
+    except (LookupError, TypeError, AttributeError) as error:  # its own, such as for `map(map(map(1)))`
+        raise ValueError(f"sqlglot fails on it: {error!r:.200}") from None
     if len(found) != 1 or found[0] is None:
         raise ValueError("it is no single expression")
     return found[0]

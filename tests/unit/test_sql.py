@@ -6,7 +6,7 @@ from dbio_commit.data.sql import parse
 from dbio_commit.data.where import parse_where
 from dbio_commit.errors import InvalidInputError
 
-SLOW = [f"{name}(" * 40 + "1" + ")" * 40 for name in ("struct", "date", "array", "map", "timestamp", "decimal")]
+SLOW = [f"{name}(" * 40 + "1" + ")" * 40 for name in ("struct", "date", "timestamp", "decimal")]
 """For each level, sqlglot does twice as much: it looks for a type first."""
 
 
@@ -18,7 +18,7 @@ def test_what_would_take_for_ever_is_given_up(sql: str) -> None:
         parse_where(f"{sql} = 1", {"fields": []}, zone=None)
 
 
-@pytest.mark.parametrize("sql", ["", " ", ";", "a; b", "a AND", "(" * 5000 + "1" + ")" * 5000])
+@pytest.mark.parametrize("sql", ["", " ", ";", "a; b", "a AND", "(" * 5000 + "1" + ")" * 5000, "map(map(1))"])
 def test_what_is_no_single_expression_is_refused(sql: str) -> None:
     with pytest.raises(ValueError, match="."):
         parse(sql)
