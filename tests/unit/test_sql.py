@@ -20,7 +20,7 @@ def test_what_would_take_for_ever_is_given_up(sql: str) -> None:
 
 @pytest.mark.parametrize("sql", ["", " ", ";", "a; b", "a AND", "(" * 5000 + "1" + ")" * 5000, "map(map(1))"])
 def test_what_is_no_single_expression_is_refused(sql: str) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"\S"):
         parse(sql)
 
 
