@@ -32,6 +32,7 @@ def print_check(report: CheckReport) -> None:
     print_part("corrupt markers", text_column("what is wrong"), list(report.corrupt.values()))
     print_part("another vacuum", text_column("what shows that it was here"), report.another_vacuum)
     print_part("publications", text_column("what is wrong"), report.publications)
+    print_part("settings that no writer evaluates", text_column("what is wrong"), report.refused_settings)
     print_part("statistics", text_column("what is wrong"), list(report.useless_statistics.values()))
     print_part("pending", _PENDING, report.pending)
     print_part("garbage", _GARBAGE, list(report.garbage.items()))
@@ -52,6 +53,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "corrupt": [{"path": path, "problem": problem} for path, problem in report.corrupt.items()],
         "another_vacuum": report.another_vacuum,
         "publications": report.publications,
+        "refused_settings": report.refused_settings,
         "useless_statistics": [{"path": path, "problem": it} for path, it in report.useless_statistics.items()],
         "pending": [_pending_json(transaction) for transaction in report.pending],
         "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in OF_FILES},
@@ -94,6 +96,10 @@ def advice(report: CheckReport) -> str:
     if report.another_vacuum:
         wrong.append(
             "Another tool's vacuum may have purged commits: keep it away, and see docs/OPERATIONS.md for what is lost."
+        )
+    if report.refused_settings:
+        wrong.append(
+            "Writers refuse this table for its settings: change or remove those that are named, with `dbio set`."
         )
     if report.publications:
         wrong.append(

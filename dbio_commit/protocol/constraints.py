@@ -76,14 +76,18 @@ class Constraints:
 
     def refuse_unsafe(self, *, where: str) -> None:
         """Raises InvalidInputError for an expression that no writer evaluates, whoever has set it."""
-        for kind, given in ((CHECK, self.checks), (GENERATED, self.generated), (DEFAULT, self.defaults)):
-            for name, sql in given.items():
-                if problem := problem_of(sql):
-                    raise InvalidInputError(
-                        f"the setting {kind}.{name}={sql!r:.200} of {where} is not evaluated: {problem}. Nothing was "
-                        f"written: find out who set it (`dbio log` tells the commits), and change or remove it with "
-                        f"`dbio set {where} {kind}.{name}=`"
-                    )
+        for setting, (sql, problem) in self.unsafe().items():
+            raise InvalidInputError(
+                f"the setting {setting}={sql!r:.200} of {where} is not evaluated: {problem}. Nothing was written: find "
+                "out who set it (`dbio log` tells the commits), and change or remove it with "
+                f"`dbio set {where} {setting}=`"
+            )
+
+    def unsafe(self) -> dict[str, tuple[str, str]]:
+        """The settings that no writer evaluates: their SQL, and what is wrong with it."""
+        kinds = ((CHECK, self.checks), (GENERATED, self.generated), (DEFAULT, self.defaults))
+        each = ((f"{kind}.{name}", sql) for kind, given in kinds for name, sql in given.items())
+        return {setting: (sql, problem) for setting, sql in each if (problem := problem_of(sql))}
 
     def refuse_lost(self, columns: Iterable[str], *, where: str) -> None:
         """Raises InvalidInputError where a column that the settings name is none of these, the table's new ones."""

@@ -321,6 +321,7 @@ def _problems(check: CheckReport) -> list[Problem]:
         "corrupt markers, whose transactions this page takes for pending": list(check.corrupt.values()),
         "signs of another tool's vacuum": check.another_vacuum,
         "problems of what is published": check.publications,
+        "settings that no writer evaluates": check.refused_settings,
         "versions of applications that no writer can have committed": odd,
         "markers by whose statistics no file is skipped": list(check.useless_statistics.values()),
     }

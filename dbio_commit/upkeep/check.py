@@ -10,6 +10,7 @@ from dbio_commit.errors import CorruptMarkerError
 from dbio_commit.listing import read_markers, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application, list_applications
+from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.directory import commits_in, visible_files
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason, find_strangers, is_foreign
@@ -77,10 +78,14 @@ class CheckReport:
 
     Whoever reads gets all rows; the next checkpoint forgets such statistics."""
 
+    refused_settings: Sequence[str] = ()
+    """Settings whose expressions no writer evaluates, and why: until they are changed, nobody writes."""
+
     @property
     def ok(self) -> bool:
-        """Whether all that readers are promised is there. What is pending, and garbage, is nothing wrong."""
-        return not (self.missing or self.wrong_size or self.corrupt or self.another_vacuum or self.publications)
+        """Whether readers and writers find what they are promised. What is pending, and garbage, is nothing wrong."""
+        wrong = (self.missing, self.wrong_size, self.corrupt, self.another_vacuum, self.publications)
+        return not any((*wrong, self.refused_settings))
 
 
 def check_table(store: Store, clock: Clock) -> CheckReport:
@@ -116,6 +121,7 @@ def _check(store: Store, clock: Clock) -> CheckReport:
         another_vacuum=found.another_vacuum,
         publications=found.publications,
         useless_statistics=found.useless_statistics,
+        refused_settings=found.refused_settings,
     )
 
 
@@ -134,6 +140,7 @@ class _Found:
     another_vacuum: Sequence[str] = ()
     publications: Sequence[str] = ()
     useless_statistics: Mapping[str, str] = field(default_factory=dict)
+    refused_settings: Sequence[str] = ()
 
     def judge(self, known: Known, files: Iterable[Entry], strangers: Collection[tuple[str, str]] = ()) -> None:
         for entry in files:
@@ -145,7 +152,8 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     store, now = root.store, root.clock.now()
     settled = root.settled()
     log, checkpoint, commits = settled.log, settled.checkpoint, settled.decided
-    layout = settled.layout(settled.metadata(commits))
+    metadata = settled.metadata(commits)
+    layout = settled.layout(metadata)
     own = {commit.tid: commit.marker for commit in commits}
     # Of what a checkpoint covers, a late task may have put the start marker again that was purged.
     undecided = {tid: entry for tid, entry in log.started.items() if tid not in checkpoint.covered}
@@ -161,6 +169,8 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     found.applications = list_applications(commits, remembered=checkpoint.apps, now=now)
     found.another_vacuum = find_signs(store, log, checkpoint.covered, now=now).in_words()
     found.publications = find_problems(store, entries, settled.descriptor.id)
+    unsafe = Constraints.of(metadata.settings).unsafe()
+    found.refused_settings = [f"{setting}={sql!r:.200}: {problem}" for setting, (sql, problem) in unsafe.items()]
     return found
 
 

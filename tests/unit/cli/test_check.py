@@ -5,6 +5,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from typer.testing import Result
 
 from dbio_commit import Table
@@ -66,6 +67,24 @@ def test_check_names_markers_whose_statistics_are_of_no_use_and_has_nothing_else
     assert str(marker) in result.stdout
     assert "Nothing is wrong" in last_line(result)
     assert [it["path"] for it in dbio_json("check", table.url)["useless_statistics"]] == [names.committed(tid)]
+
+
+def test_check_names_settings_that_no_writer_evaluates(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(table, {"1": 10})
+    with monkeypatch.context() as patch:
+        patch.setattr("dbio_commit.protocol.settings.problem_of", lambda sql: None)
+        table.set({"check.c": "java_method('a', 'b') > 1", "check.good": "n > 0"})
+
+    result = dbio("check", table.url)
+
+    assert result.exit_code == 1
+    assert "settings that no writer evaluates" in result.stdout
+    assert "java_method()" in result.stdout
+    assert "change or remove those that are named" in last_line(result)
+    (refused,) = dbio_json("check", table.url)["refused_settings"]
+    assert refused.startswith("check.c=")
+    assert dbio("set", table.url, "check.c=").exit_code == 0
+    assert dbio("check", table.url).exit_code == 0
 
 
 def test_check_counts_pending_transactions_and_garbage_by_kind(table: Table) -> None:
