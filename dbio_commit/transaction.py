@@ -325,7 +325,7 @@ class Transaction:
     def _check_rows(self, files: list[FileInfo], schema: Mapping[str, Any] | None) -> None:
         metadata = self.terms.metadata
         constraints = Constraints.of(metadata.settings)
-        if constraints and self.terms.changes_rows and not self._rows_are_checked:
+        if files and constraints and self.terms.changes_rows and not self._rows_are_checked:
             constraints.refuse_unsafe(where=self._store.url)
             refuse_unproven(files, constraints, schema or metadata.schema, where=self._store.url)
 
