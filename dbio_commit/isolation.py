@@ -59,7 +59,9 @@ def _bring_news(decided: Sequence[Decided], read: Read) -> set[str]:
         if commit.tid in read.tids or commit.marker.is_abort:
             continue
         if not commit.marker.is_data_change:  # its rows are those of others
-            is_news = any(_writer_of(path) in found for path in commit.marker.removed)
+            # What it is known no longer to have removed may have been of any of them.
+            is_news = bool(found and commit.forgotten.removed)
+            is_news |= any(_writer_of(path) in found for path in commit.marker.removed)
         else:
             is_news = read.isolation == "serializable" or not _is_blind(commit)
         if is_news:
@@ -69,7 +71,7 @@ def _bring_news(decided: Sequence[Decided], read: Read) -> set[str]:
 
 def _is_blind(commit: Decided) -> bool:
     info = commit.marker.dbio_commit
-    return info.operation == "append" if info else not commit.marker.removed
+    return info.operation == "append" if info else not (commit.marker.removed or commit.forgotten.removed)
 
 
 def _writer_of(path: str) -> str | None:

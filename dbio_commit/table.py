@@ -30,7 +30,7 @@ from dbio_commit.upkeep.check import CheckReport, check_table
 from dbio_commit.upkeep.checkpoints import checkpoint_now
 from dbio_commit.upkeep.drop import DropReport, drop
 from dbio_commit.upkeep.inspect import TransactionReport, inspect_transaction
-from dbio_commit.upkeep.restore import restore
+from dbio_commit.upkeep.restore import RestorePlan, plan_restore, restore
 from dbio_commit.upkeep.settings import change_settings
 from dbio_commit.upkeep.streams import CommitChanges, StreamLag, find_lag, list_changes
 
@@ -236,14 +236,20 @@ class Table:
         self.refuse_partition()
         return adopt(self.store, self.clock)
 
-    def restore(self, as_of: AsOf) -> Commit:
+    def restore(self, as_of: AsOf | RestorePlan) -> Commit:
         """Brings the files and the columns back as they were as of a time or a tid, by one commit; settings stay.
 
-        Raises InvalidInputError where vacuum has deleted what was live then, CommitConflictError where anything is
-        committed meanwhile (nothing was restored: do it again), HistoryLostError, StoreError.
+        Raises InvalidInputError where vacuum has deleted what was live then, and where the table had no commit yet;
+        CommitConflictError where anything is committed meanwhile (nothing was restored: do it again), HistoryLostError,
+        StoreError.
         """
+        plan = as_of if isinstance(as_of, RestorePlan) else self.plan_restore(as_of)
+        return restore(self.store, self.clock, plan)
+
+    def plan_restore(self, as_of: AsOf) -> RestorePlan:
+        """What `restore` would do, which takes the plan, too. Changes nothing; raises as `restore` does."""
         self.refuse_partition()
-        return restore(self.store, self.clock, as_of)
+        return plan_restore(self.store, self.clock, as_of)
 
     def drop(self, everything: bool = False) -> DropReport:
         """Removes a table that has no commits, such as a first write that failed leaves; or `everything`.

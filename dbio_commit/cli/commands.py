@@ -408,15 +408,25 @@ def restore(
     as_of: Annotated[
         str, typer.Argument(metavar="TIME|TID", show_default=False, help="A state that `dbio log` lists.")
     ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would come and go; change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: _Json = False,
 ) -> None:
     """Bring a table back to an earlier state, by one commit, which can be taken back in the same way.
 
-    Fails where vacuum has deleted what was live then, or where somebody commits meanwhile.
+    In a terminal it asks before files go. Fails where vacuum has deleted what was live then, where the table had no
+    commit yet, or where somebody commits meanwhile.
     """
     with _errors(as_json):
         table = Table(path)
-        commit = table.restore(as_of)
+        plan = table.plan_restore(as_of)
+        if dry_run:
+            facts = {"url": table.url, "as_of": as_of, "added": len(plan.back), "removed": len(plan.goes)}
+            what = f"{count_text(len(plan.back), 'file')} would come back as copies, {total_text(plan.goes)} would go"
+            return print_json({**facts, "dry_run": True}) if as_json else say(what)
+        if plan.goes and not yes and _is_asked():
+            _confirm(f"Take {total_text(plan.goes)} out of {table.url}?")
+        commit = table.restore(plan)
     counts = {"added": commit.added_files, "removed": commit.removed_files}
     if as_json:
         print_json({"url": table.url, "tid": commit.tid, "as_of": as_of, **counts})
@@ -496,9 +506,14 @@ def _split(columns: str) -> list[str]:
     return [column.strip() for column in columns.split(",") if column.strip()]
 
 
+def _is_asked() -> bool:
+    """Whether somebody is there to answer."""
+    return sys.stdin.isatty()
+
+
 def _confirm(question: str) -> None:
     """Raises InvalidInputError where there is nobody to ask, Abort where the answer is no."""
-    if not sys.stdin.isatty():
+    if not _is_asked():
         raise InvalidInputError("nothing was removed: there is no terminal to ask on; pass --yes")
     typer.confirm(visible(question), abort=True, err=True)
 

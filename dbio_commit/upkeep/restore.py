@@ -5,8 +5,8 @@ A path is never used twice, so a file that was removed since comes back as a cop
 
 import re
 import shutil
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from dbio_commit.begin import begin, look
 from dbio_commit.clock import Clock
@@ -17,6 +17,7 @@ from dbio_commit.protocol.markers import FileInfo, Operation
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.roots import read_snapshot
+from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
 from dbio_commit.transaction import Transaction
 
@@ -25,14 +26,29 @@ _AT_ONCE = 8
 _SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")
 
 
-def restore(store: Store, clock: Clock, as_of: AsOf) -> Commit:
-    """The files, and the columns, are those as of then; the settings stay.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlan:
+    """What a restore does to a table that nobody changes meanwhile."""
 
-    Where the columns were the same, files that are live still stay; else all are copied, since only an overwrite may
-    set columns. One that changes partition columns takes a minute, and aborts whatever is pending.
+    url: str
+    back: Sequence[DataFile]
+    """What was live then and is not now, or not with these columns: it comes back as copies."""
+    goes: Sequence[DataFile]
+    """What is live now and is not part of that state."""
+    now: Snapshot = field(repr=False)
+    then: Snapshot = field(repr=False)
 
-    Raises InvalidInputError where vacuum has deleted what was live then, and where this is no table of ours;
-    HistoryLostError where it does so meanwhile; CommitConflictError where anything is committed meanwhile.
+    @property
+    def has_its_columns(self) -> bool:
+        """Whether the columns were those of now; else only an overwrite brings them back."""
+        return self.then.schema in (None, self.now.schema) and self.then.partition_columns == self.now.partition_columns
+
+
+def plan_restore(store: Store, clock: Clock, as_of: AsOf) -> RestorePlan:
+    """Looks, and changes nothing.
+
+    Raises InvalidInputError where vacuum has deleted what was live then, where the table had no commit yet, and where
+    this is no table of ours.
     """
     if as_of is None:
         raise InvalidInputError("a table is restored to an earlier state: give a time or a tid; `dbio log` lists them")
@@ -42,8 +58,31 @@ def restore(store: Store, clock: Clock, as_of: AsOf) -> Commit:
             f"{store.url} has no {names.DESCRIPTOR}, so that it cannot be restored; `dbio adopt` makes it a table"
         )
     then = read_snapshot(store, clock, as_of=as_of)
-    has_its_columns = then.schema in (None, now.schema) and then.partition_columns == now.partition_columns
-    live = {file.path for file in now.files} if has_its_columns else set[str]()
+    if not then.tids:
+        raise InvalidInputError(
+            f"{store.url} had no commit as of {as_of}, and restoring that would take all rows away; nothing was "
+            "restored: `dbio log` lists the states, and an overwrite without rows empties a table"
+        )
+    plan = RestorePlan(url=store.url, back=(), goes=(), now=now, then=then)
+    live = {file.path for file in now.files} if plan.has_its_columns else set[str]()
+    wanted = {file.path for file in then.files} if plan.has_its_columns else set[str]()
+    return replace(
+        plan,
+        back=[file for file in then.files if file.path not in live],
+        goes=[file for file in now.files if file.path not in wanted],
+    )
+
+
+def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
+    """The files, and the columns, are those as of then; the settings stay.
+
+    Where the columns were the same, files that are live still stay; else all are copied, since only an overwrite may
+    set columns. One that changes partition columns takes a minute, and aborts whatever is pending.
+
+    Raises HistoryLostError where vacuum deletes meanwhile what was live then; CommitConflictError where anything was
+    committed since the plan was made.
+    """
+    now, then, has_its_columns = plan.now, plan.then, plan.has_its_columns
     operation: Operation = "rewrite" if has_its_columns else "overwrite"
     target = look(store, clock)
     if target.partition_columns != now.partition_columns:
@@ -53,11 +92,11 @@ def restore(store: Store, clock: Clock, as_of: AsOf) -> Commit:
     columns = None if has_its_columns else then.partition_columns
     with begin(store, clock, operation=operation, partition_by=columns, target=target, if_tid=now.tid) as transaction:
         if has_its_columns:
-            transaction.remove(live - {file.path for file in then.files})
-        gone = [file for file in then.files if file.path not in live]
-        _copy(store, transaction, gone, recorded_files(then.decided))
+            transaction.remove(file.path for file in plan.goes)
+        _copy(store, transaction, plan.back, recorded_files(then.decided))
         transaction.vouch_for_rows()  # they are those of then, whatever the constraints are now
-        return transaction.commit(None if has_its_columns else then.schema, metrics={"numRestoredFiles": len(gone)})
+        metrics = {"numRestoredFiles": len(plan.back)}
+        return transaction.commit(None if has_its_columns else then.schema, metrics=metrics)
 
 
 def _copy(store: Store, transaction: Transaction, files: Iterable[DataFile], known: Mapping[str, FileInfo]) -> None:

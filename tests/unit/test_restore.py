@@ -37,6 +37,35 @@ def test_what_was_added_goes_and_what_was_removed_comes_back_as_a_copy(table: Ta
     assert commit.metrics["numRestoredFiles"] == 1
 
 
+def test_what_is_before_the_first_commit_is_no_state_to_restore(table: Table, clock: ManualClock) -> None:
+    before = clock.now() - DAY
+    clock.sleep(10)
+    write(table, bodies=[b"all"])
+    clock.sleep(10)
+    with pytest.raises(InvalidInputError, match=r"had no commit as of .*would take all rows away"):
+        table.restore(before)
+    assert contents(table) == [b"all"]
+
+
+def test_a_plan_says_what_a_restore_does_and_holds_as_long_as_nothing_is_committed(
+    table: Table, clock: ManualClock
+) -> None:
+    first = write(table, bodies=[b"old"])
+    clock.sleep(10)
+    second = write(table, "overwrite", bodies=[b"new", b"newer"])
+    clock.sleep(10)
+    plan = table.plan_restore(first.tid)
+    assert ([file.path for file in plan.back], {file.path for file in plan.goes}) == (first.added, set(second.added))
+    assert contents(table) == [b"new", b"newer"]
+    write(table, bodies=[b"later"])
+    with pytest.raises(CommitConflictError):
+        table.restore(plan)
+    assert contents(table) == [b"later", b"new", b"newer"]
+    clock.sleep(10)
+    commit = table.restore(table.plan_restore(first.tid))
+    assert (contents(table), commit.added_files, commit.removed_files) == ([b"old"], 1, 3)
+
+
 def test_a_restore_can_be_taken_back(table: Table, clock: ManualClock) -> None:
     first = write(table, bodies=[b"old"]).tid
     clock.sleep(10)

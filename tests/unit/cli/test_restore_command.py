@@ -2,6 +2,9 @@
 
 import time
 
+import pytest
+import typer
+
 from dbio_commit import Table
 from tests.command_line import append, dbio, dbio_json
 
@@ -17,6 +20,38 @@ def test_restore_brings_back_an_earlier_state_and_says_what_it_took(table: Table
     assert len(table.snapshot().files) == 1
     again = dbio_json("restore", table.url, first)
     assert (again["added"], again["removed"], again["as_of"]) == (0, 0, first)
+
+
+def test_a_dry_run_says_what_would_come_and_go_and_changes_nothing(table: Table) -> None:
+    append(table, {"1": 10})
+    (first,) = table.snapshot().tids
+    time.sleep(0.2)
+    append(table, {"2": 10})
+    said = dbio("restore", table.url, first, "--dry-run")
+    assert (said.exit_code, said.stdout) == (0, "0 files would come back as copies, 1 file, 10 bytes would go\n")
+    asked = dbio_json("restore", table.url, first, "--dry-run")
+    assert (asked["added"], asked["removed"], asked["dry_run"]) == (0, 1, True)
+    assert len(table.snapshot().files) == 2
+
+
+def test_in_a_terminal_it_asks_before_files_go(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(table, {"1": 10})
+    (first,) = table.snapshot().tids
+    time.sleep(0.2)
+    append(table, {"2": 10})
+    asked: list[str] = []
+
+    def no(question: str) -> None:
+        asked.append(question)
+        raise typer.Abort
+
+    monkeypatch.setattr("dbio_commit.cli.commands._is_asked", lambda: True)
+    monkeypatch.setattr("dbio_commit.cli.commands._confirm", no)
+    assert dbio("restore", table.url, first).exit_code == 1
+    assert len(asked) == 1
+    assert len(table.snapshot().files) == 2
+    assert dbio("restore", table.url, first, "--yes").exit_code == 0
+    assert len(table.snapshot().files) == 1
 
 
 def test_what_is_no_state_is_wrong_usage(table: Table) -> None:
