@@ -22,9 +22,21 @@
 Every message carries the facts (path, tid, sizes) and the next step; none carries a credential.
 """
 
+from dbio_commit.texts import visible
+
 
 class DbioError(Exception):
-    """Everything that this package raises on purpose."""
+    """Everything that this package raises on purpose.
+
+    Each argument is a line of the message. What a line quotes may come from a table: a line break or an escape sequence
+    in it is escaped.
+    """
+
+    def __init__(self, *lines: object) -> None:
+        super().__init__(*(visible(str(line)) for line in lines))
+
+    def __str__(self) -> str:
+        return "\n".join(self.args)
 
 
 class CommitConflictError(DbioError):

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from dbio_commit.cli.values import visible
 from dbio_commit.errors import DbioError, InvalidInputError
+from dbio_commit.texts import visible
 
 if TYPE_CHECKING:
     from structlog.stdlib import BoundLogger

@@ -48,7 +48,7 @@ def read_config(path: str | os.PathLike[str]) -> "Config":
         raise InvalidInputError(f"{os.fspath(path)}: is nested too deeply") from None
     except ValidationError as error:
         wrong = (f"{os.fspath(path)}: {_explain(detail)}" for detail in error.errors(include_url=False))
-        raise InvalidInputError("\n".join(wrong)) from None  # pydantic's own text would show the values
+        raise InvalidInputError(*wrong) from None  # pydantic's own text would show the values
 
 
 def secrets(config: "Config") -> set[str]:

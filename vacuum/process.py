@@ -4,7 +4,6 @@ Anybody who may write to a table's prefix can make its vacuum slow or large. The
 may be at any moment, and the service's other tables know nothing of it. (docs/adr/0017)
 """
 
-import logging
 import os
 import signal
 import sys
@@ -21,6 +20,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from dbio_commit.errors import DbioError
+from dbio_commit.logs import get_logger
 from dbio_commit.report.health import TableHealth, look
 from dbio_commit.table import Table
 from dbio_commit.upkeep.streams import StreamLag
@@ -32,7 +32,7 @@ STOP_S = 45.0
 """How long what is told to stop may go on with the batch that it is at."""
 
 _POLL_S = 0.1
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 _STOP = b"stop"
 _MOST_BYTES = 4 * 1024 * 1024
 """No answer is larger: it has numbers, and a few messages."""

@@ -5,7 +5,6 @@ overwrites meanwhile is left to the next compaction.
 """
 
 import json
-import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from dbio_commit.compaction.plan import TARGET_BYTES, Bin, check_order, in_commi
 from dbio_commit.compaction.report import STOPPED, Compacted, CompactReport, LeftFiles
 from dbio_commit.data.footers import ROW_METADATA
 from dbio_commit.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError, UnsupportedStoreError
+from dbio_commit.logs import get_logger
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.scope import Scope
@@ -33,7 +33,7 @@ try:
 except ImportError as error:
     raise UnsupportedStoreError("compaction needs the package pyarrow; run `pip install pyarrow`") from error
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 Hands = Callable[[Work, Sequence[Bin]], Sequence[Outcome]]
 """Rewrites each of the bins, which are numbered in this order."""

@@ -4,7 +4,6 @@ A request is what to do, the path, Spark's id of the job, whether partitions are
 query, and more, with NUL between them, which no path has. So is an answer, unless it is "!" and an error.
 """
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from dbio_commit.errors import DbioError
+from dbio_commit.logs import get_logger
 from dbio_commit.spark.committer import writes
 from dbio_commit.spark.committer.command import find_command, running_query
 from dbio_commit.spark.job import find_error
@@ -26,7 +26,7 @@ from dbio_commit.store import Location, parse_location
 _HANDLER = "dbio_commit.handler"
 _DEFAULT = "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
