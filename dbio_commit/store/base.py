@@ -4,21 +4,21 @@ Paths are relative to the root of the table, "/" between components, and have be
 """
 
 import os
-import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar, cast
-from urllib.parse import parse_qs, unquote, urlsplit
 
 from dbio_commit.errors import CorruptMarkerError, DbioError, InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import INSPECT, MAX_BYTES
 from dbio_commit.protocol.names import split
+from dbio_commit.redaction import redact, secrets_in, secrets_of_clients
 from dbio_commit.store.upload import Download, Upload
+from dbio_commit.texts import visible
 
 UPLOAD_BYTES = 16 * 1024 * 1024
 """A data file up to this size is one request; of a larger one, so much is in memory at a time. A task has many open."""
@@ -363,11 +363,8 @@ class FsspecStore(Store):
         return f"cannot {action} {self.url_of(path)}: {type(error).__name__}: {self.redact(str(error))[:500]}"
 
     def redact(self, text: str) -> str:
-        """The text without the secrets that we were given, however a client spells them, and without those in URLs."""
-        for secret in sorted(_secrets(self.storage_options), key=len, reverse=True):
-            for form in (secret, unquote(secret)):
-                text = re.sub(_in_any_encoding(form), "***", text)
-        return _SIGNATURE.sub(r"\1***", _USER_INFO.sub(r"\1://***@", text))
+        """The text without the secrets of the options and of the environment, and without what is one in any text."""
+        return redact(text, secrets_in(self.storage_options) | secrets_of_clients())
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_fs": None, "_pid": 0}
@@ -383,7 +380,7 @@ class ClientFailure(Exception):
     """
 
     def __init__(self, text: str, code: str = "") -> None:
-        super().__init__(text)
+        super().__init__(visible(text))
         self.code = code
         """The service's, where it gave one."""
 
@@ -400,52 +397,3 @@ class ClientFailure(Exception):
 def _code_of(error: BaseException) -> str:
     response = getattr(error, "response", None)  # of botocore's
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, Mapping) else ""
-
-
-_NOT_SECRET = {
-    *("account_name", "region_name", "profile", "addressing_style", "account_host"),
-    *("ServerSideEncryption", "SSEKMSKeyId", "StorageClass", "ACL", "RequestPayer"),  # of requests to S3
-}
-
-_USER_INFO = re.compile(r"(?<![a-z0-9])(https?|socks5h?)://[^\s/?#@]+@", re.IGNORECASE)
-_SIGNATURE = re.compile(r"([?&](?:sig|Signature|X-Amz-(?:Signature|Security-Token))=)[^\s&\"'<>]+", re.IGNORECASE)
-
-
-def _secrets(options: Mapping[str, Any]) -> set[str]:
-    """Every text among the options that could be one; of connection strings, signatures and URLs the parts."""
-    found: set[str] = set()
-    for key, value in options.items():
-        if isinstance(value, Mapping):
-            found |= _secrets(value)
-        elif isinstance(value, str) and key not in _NOT_SECRET:
-            found |= {text for text in _parts(value) if len(text) >= _SHORTEST}
-    return found
-
-
-def _parts(value: str) -> Iterator[str]:
-    for part in value.split(";"):
-        text = part.partition("=")[2] or part
-        if "://" in text:
-            yield from filter(None, [urlsplit(text).password])
-            yield from parse_qs(urlsplit(text).query).get("sig", ())
-        else:
-            yield text
-            yield from parse_qs(text.removeprefix("?")).get("sig", ())
-    if "://" not in value:
-        yield value
-
-
-_SHORTEST = 8
-"""Of a secret: a shorter text is too often part of another word."""
-
-
-def _in_any_encoding(secret: str) -> str:
-    """A pattern of the text with any of its characters percent-encoded, also more than once."""
-
-    def either(character: str) -> str:
-        if character.isalnum() and character.isascii():
-            return character
-        encoded = "".join(f"%(?:25)*(?i:{byte:02x})" for byte in character.encode(errors="replace"))
-        return f"(?:{re.escape(character)}|{encoded})"
-
-    return "".join(map(either, secret))
