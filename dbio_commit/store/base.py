@@ -17,6 +17,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import INSPECT, MAX_BYTES
 from dbio_commit.protocol.names import split
 from dbio_commit.redaction import redact, secrets_in, secrets_of_clients
+from dbio_commit.store.principal import principal_of
 from dbio_commit.store.upload import Download, Upload
 from dbio_commit.texts import visible
 
@@ -208,7 +209,15 @@ class Store(ABC):
     @property
     @abstractmethod
     def identity(self) -> str:
-        """What must be probed for put-if-absent only once: the same for all tables on the same service."""
+        """What must be probed for put-if-absent only once: the same for all tables on the same service.
+
+        It has the service's endpoint, wherever that came from, and no credential.
+        """
+
+    @property
+    def principal(self) -> str:
+        """As whom it asks: what one principal was told is remembered for no other. Shows no credential."""
+        return ""
 
     def url_of(self, path: str) -> str:
         return f"{self.url}/{path}"
@@ -248,6 +257,12 @@ class Store(ABC):
     def ask_each(self, function: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
         """As `in_parallel`, of calls that are short but for the time that the store takes to answer."""
         return self.in_parallel(function, items)
+
+
+def without_user(address: str) -> str:
+    """The endpoint, or host, without a name and password before it, and without what is asked of it."""
+    scheme, separator, rest = address.rpartition("://")
+    return f"{scheme}{separator}{rest.partition('?')[0].rpartition('@')[2].rstrip('/')}"
 
 
 def common_start(names: Sequence[str]) -> str:
@@ -302,6 +317,8 @@ class FsspecStore(Store):
         self.storage_options = dict(storage_options)
         self._fs: Any = None
         self._pid = 0
+        self._identity: str | None = None
+        self._principal: str | None = None
 
     @property
     def fs(self) -> Any:
@@ -309,6 +326,22 @@ class FsspecStore(Store):
         if self._pid != os.getpid():
             self._fs, self._pid = self.connect(), os.getpid()
         return self._fs
+
+    @property
+    def identity(self) -> str:
+        if self._identity is None:
+            self._identity = self.call("connect to", "", self.identify)
+        return self._identity
+
+    @property
+    def principal(self) -> str:
+        if self._principal is None:
+            self._principal = principal_of(self.storage_options)
+        return self._principal
+
+    @abstractmethod
+    def identify(self) -> str:
+        """What `identity` is, of the connected client, which knows where its endpoint comes from. Asks nothing."""
 
     @abstractmethod
     def connect(self) -> Any:
@@ -367,7 +400,8 @@ class FsspecStore(Store):
         return redact(text, secrets_in(self.storage_options) | secrets_of_clients())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_fs": None, "_pid": 0}
+        # Another process may have another environment.
+        return {**self.__dict__, "_fs": None, "_pid": 0, "_identity": None, "_principal": None}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"  # without the options: they hold secrets

@@ -27,6 +27,7 @@ from dbio_commit.store.base import (
     common_start,
     too_large,
     within,
+    without_user,
 )
 from dbio_commit.store.location import Location
 from dbio_commit.store.upload import Download
@@ -47,11 +48,8 @@ class S3Store(FsspecStore):
         super().__init__(location.url, storage_options)
         self._bucket, self._prefix = location.container, location.key_prefix
 
-    @property
-    def identity(self) -> str:
-        options = self.storage_options
-        endpoint = options.get("endpoint_url") or options.get("client_kwargs", {}).get("endpoint_url", "")
-        return f"s3:{endpoint}:{self._bucket}"
+    def identify(self) -> str:
+        return f"s3:{without_user(self.fs.s3.meta.endpoint_url)}:{self._bucket}"
 
     lists_ranges = True
 
