@@ -70,7 +70,7 @@ def _texts(value: Any, depth: int = _DEPTH) -> Iterator[str]:
             yield value.decode(errors="replace")
         case Mapping():
             for name, it in value.items():
-                if name not in _NOT_SECRET:
+                if name not in _NOT_SECRET or not isinstance(it, str | bytes):
                     yield from _texts(it, depth)
         case list() | tuple() | set() | frozenset():
             for it in value:

@@ -4,6 +4,7 @@ Paths are relative to the root of the table, "/" between components, and have be
 """
 
 import os
+import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -259,10 +260,12 @@ class Store(ABC):
         return self.in_parallel(function, items)
 
 
+_ADDRESS = re.compile(r"((?:[^/?#]*://)?)(?:[^/?#]*@)?([^?#]*).*", re.DOTALL)
+
+
 def without_user(address: str) -> str:
     """The endpoint, or host, without a name and password before it, and without what is asked of it."""
-    scheme, separator, rest = address.rpartition("://")
-    return f"{scheme}{separator}{rest.partition('?')[0].rpartition('@')[2].rstrip('/')}"
+    return _ADDRESS.sub(r"\1\2", address, count=1).rstrip("/")
 
 
 def common_start(names: Sequence[str]) -> str:

@@ -24,8 +24,8 @@ from dbio_commit.upkeep.streams import StreamLag
 from tests.unit.test_vacuum_schedule import FakeCompaction, FakeVacuum, Logs, config, endpoint, get, report, said, value
 from vacuum import Failure
 from vacuum import process as process_module
-from vacuum import schedule as schedule_module
 from vacuum.compaction import CompactionSummary
+from vacuum.config import Config
 from vacuum.listener import listening
 from vacuum.metrics import Metrics
 from vacuum.process import _Answer, _read, _written
@@ -153,7 +153,7 @@ def test_a_variable_that_has_gone_is_a_failed_run_of_its_table_alone(
 ) -> None:
     monkeypatch.setenv("TEST_KEY", "a-secret-key")
     tables = [{"path": "s3://a/t", "storage_options": {"key": {"env": "TEST_KEY"}}}, {"path": "/b"}]
-    service = Service(schedule_module.Config.model_validate({"tables": tables}), vacuum=FakeVacuum())
+    service = Service(Config.model_validate({"tables": tables}), vacuum=FakeVacuum())
     monkeypatch.delenv("TEST_KEY")
     assert not service.once()
     assert [line["table"] for line in said(logs, "run failed")] == ["s3://a/t"]
@@ -187,7 +187,7 @@ def test_a_table_that_no_page_can_show_costs_its_part_of_the_page_only(
 def test_a_failed_compaction_with_a_hostile_name_keeps_no_vacuum_from_running(logs: Logs) -> None:
     url = "/t\udcff\n"
     service = Service(
-        schedule_module.Config.model_validate({"tables": [{"path": "/t", "compact": True}]}),
+        Config.model_validate({"tables": [{"path": "/t", "compact": True}]}),
         vacuum=FakeVacuum(),
         compact=FakeCompaction(OSError(url)),
     )
