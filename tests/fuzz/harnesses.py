@@ -170,7 +170,9 @@ HARNESSES: Mapping[str, Harness] = {
     ),
     "config": Harness(service.config, _configs, max_bytes=4096),
     "url": Harness(lambda data: service.location(_text(data)), lambda: _encoded(URLS), max_bytes=512),
-    "written": Harness(lambda data: written.written(_text(data)), lambda: _encoded_names(written.NAMES), max_bytes=256),
+    "written": Harness(
+        lambda data: written.written(_text(data)), lambda: _encoded_names([*written.NAMES, "no\0name"]), max_bytes=256
+    ),
     "stores": Harness(stores.stores, _stores, max_bytes=1024),
     "as_of": Harness(
         lambda data: properties.as_of(_text(data)), lambda: _encoded([*TIMES, *map(str, bodies.TEXTS)]), max_bytes=128

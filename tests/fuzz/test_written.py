@@ -46,8 +46,7 @@ def test_any_two_stores_are_told_apart_by_what_shows_no_secret(url: str, one: ob
 
 
 def test_seeds_are_good_inputs() -> None:
-    for name in ("written", "stores"):
-        assert all(HARNESSES[name].check(seed) is not None for seed in HARNESSES[name].seeds())
+    assert all(HARNESSES["stores"].check(seed) is not None for seed in HARNESSES["stores"].seeds())
     assert len({written(name) for name in NAMES}) == len(NAMES)
 
 
