@@ -1,14 +1,19 @@
 """Messages of errors: what they quote forges no line, and they come through a pickle, and through Spark's text."""
 
+import ast
 import inspect
 import pickle
+from pathlib import Path
 
 import pytest
 
 from dbio_commit import errors
-from dbio_commit.errors import CorruptMarkerError, DbioError, SchemaMismatchError
+from dbio_commit.errors import Cause, CorruptMarkerError, DbioError, SchemaMismatchError
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.store.base import ClientFailure
+from dbio_commit.texts import visible
+
+ROOT = Path(__file__).parents[2]
 
 HOSTILE = "x\n2026-11-26 ERROR root: forged \x1b[2J\x9b\u2028\u202e\udcff"
 KINDS = [it for _, it in inspect.getmembers(errors, inspect.isclass) if issubclass(it, DbioError)]
@@ -43,3 +48,24 @@ def test_a_hint_to_paste_quotes_the_names_that_are_in_it() -> None:
     constraints = Constraints.of({"not_null.a; touch pwned #": "true"})
     with pytest.raises(DbioError, match=r"`dbio set '/lake/a b' 'not_null\.a; touch pwned #='`"):
         constraints.refuse_lost(["id"], where="/lake/a b")
+
+
+def test_what_a_library_says_of_a_file_is_escaped_as_a_cause() -> None:
+    cause = Cause.of(ValueError(HOSTILE))
+    assert str(cause) == rf"builtins.ValueError: {visible(HOSTILE)}"
+    assert str(cause).isprintable()
+
+
+@pytest.mark.parametrize(
+    "name", ["compaction/run", "compaction/rewrite", "data/conform", "data/frames", "data/footers"]
+)
+def test_no_error_of_arrow_s_of_a_file_is_a_cause_as_it_is(name: str) -> None:
+    """What a file holds, its writer says, and Arrow quotes."""
+    tree = ast.parse((ROOT / f"dbio_commit/{name}.py").read_text())
+    handlers = [
+        it for it in ast.walk(tree) if isinstance(it, ast.ExceptHandler) and "Arrow" in ast.unparse(it.type or it)
+    ]
+    raised = [it for handler in handlers for it in ast.walk(handler) if isinstance(it, ast.Raise) and it.cause]
+    quoting = [it for it in raised if "where" in ast.unparse(it)]
+    assert quoting
+    assert {ast.unparse(it.cause) for it in quoting if it.cause} == {"Cause.of(error)"}
