@@ -182,14 +182,14 @@ class Service:
         return status == "ok", {"status": status, "tables": tables, "patterns": patterns}
 
     def report(self, table: str | None = None) -> str | None:
-        """A page about the health of one table, or an index of all; None where there is no such table."""
+        """A page about the health of a table, by its label, or an index of all; None where there is no such table."""
         now = self._clock.now()
         with self._lock:
-            states = {table: self._tables.get(table)} if table is not None else dict(sorted(self._tables.items()))
-            subjects = {name: _subject(name, state, now) for name, state in states.items() if state}
+            states = {label(name): state for name, state in sorted(self._tables.items())}
+            shown = {name: state for name, state in states.items() if table in (None, name)}
+            subjects = [_subject(name, state, now) for name, state in shown.items()]
         if table is None:
-            links = {it.name: _link(name) for name, it in subjects.items()}
-            return _rendered(subjects, lambda its: render_index(its, at=now, link=links.__getitem__))
+            return _rendered(subjects, lambda its: render_index(its, at=now, link=_link))
         return _rendered(subjects, lambda its: render_page(its, at=now, back="/report")) if subjects else None
 
     # --- one table ------------------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ def _facts(state: _State, now: datetime) -> dict[str, Any]:
 
 
 def _link(table: str) -> str:
-    return f"/report?table={quote(table, safe='', errors='surrogateescape')}"
+    return f"/report?table={quote(table, safe='')}"
 
 
 def _subject(name: str, state: _State, now: datetime) -> Subject:
@@ -349,13 +349,13 @@ def _subject(name: str, state: _State, now: datetime) -> Subject:
     ran = f"Last vacuum: {state.outcome}, {moment_text(state.last_run, now)}" if state.last_run else ""
     ran += "; compaction failed" if ran and uncompacted else ""
     note = f"{ran}; the log says why" if failed or uncompacted else ran
-    return Subject(name=label(name), health=state.health, note=note, said=said, failed=any(troubles.values()))
+    return Subject(name=name, health=state.health, note=note, said=said, failed=any(troubles.values()))
 
 
-def _rendered(subjects: Mapping[str, Subject], render: Callable[[Sequence[Subject]], str]) -> str:
+def _rendered(subjects: Sequence[Subject], render: Callable[[Sequence[Subject]], str]) -> str:
     """The page; a table that cannot be shown costs what is said of it, and not the page."""
     try:
-        return render([*subjects.values()])
+        return render(subjects)
     except Exception:  # which of them it is, each alone tells
 
         def shown(it: Subject) -> Subject:
@@ -366,7 +366,7 @@ def _rendered(subjects: Mapping[str, Subject], render: Callable[[Sequence[Subjec
                 return Subject(name=it.name, note="It cannot be shown; the log says why", failed=True)
             return it
 
-        return render([shown(it) for it in subjects.values()])
+        return render([shown(it) for it in subjects])
 
 
 def _is_overdue(state: _State, now: datetime) -> bool:

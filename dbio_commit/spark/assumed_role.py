@@ -25,7 +25,7 @@ class RoleSession(AioSession):  # type: ignore[misc]
     def __reduce__(self) -> tuple[Any, ...]:
         return RoleSession, (self._role,)
 
-    def principal(self) -> object:
+    def dbio_principal(self) -> object:
         """By which what one role was told is remembered for that role only: `store.principal`."""
         return self._role
 

@@ -21,7 +21,7 @@ _READ_BY_CLIENTS = ("AWS_", "AZURE_", "IDENTITY_", "MSI_")
 class Principal(Protocol):
     """An option that is an object, and that another one may stand for."""
 
-    def principal(self) -> object:
+    def dbio_principal(self) -> object:
         """All that decides about its credentials, in plain values."""
 
 
@@ -43,7 +43,7 @@ def _spelled(value: Any) -> str:
         case None | str() | bytes() | bool() | int() | float():
             return f"{type(value).__name__} {value!r}"
         case Principal():
-            return f"{type(value).__qualname__} {_spelled(value.principal())}"
+            return f"{type(value).__qualname__} {_spelled(value.dbio_principal())}"
         case _ if is_dataclass(value) and not isinstance(value, type):
             return f"{type(value).__qualname__} {_spelled({it.name: getattr(value, it.name) for it in fields(value)})}"
     return _token_of(value)
