@@ -10,7 +10,7 @@ import s3fs
 from aiohttp import ClientError as AioHttpError
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from botocore.handlers import add_expect_header
-from fsspec.asyn import sync
+from fsspec.asyn import sync, sync_wrapper
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_random_exponential
 
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
@@ -323,6 +323,9 @@ class _FileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
             # "Expect: 100-continue" costs a round trip, and aiohttp waits for its answer without a time-out.
             client.meta.events.unregister("before-call.s3", add_expect_header)
         return client
+
+    connect = sync_wrapper(set_session)
+    """What the property `s3` calls: that of the class above would make a client past `set_session`."""
 
 
 def _just_before(name: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from botocore.handlers import add_expect_header
 
 from dbio_commit import probe
 from dbio_commit.errors import AccessDeniedError, StoreError
@@ -19,6 +20,7 @@ from dbio_commit.roots import read_snapshot
 from dbio_commit.spark.assumed_role import RoleSession
 from dbio_commit.spark.hadoop.row import AssumedRole
 from dbio_commit.store import Store, open_store, parse_location
+from dbio_commit.store.base import FsspecStore
 from dbio_commit.store.principal import principal_of
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -120,6 +122,16 @@ def test_another_process_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
     copy = pickle.loads(pickle.dumps(store))
     assert {"_identity", "_principal"} == {name for name in ("_identity", "_principal") if copy.__dict__[name] is None}
     assert (copy.identity, copy.principal) == before
+
+
+def test_a_client_that_was_asked_for_its_endpoint_waits_for_no_100_continue() -> None:
+    """Servers, and proxies, that do not answer it would hold up each PUT for ever."""
+    store = s3(endpoint_url="http://127.0.0.1:9000")
+    assert store.identity
+    assert isinstance(store, FsspecStore)
+    handlers = store.fs.s3.meta.events._emitter._handlers.prefix_search("before-call.s3")
+    assert add_expect_header not in handlers
+    assert handlers
 
 
 # --- as whom it asks ----------------------------------------------------------------------------------------------
