@@ -10,10 +10,8 @@ WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-AZURITE_VERSION := 3.35.0
-AZURITE := $(VENV)/azurite/.installed-$(AZURITE_VERSION)
-S3RVER_VERSION := 3.7.1
-S3RVER := $(VENV)/s3rver/.installed-$(S3RVER_VERSION)
+AZURITE := $(VENV)/azurite/.installed
+S3RVER := $(VENV)/s3rver/.installed
 COMPILED := $(VENV)/.compiled
 ARCHIVE := $(VENV)/spark.jsa
 PYTEST := $(BIN)/python -m pytest
@@ -208,11 +206,13 @@ $(BIN)/pip:
 	    { echo "$(PYTHON) has no ensurepip: run 'sudo apt-get install python3-venv', then make again"; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 
-$(AZURITE): | $(INSTALLED)
-	$(call npm_install,azurite,$(AZURITE_VERSION))
-
-$(S3RVER): | $(INSTALLED)
-	$(call npm_install,s3rver,$(S3RVER_VERSION))
+$(AZURITE) $(S3RVER): $(VENV)/%/.installed: .ci/npm/%/package.json .ci/npm/%/package-lock.json | $(INSTALLED)
+	@echo "== Installing $*, as .ci/npm/$*/package-lock.json says"
+	@mkdir -p $(@D)
+	@cp $^ $(@D)
+	PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund \
+	    --no-update-notifier --loglevel=error
+	@touch $@
 
 $(MINIO): | $(INSTALLED)
 	@echo "== Building MinIO $(MINIO_VERSION) (some minutes and 2 GB)"
@@ -233,11 +233,4 @@ define beside_spark
 	    >"$$($(@D)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/rest.pth"
 	@grep -v -E '^(pyspark|py4j)==' .ci/constraints.txt >$(@D)/constraints.txt
 	$(@D)/bin/python $(PIP_INSTALL) -c $(@D)/constraints.txt $(1)
-endef
-
-define npm_install
-	@echo "== Installing $(1) $(2)"
-	PATH="$(CURDIR)/$(BIN):$$PATH" npm install --prefix $(VENV)/$(1) --ignore-scripts --no-audit --no-fund \
-	    --no-update-notifier --loglevel=error $(1)@$(2)
-	@touch $@
 endef

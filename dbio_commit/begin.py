@@ -1,6 +1,5 @@
 """How a transaction begins: look at what is there, create the table where there is nothing, claim a tid."""
 
-import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,6 +10,7 @@ from dbio_commit.clock import Clock
 from dbio_commit.data.footers import Inspector
 from dbio_commit.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
 from dbio_commit.listing import until_quiet
+from dbio_commit.logs import get_logger
 from dbio_commit.options import checkpoint_every
 from dbio_commit.probe import probe
 from dbio_commit.protocol import names
@@ -27,7 +27,7 @@ from dbio_commit.store import Store
 from dbio_commit.tids import new_tid, new_uuid
 from dbio_commit.transaction import Transaction
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 def look(store: Store, clock: Clock, *, must_be_empty: bool = False) -> Target:

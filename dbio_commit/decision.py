@@ -5,7 +5,6 @@ after a checkpoint covers them. So what a checkpoint says was committed, was; wi
 long ago, and a commit marker that no checkpoint covers came too late; with it, the commit marker alone decides.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
@@ -21,6 +20,7 @@ from dbio_commit.errors import (
     TransactionStateError,
 )
 from dbio_commit.listing import read_checkpoint, until_quiet
+from dbio_commit.logs import get_logger
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers import CommitMarker, abort_marker, decode_commit, encode
@@ -30,7 +30,7 @@ from dbio_commit.tids import new_uuid
 
 PUT_ATTEMPTS = 5
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 # --- was it decided? ----------------------------------------------------------------------------------------------

@@ -22,9 +22,32 @@
 Every message carries the facts (path, tid, sizes) and the next step; none carries a credential.
 """
 
+from dbio_commit.texts import visible
+
 
 class DbioError(Exception):
-    """Everything that this package raises on purpose."""
+    """Everything that this package raises on purpose.
+
+    Each argument is a line of the message. What a line quotes may come from a table: a line break or an escape sequence
+    in it is escaped.
+    """
+
+    def __init__(self, *lines: object) -> None:
+        super().__init__(*(visible(str(line)) for line in lines))
+
+    def __str__(self) -> str:
+        return "\n".join(self.args)
+
+
+class Cause(Exception):
+    """What a library said of a file, as the cause of an error of this package: its type and its text, escaped.
+
+    A traceback would show the library's own error with whatever the file made it say.
+    """
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Cause":
+        return cls(visible(f"{type(error).__module__}.{type(error).__qualname__}: {error}")[:2000])
 
 
 class CommitConflictError(DbioError):

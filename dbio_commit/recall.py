@@ -25,6 +25,8 @@ class Key(NamedTuple):
     """One object of one table. A name alone does not tell it: somebody may delete a table, or restore it."""
 
     service: str
+    principal: str
+    """As whom it was read: another may have no right to read it."""
     url: str
     table_id: str
     """Its descriptor's; every table made anew has another."""
@@ -73,4 +75,6 @@ def recall(store: Store, table_id: str | None, entry: Entry, read: Callable[[], 
     """What the object says, which `read` reads where it is not remembered; without a `table_id`, nothing is."""
     if table_id is None:
         return read()
-    return MEMORY.recall(Key(store.identity, store.url, table_id, entry), read, bytes=bytes + _AT_LEAST)
+    return MEMORY.recall(
+        Key(store.identity, store.principal, store.url, table_id, entry), read, bytes=bytes + _AT_LEAST
+    )

@@ -3,6 +3,7 @@
 import io
 import random
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from threading import RLock
 from typing import BinaryIO, TypeVar, cast
@@ -72,11 +73,22 @@ class MemoryStore(Store):
         self.after: Step = lambda operation, path: None
         self._clock = clock or Clock()
         self._identity = f"memory:{uuid4().hex}"  # an id() may come back
+        self._principal = ""
         self._lock = RLock()
 
     @property
     def identity(self) -> str:
         return self._identity
+
+    @property
+    def principal(self) -> str:
+        return self._principal
+
+    def seen_by(self, principal: str) -> "MemoryStore":
+        """The same objects, for somebody else, whose `before` and `after` may refuse what others are given."""
+        other = copy(self)
+        other._principal = principal
+        return other
 
     @staticmethod
     def in_parallel(function: Callable[[_A], _T], items: Sequence[_A], *, at_once: int = 1) -> list[_T]:

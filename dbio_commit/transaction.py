@@ -3,7 +3,6 @@
 How it begins is in `begin`; how it is decided in its root, `roots.table` or `roots.directory`. No Spark in here.
 """
 
-import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -29,6 +28,7 @@ from dbio_commit.errors import (
     TransactionStateError,
 )
 from dbio_commit.isolation import Read
+from dbio_commit.logs import get_logger
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraints
@@ -38,9 +38,10 @@ from dbio_commit.protocol.operations import RULES
 from dbio_commit.publish import publish_as_set
 from dbio_commit.roots import KINDS
 from dbio_commit.store import Store
+from dbio_commit.texts import command
 from dbio_commit.upkeep.checkpoints import checkpoint_by_chance
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class _State(Enum):
@@ -276,8 +277,9 @@ class Transaction:
             self._state = _State.UNKNOWN
             raise CommitStateUnknownError(
                 f"the commit of {self.tid} to {self._store.url} was refused, and so was its abort; a request that is "
-                f"still under way may land: with credentials that are valid, run `dbio abort {self._store.url} "
-                f"{self.tid}` before you write the same data again. {self._refused}"
+                "still under way may land: with credentials that are valid, run "
+                f"`{command('dbio', 'abort', self._store.url, self.tid)}` before you write the same data again. "
+                f"{self._refused}"
             ) from self._refused
 
     def _try_abort(self) -> bool:
@@ -347,7 +349,8 @@ class Transaction:
         if not commit.marker.is_of([file.path for file in draft.data_files]):
             raise CommitConflictError(
                 f"transaction {self.tid} of {self._store.url} is committed already, by another copy of it, "
-                f"with other files than those that were staged here; see `dbio show {self.tid}`"
+                "with other files than those that were staged here; see "
+                f"`{command('dbio', 'show', self._store.url, self.tid)}`"
             )
 
 

@@ -1,12 +1,12 @@
 """Turns: transactions whose commits depend on one another are decided one after the other (I7)."""
 
-import logging
 from contextlib import suppress
 
 from dbio_commit.clock import Clock
 from dbio_commit.decision import PUT_ATTEMPTS, abort_all, abort_transaction, has_start
 from dbio_commit.errors import AccessDeniedError, StoreError, TransactionStateError
 from dbio_commit.listing import read_last_turn, read_turn
+from dbio_commit.logs import get_logger
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import parse_log
@@ -27,7 +27,7 @@ LOOK_S = LEASE_S / 30
 """One look counts for so much of that at the most: a waiter that slept has watched nothing, and where a look takes
 long, so does what the holder has to do."""
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 def take_turn(store: Store, clock: Clock, tid: str, *, new_layout: bool = False) -> int | None:

@@ -1,5 +1,6 @@
 # What compose.yaml needs beside the vacuum: an S3 server, an Azure server, and Spark. None is for production.
 
+# Both may be given with digests: README.md says how to find them.
 ARG PYTHON=python:3.11.14-slim-bookworm
 ARG NODE=node:22.20.0-bookworm-slim
 
@@ -17,7 +18,10 @@ ENTRYPOINT ["python", "s3_server.py"]
 CMD ["0.0.0.0", "5000"]
 
 FROM ${NODE} AS azure
-RUN npm install --global --ignore-scripts --no-audit --no-fund azurite@3.35.0
+WORKDIR /opt/azurite
+COPY .ci/npm/azurite/package.json .ci/npm/azurite/package-lock.json ./
+RUN npm ci --ignore-scripts --no-audit --no-fund
+ENV PATH=/opt/azurite/node_modules/.bin:${PATH}
 USER 10001:10001
 WORKDIR /tmp
 EXPOSE 10000

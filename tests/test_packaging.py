@@ -1,6 +1,8 @@
 """The wheel: that it holds the packages and nothing else, and works where it is installed, with what it asks for."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -156,3 +158,24 @@ def test_the_service_without_its_extra_says_what_to_install(installed: Path, tmp
     done = run(installed, [missing], ["-m", "vacuum", "once", "--config", "vacuum.toml"], tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"vacuum: the schedule needs the package {missing}; install dbio-commit[vacuum]\n"
+
+
+# --- what tests and images are made of ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["azurite", "s3rver"])
+def test_each_package_of_npm_is_locked_by_its_hash_and_by_no_registry(name: str) -> None:
+    place = ROOT / ".ci/npm" / name
+    lock = json.loads((place / "package-lock.json").read_text())
+    asked = json.loads((place / "package.json").read_text())["dependencies"]
+    assert lock["packages"][""]["dependencies"] == asked
+    assert lock["packages"][f"node_modules/{name}"]["version"] == asked[name]
+    packages = {path: it for path, it in lock["packages"].items() if path}
+    assert all(it["integrity"].startswith("sha512-") for it in packages.values())
+    assert not any("resolved" in it for it in packages.values())
+
+
+def test_what_make_installs_from_npm_is_what_the_lockfiles_say() -> None:
+    text = (ROOT / "Makefile").read_text()
+    assert "npm ci --prefix $(@D) --ignore-scripts" in text
+    assert not re.search(r"npm (install|i|exec)\b", text)

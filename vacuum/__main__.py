@@ -1,11 +1,14 @@
 """`python -m vacuum`: the commands, or what to install for them."""
 
+import io
 import sys
 
 _EXTRA = ("apscheduler", "jinja2", "prometheus_client", "rich", "structlog", "typer")
 
 
 def main() -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no error
     try:
         from vacuum.commands import app
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from dbio_commit.cli.values import visible
 from dbio_commit.errors import DbioError, InvalidInputError
+from dbio_commit.texts import label, visible
 
 if TYPE_CHECKING:
     from structlog.stdlib import BoundLogger
@@ -81,7 +81,7 @@ def once(
 
         ok = service.once()
         for name, result in service.results().items():
-            typer.echo(f"{visible(name)}: {visible(result)}")
+            typer.echo(f"{name}: {visible(result)}")
         if metrics_file:
             write_to_textfile(str(metrics_file), service.metrics.registry)
         return 0 if ok else 1
@@ -98,7 +98,7 @@ def check(config: _Config) -> None:
     try:
         for entry in service.entries:
             for table in find_tables(entry, service.entries):
-                typer.echo(visible(table.url))
+                typer.echo(label(table.url))
     except DbioError as error:
         typer.echo(f"vacuum: {visible(str(error))}", err=True)
         raise typer.Exit(1) from None

@@ -23,11 +23,11 @@ from pydantic_core import ErrorDetails
 from dbio_commit.cli.values import parse_size
 from dbio_commit.compaction.plan import TARGET_BYTES, check_order
 from dbio_commit.errors import DbioError, InvalidInputError
+from dbio_commit.redaction import is_secret_name, secrets_in, secrets_of_clients
 from dbio_commit.store import Location, open_store, parse_location
 from vacuum.compaction import MIN_FILES, CompactOptions
 from vacuum.report import HISTORY_DAYS, LEAST_RETENTION_HOURS, VacuumOptions
 
-_SECRET_NAME = re.compile(r"key|secret|token|passw|credential|connection_?string|signature", re.IGNORECASE)
 _SECRET_VALUE = re.compile(r"AccountKey=|SharedAccess|[?&]sig=|\bA[KS]IA[0-9A-Z]{16}\b|://[^/\s]*:[^/\s]*@")
 _ELSEWHERE = 'leave it to the environment, or write {env = "NAME"} in its place'
 
@@ -48,18 +48,14 @@ def read_config(path: str | os.PathLike[str]) -> "Config":
         raise InvalidInputError(f"{os.fspath(path)}: is nested too deeply") from None
     except ValidationError as error:
         wrong = (f"{os.fspath(path)}: {_explain(detail)}" for detail in error.errors(include_url=False))
-        raise InvalidInputError("\n".join(wrong)) from None  # pydantic's own text would show the values
+        raise InvalidInputError(*wrong) from None  # pydantic's own text would show the values
 
 
 def secrets(config: "Config") -> set[str]:
     """The texts that no log may show: what the file takes from the environment, and what looks like a secret there."""
-    found = {value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
-    for entry in config.entries:
-        found |= {os.environ[name] for name in _names_in_environment(entry.storage_options)}
-    for text in tuple(found):
-        parts = (part.partition("=") for part in text.split(";"))
-        found |= {value for name, _, value in parts if _SECRET_NAME.search(name)}
-    return {text for text in found if len(text) >= 8}
+    names = {name for entry in config.entries for name in _names_in_environment(entry.storage_options)}
+    names |= {name for name in os.environ if is_secret_name(name)}
+    return secrets_in([os.environ[name] for name in names]) | secrets_of_clients()
 
 
 # --- cron expressions ---------------------------------------------------------------------------------------------
@@ -158,7 +154,7 @@ def _problems(options: Mapping[str, Any], within: str = "") -> Iterator[str]:
                 yield f"{name} is to come from the environment, where {variable} is not set"
         elif isinstance(value, Mapping):
             yield from _problems(value, f"{name}.")
-        elif isinstance(value, str) and (_SECRET_NAME.search(key) or _SECRET_VALUE.search(value)):
+        elif isinstance(value, str) and (is_secret_name(key) or _SECRET_VALUE.search(value)):
             yield f"{name} looks like a secret, which does not belong into this file; {_ELSEWHERE}"
 
 
@@ -401,7 +397,7 @@ def _explain(detail: ErrorDetails) -> str:
         within = "compact" if "compact" in place[:-1] else str(place[0])
         model = _KEYS.get(within, Config) if len(place) > 1 else Config
         message = f"unknown key {name!r}; known are {', '.join(sorted(model.model_fields))}"
-        if _SECRET_NAME.search(name):
+        if is_secret_name(name):
             message += f". It looks like a secret, which does not belong into this file; {_ELSEWHERE}"
         place = place[:-1]
     elif detail["type"] == "missing":

@@ -20,6 +20,7 @@ import structlog
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from dbio_commit.report.page import POLICY
+from dbio_commit.texts import plain
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
@@ -59,7 +60,7 @@ def listening(host: str, port: int, registry: CollectorRegistry, health: Health,
         elif path == "/health":
             well, document = health()
             status = "200 OK" if well else "503 Service Unavailable"
-            kind, body = "application/json", json.dumps(document, indent=2, default=str).encode() + b"\n"
+            kind, body = "application/json", json.dumps(plain(document), indent=2).encode() + b"\n"
         elif page := _INDEX if path == "/" else report(_table(environ["QUERY_STRING"])):
             kind, body = "text/html; charset=utf-8", page.encode()
         else:

@@ -1,12 +1,16 @@
 """The service's log: one JSON object a line on stderr, whoever speaks, without secrets."""
 
-import json
 import logging
 import sys
-from collections.abc import Collection, MutableMapping
+import threading
+from collections.abc import Collection, Mapping, MutableMapping
+from types import TracebackType
 from typing import Any
 
 import structlog
+
+from dbio_commit.redaction import redact
+from dbio_commit.texts import plain, visible
 
 
 def log_as_json(secrets: Collection[str]) -> None:
@@ -29,17 +33,26 @@ def log_as_json(secrets: Collection[str]) -> None:
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 _in_order,
-                structlog.processors.JSONRenderer(default=str),
-                _Redact(secrets),
+                _Clean(secrets),
+                structlog.processors.JSONRenderer(),
             ],
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.captureWarnings(True)
+    sys.excepthook = _uncaught
+    threading.excepthook = lambda it: _uncaught(it.exc_type, it.exc_value, it.exc_traceback)
     for name in ("vacuum", "dbio_commit"):
         logging.getLogger(name).setLevel(logging.INFO)
     logging.getLogger("vacuum.run").setLevel(logging.ERROR)  # what a run did, and warns of, the service says
     logging.getLogger("apscheduler").setLevel(logging.ERROR)  # that a run is skipped, we say ourselves
+
+
+def _uncaught(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    if error is None or issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error or kind(), trace)
+    else:
+        structlog.get_logger("vacuum").critical("uncaught", error=kind.__name__, exc_info=(kind, error, trace))
 
 
 def _in_order(logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -48,14 +61,19 @@ def _in_order(logger: Any, method: str, event: MutableMapping[str, Any]) -> Muta
     return first | dict(event)
 
 
-class _Redact:
-    """Works on the finished line, so that no field of it is forgotten."""
+class _Clean:
+    """Works on the whole event before it becomes a line, so that no field of it is forgotten.
+
+    A name that is no UTF-8, or steers a terminal, is escaped; an exception keeps its lines.
+    """
 
     def __init__(self, secrets: Collection[str]) -> None:
-        self._secrets = [json.dumps(secret)[1:-1] for secret in sorted(secrets, key=len, reverse=True)]
+        self._secrets = frozenset(secrets)
 
-    def __call__(self, logger: Any, method: str, line: MutableMapping[str, Any] | str) -> str:
-        text = str(line)
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+    def __call__(self, logger: Any, method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+        trace = event.pop("exception", None)
+        shown: dict[str, Any] = plain(event, lambda text: visible(self._redacted(text)))
+        return shown | ({"exception": visible(self._redacted(str(trace)), keep="\n")} if trace else {})
+
+    def _redacted(self, text: str) -> str:
+        return redact(text, self._secrets)

@@ -1,17 +1,27 @@
 """What Prometheus is told, in a registry of its own. What happened is `schedule`'s to say."""
 
 from datetime import datetime
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Summary
+from prometheus_client.metrics import MetricWrapperBase
 
+from dbio_commit.texts import label
 from vacuum.compaction import CompactionSummary
 from vacuum.report import RunSummary
 
 _PREFIX = "dbio_vacuum_"
 
+_Metric = TypeVar("_Metric", bound=MetricWrapperBase)
+
+
+def _of(metric: _Metric, *names: str) -> _Metric:
+    """Of these names: what one of them holds must not cost the metrics of all."""
+    return metric.labels(*map(label, names))
+
 
 class Metrics:
-    """Of every table by its URL; a pattern is no table."""
+    """Of every table by its URL, as `label` writes it; a pattern is no table."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -64,49 +74,49 @@ class Metrics:
     def expect(self, table: str) -> None:
         """Shows the table's counters as 0 until something happens: an alert on an increase needs the 0."""
         for metric in self._plain:
-            metric.labels(table)
+            _of(metric, table)
 
     def expect_pattern(self, pattern: str) -> None:
-        self._patterns.labels(pattern)
+        _of(self._patterns, pattern)
 
     def pattern_failed(self, pattern: str) -> None:
-        self._patterns.labels(pattern).inc()
+        _of(self._patterns, pattern).inc()
 
     def skipped(self, table: str) -> None:
-        self._skipped.labels(table).inc()
+        _of(self._skipped, table).inc()
 
     def ended(self, table: str, duration_s: float, *, failed: bool) -> None:
-        self._runs.labels(table).inc()
-        self._failures.labels(table).inc(failed)
-        self._seconds.labels(table).observe(duration_s)
+        _of(self._runs, table).inc()
+        _of(self._failures, table).inc(failed)
+        _of(self._seconds, table).observe(duration_s)
 
     def succeeded(self, table: str, at: datetime) -> None:
-        self._success.labels(table).set(at.timestamp())
+        _of(self._success, table).set(at.timestamp())
 
     def compacted(self, table: str, done: CompactionSummary | None) -> None:
         """None is one that failed. A dry run has compacted nothing."""
         if done is None:
-            self._compaction_failures.labels(table).inc()
+            _of(self._compaction_failures, table).inc()
         elif not done.dry_run:
-            self._compacted_files.labels(table).inc(done.files)
-            self._compacted_bytes.labels(table).inc(done.size)
+            _of(self._compacted_files, table).inc(done.files)
+            _of(self._compacted_bytes, table).inc(done.size)
 
     def reported(self, table: str, run: RunSummary) -> None:
         """A dry run has deleted nothing."""
         for lag in run.health.streams if run.health else ():
             for what, count in (("commits", lag.commits), ("files", lag.files), ("bytes", lag.size_bytes)):
-                self._behind[what].labels(table, lag.query).set(count)
+                _of(self._behind[what], table, lag.query).set(count)
         if not run.stopped:  # else it has not seen all
-            self._oldest.labels(table).set(run.oldest_garbage_s or 0)
+            _of(self._oldest, table).set(run.oldest_garbage_s or 0)
         if run.dry_run:
             return
         for reason, total in run.deleted.items():
-            self._files.labels(table, reason.name.lower()).inc(total.objects)
-            self._bytes.labels(table, reason.name.lower()).inc(total.size)
-        self._aborted.labels(table).inc(run.aborted)
-        self._checkpoints.labels(table).inc(run.checkpoint is not None)
+            _of(self._files, table, reason.name.lower()).inc(total.objects)
+            _of(self._bytes, table, reason.name.lower()).inc(total.size)
+        _of(self._aborted, table).inc(run.aborted)
+        _of(self._checkpoints, table).inc(run.checkpoint is not None)
 
     def forget(self, table: str) -> None:
         """The table is gone: what it says of age and success would raise alarms for ever."""
         for metric in (*self._plain, self._files, self._bytes, self._oldest, self._success, *self._behind.values()):
-            metric.remove_by_labels({"table": table})
+            metric.remove_by_labels({"table": label(table)})

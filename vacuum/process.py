@@ -4,7 +4,7 @@ Anybody who may write to a table's prefix can make its vacuum slow or large. The
 may be at any moment, and the service's other tables know nothing of it. (docs/adr/0017)
 """
 
-import logging
+import json
 import os
 import signal
 import sys
@@ -21,8 +21,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from dbio_commit.errors import DbioError
+from dbio_commit.logs import get_logger
 from dbio_commit.report.health import TableHealth, look
 from dbio_commit.table import Table
+from dbio_commit.texts import plain
 from dbio_commit.upkeep.streams import StreamLag
 from vacuum.compaction import CompactionSummary, CompactOptions, compact_table
 from vacuum.report import Control, RunSummary, VacuumOptions, VacuumReport, in_short
@@ -32,7 +34,7 @@ STOP_S = 45.0
 """How long what is told to stop may go on with the batch that it is at."""
 
 _POLL_S = 0.1
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 _STOP = b"stop"
 _MOST_BYTES = 4 * 1024 * 1024
 """No answer is larger: it has numbers, and a few messages."""
@@ -185,7 +187,12 @@ def main(descriptor: int) -> None:
     job: Job = connection.recv()
     log_as_json(job.secrets)
     Thread(target=_listen, args=(connection, stop), daemon=True).start()
-    connection.send_bytes(_ANSWER.dump_json(_do(job, stop)))
+    connection.send_bytes(_written(_do(job, stop)))
+
+
+def _written(answer: _Answer) -> bytes:
+    """For `_read`. A name that is no UTF-8 comes as people are shown it; all that is said here is for them."""
+    return json.dumps(plain(_ANSWER.dump_python(answer, mode="json"))).encode()
 
 
 def _listen(connection: Connection, stop: Event) -> None:

@@ -1,11 +1,11 @@
 """Vacuum: from a path, or a table, to the report. Which rules hold there, `table` and `directory` know."""
 
-import logging
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit.errors import StoreError
+from dbio_commit.logs import get_logger
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
@@ -19,7 +19,7 @@ from vacuum.work import Stopped
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 def vacuum(

@@ -4,7 +4,7 @@ What a vacuum does is `run`'s, what a compaction does `compaction`'s; signals, a
 table's failure stops no other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -28,6 +28,7 @@ from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.errors import DbioError
 from dbio_commit.report.health import TableHealth
 from dbio_commit.report.page import Subject, render_index, render_page
+from dbio_commit.texts import label
 from vacuum.compaction import CompactionSummary
 from vacuum.config import Config, ConfigEntry, secrets
 from vacuum.discovery import FoundTable, find_tables
@@ -121,9 +122,12 @@ class Service:
         return all(Outcome.FAILED not in (state.outcome, state.compaction) for state in states)
 
     def results(self) -> Mapping[str, str]:
-        """How the last run of each table ended, in words; and what kept a pattern from being one's."""
-        states = {**self._patterns, **self._tables}
-        return {name: state.result for name, state in sorted(states.items()) if state.result}
+        """How the last run of each table ended, in words, by its label; and what kept a pattern from being one's."""
+        found: dict[str, list[str]] = {}
+        for name, state in (*self._patterns.items(), *self._tables.items()):  # a table can be named like a pattern
+            if state.result:
+                found.setdefault(label(name), []).append(state.result)
+        return {name: "; ".join(results) for name, results in sorted(found.items())}
 
     def serve(self) -> None:
         """Vacuums by the clock, until `stop`."""
@@ -168,8 +172,8 @@ class Service:
         """Whether the scheduler runs and every table succeeded lately; and the same in detail, for JSON."""
         now = self._clock.now()
         with self._lock:
-            tables = {name: _facts(state, now) for name, state in sorted(self._tables.items())}
-            patterns = {name: _facts(state, now) for name, state in sorted(self._patterns.items())}
+            tables = {label(name): _facts(state, now) for name, state in sorted(self._tables.items())}
+            patterns = {label(name): _facts(state, now) for name, state in sorted(self._patterns.items())}
         if self.stop.is_set() or not self.scheduler.running:
             status = "stopped"
         else:
@@ -178,14 +182,15 @@ class Service:
         return status == "ok", {"status": status, "tables": tables, "patterns": patterns}
 
     def report(self, table: str | None = None) -> str | None:
-        """A page about the health of one table, or an index of all; None where there is no such table."""
+        """A page about the health of a table, by its label, or an index of all; None where there is no such table."""
         now = self._clock.now()
         with self._lock:
-            states = {table: self._tables.get(table)} if table is not None else dict(sorted(self._tables.items()))
-            subjects = [_subject(name, state, now) for name, state in states.items() if state]
+            states = {label(name): state for name, state in sorted(self._tables.items())}
+            shown = {name: state for name, state in states.items() if table in (None, name)}
+            subjects = [_subject(name, state, now) for name, state in shown.items()]
         if table is None:
-            return render_index(subjects, at=now, link=_link)
-        return render_page(subjects, at=now, back="/report") if subjects else None
+            return _rendered(subjects, lambda its: render_index(its, at=now, link=_link))
+        return _rendered(subjects, lambda its: render_page(its, at=now, back="/report")) if subjects else None
 
     # --- one table ------------------------------------------------------------------------------------------------
 
@@ -205,13 +210,16 @@ class Service:
             else:
                 job = table.job(self._secrets)
                 self._run_vacuum(table, job, said=self._run_compaction(job) if job.compact else "")
+        except Exception as error:  # of what surrounds a run: the pool would keep it to itself
+            _log_failure(_log.bind(**_named(table)), error)
+            self._ended(table.url, Outcome.FAILED, 0.0, _failure(error))
         finally:
             with self._lock:
                 self._tables[table.url].busy = False
 
     def _run_compaction(self, job: Job) -> str:
         """What came of it, in words, for the vacuum's to follow: whatever it is, that goes on."""
-        log, started = _log.bind(table=job.url), self._clock.monotonic()
+        log, started = _log.bind(table=label(job.url)), self._clock.monotonic()
         outcome, done = Outcome.FAILED, None
         try:
             done = self._compact(job, stop=self.stop)
@@ -227,7 +235,7 @@ class Service:
         return f"{text}; "
 
     def _run_vacuum(self, table: FoundTable, job: Job, *, said: str) -> None:
-        entry, log = table.entry, _log.bind(table=table.url)
+        entry, log = table.entry, _log.bind(**_named(table))
         log.info("run started", retention_hours=entry.options.retention_hours, dry_run=entry.dry_run)
         outcome, health, started = Outcome.FAILED, None, self._clock.monotonic()
         try:
@@ -261,7 +269,7 @@ class Service:
 
     def _skip(self, table: str) -> None:
         self.metrics.skipped(table)
-        _log.warning("run skipped", table=table, reason="the one before is not done")
+        _log.warning("run skipped", table=label(table), reason="the one before is not done")
 
     # --- what is known --------------------------------------------------------------------------------------------
 
@@ -273,7 +281,7 @@ class Service:
 
     def _expanded(self, entry: ConfigEntry, found: set[str]) -> None:
         if not found:
-            _log.warning("no table matches", pattern=entry.name)
+            _log.warning("no table matches", **_named(entry))
         with self._lock:
             pattern = self._patterns[entry.name]
             pattern.last_run = pattern.last_success = self._clock.now()
@@ -297,7 +305,7 @@ class Service:
         if not entry.is_pattern:
             return self._skip(entry.name)
         self.metrics.pattern_failed(entry.name)
-        _log.warning("run skipped", pattern=entry.name, reason="its directories are still being listed")
+        _log.warning("run skipped", **_named(entry), reason="its directories are still being listed")
         return None
 
     def _tick_began(self, event: JobSubmissionEvent) -> None:
@@ -312,8 +320,8 @@ _KINDS = ("table", "pattern")
 def _named(it: ConfigEntry | FoundTable) -> dict[str, str]:
     """As log lines name it: what has the key "table" is one."""
     if isinstance(it, FoundTable):
-        return {"table": it.url}
-    return {"pattern" if it.is_pattern else "table": it.name}
+        return {"table": label(it.url)}
+    return {"pattern" if it.is_pattern else "table": label(it.name)}
 
 
 def _facts(state: _State, now: datetime) -> dict[str, Any]:
@@ -328,7 +336,7 @@ def _facts(state: _State, now: datetime) -> dict[str, Any]:
 
 
 def _link(table: str) -> str:
-    return f"/report?table={quote(table, safe='', errors='surrogateescape')}"
+    return f"/report?table={quote(table, safe='')}"
 
 
 def _subject(name: str, state: _State, now: datetime) -> Subject:
@@ -342,6 +350,23 @@ def _subject(name: str, state: _State, now: datetime) -> Subject:
     ran += "; compaction failed" if ran and uncompacted else ""
     note = f"{ran}; the log says why" if failed or uncompacted else ran
     return Subject(name=name, health=state.health, note=note, said=said, failed=any(troubles.values()))
+
+
+def _rendered(subjects: Sequence[Subject], render: Callable[[Sequence[Subject]], str]) -> str:
+    """The page; a table that cannot be shown costs what is said of it, and not the page."""
+    try:
+        return render(subjects)
+    except Exception:  # which of them it is, each alone tells
+
+        def shown(it: Subject) -> Subject:
+            try:
+                render([it])
+            except Exception as error:
+                _log_failure(_log.bind(table=it.name), error, "table not shown")
+                return Subject(name=it.name, note="It cannot be shown; the log says why", failed=True)
+            return it
+
+        return render([shown(it) for it in subjects])
 
 
 def _is_overdue(state: _State, now: datetime) -> bool:

@@ -1,6 +1,5 @@
 """`dbio check`: what is wrong with a table, pending or garbage, and what to do about it."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -21,6 +20,7 @@ from dbio_commit.protocol.applications import Application
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import OF_FILES, Reason
 from dbio_commit.roots.root import MAX_LIFE_S
+from dbio_commit.texts import command
 from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
 
 
@@ -112,13 +112,13 @@ def advice(report: CheckReport) -> str:
         )
     if wrong:
         return " ".join(wrong)
-    end_it = f"`dbio abort {shlex.quote(report.url)} TID`"
+    end_it = f"`{command('dbio', 'abort', report.url, 'TID')}`"
     if count := sum(transaction.age > timedelta(seconds=MAX_LIFE_S) for transaction in report.pending):
         return f"Nothing is wrong; {count_text(count, 'transaction')} can commit no more: end each with {end_it}."
     if report.pending:
         return f"Nothing is wrong; where the writer of a pending transaction is dead, end it with {end_it}."
     if report.garbage:
-        return f"Nothing is wrong; `dbio vacuum {shlex.quote(report.url)}` deletes garbage once it is old enough."
+        return f"Nothing is wrong; `{command('dbio', 'vacuum', report.url)}` deletes garbage once it is old enough."
     return "Nothing is wrong, and there is nothing to do."
 
 

@@ -16,7 +16,7 @@ from dbio_commit.cli.check import check_json, print_check
 from dbio_commit.cli.compact import compaction_json, print_compaction
 from dbio_commit.cli.drop import drop_json, print_drop
 from dbio_commit.cli.files import print_files, snapshot_json
-from dbio_commit.cli.output import print_json, say, say_error
+from dbio_commit.cli.output import one_line, print_json, say, say_error
 from dbio_commit.cli.progress import progress, status
 from dbio_commit.cli.publish import print_published, published_json
 from dbio_commit.cli.report import find_streams, look_at, print_report, report_json, write_page
@@ -32,10 +32,11 @@ from dbio_commit.cli.transactions import (
     transaction_json,
 )
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
-from dbio_commit.cli.values import count_text, parse_size, total_json, total_text, visible
+from dbio_commit.cli.values import count_text, parse_size, total_json, total_text
 from dbio_commit.clock import SYSTEM_CLOCK
 from dbio_commit.errors import DbioError, InvalidInputError, RetentionError, UnsupportedStoreError
 from dbio_commit.table import Table
+from dbio_commit.texts import visible
 from dbio_commit.upkeep.inspect import TransactionState
 from vacuum.report import HISTORY_DAYS, Control, VacuumOptions
 from vacuum.run import vacuum_table
@@ -527,5 +528,5 @@ def _errors(as_json: bool) -> Iterator[None]:
         if as_json:
             print_json({"error": type(error).__name__, "message": str(error)})
         else:
-            say_error(" ".join(str(error).split()))
+            say_error(one_line(error))
         raise typer.Exit(2 if isinstance(error, InvalidInputError | RetentionError) else 1) from None

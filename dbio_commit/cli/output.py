@@ -17,7 +17,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dbio_commit.cli.values import iso_text, visible
+from dbio_commit.cli.values import iso_text
+from dbio_commit.errors import DbioError
+from dbio_commit.texts import visible
 
 _T = TypeVar("_T")
 
@@ -88,6 +90,10 @@ def say(text: str, style: str = "") -> None:
 def say_error(text: str) -> None:
     """On stderr."""
     typer.echo(f"dbio: {visible(text)}", err=True)
+
+
+def one_line(error: DbioError) -> str:
+    return " ".join(map(str.strip, str(error).splitlines()))
 
 
 def print_facts(facts: Mapping[str, str]) -> None:

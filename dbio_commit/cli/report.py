@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dbio_commit.cli.check import advice
-from dbio_commit.cli.output import say, say_error
-from dbio_commit.cli.values import count_text, visible
+from dbio_commit.cli.output import one_line, say, say_error
+from dbio_commit.cli.values import count_text
 from dbio_commit.errors import DbioError, InvalidInputError
 from dbio_commit.report.health import Vacuumed, look
 from dbio_commit.report.page import Subject, render_page
@@ -24,7 +24,7 @@ def look_at(table: Table, options: VacuumOptions, streams: Sequence[StreamLag] =
         snapshot = table.snapshot(ignore_corrupt_markers=True)  # `check` names the corrupt ones
         vacuumed = _dry_run(table, options)
     except DbioError as error:
-        return Subject(name=table.url, note=_one_line(error), failed=True)
+        return Subject(name=table.url, note=one_line(error), failed=True)
     health = look(snapshot, at=table.clock.now(), vacuumed=vacuumed, check=check, advice=advice(check), streams=streams)
     return Subject(name=table.url, health=health)
 
@@ -54,7 +54,7 @@ def _dry_run(table: Table, options: VacuumOptions) -> Vacuumed | str:
     try:
         return in_short(vacuum_table(table, options, dry_run=True))
     except DbioError as error:
-        return _one_line(error)
+        return one_line(error)
 
 
 def write_page(file: Path, subjects: Sequence[Subject], at: datetime) -> None:
@@ -82,7 +82,3 @@ def report_json(file: Path, subjects: Sequence[Subject]) -> dict[str, Any]:
 def _message(subject: Subject) -> str:
     """The error, or what the check advises."""
     return subject.health.advice if subject.health else subject.note
-
-
-def _one_line(error: DbioError) -> str:
-    return visible(" ".join(str(error).split()))

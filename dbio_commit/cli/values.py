@@ -1,4 +1,4 @@
-"""Numbers, sizes, times and names, as people or programs read them. Pure."""
+"""Numbers, sizes and times, as people or programs read them. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -14,13 +14,6 @@ from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
 
 number_text = "{:,}".format
 size_text = decimal
-
-
-def visible(text: str) -> str:
-    """The text, with whatever would steer a terminal, or not show at all, escaped."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 # --- how many, and how large --------------------------------------------------------------------------------------

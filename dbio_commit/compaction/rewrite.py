@@ -29,7 +29,7 @@ from dbio_commit.data.data_file import (
 )
 from dbio_commit.data.footers import ROW_METADATA, SPARK_VERSION, has_old_calendar, parse_version, spark_version
 from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_parquet, read_rows
-from dbio_commit.errors import InvalidInputError, ObjectNotFoundError, StoreError
+from dbio_commit.errors import Cause, InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.options import Compression
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo
@@ -186,7 +186,7 @@ class _Rewriting:
             self._look(parquet, where)
             yield from read_rows(parquet, target, partition={}, where=where)
         except (pa.ArrowException, OSError) as error:
-            raise InvalidInputError(f"{where} cannot be read as Parquet: {error!s:.200}") from error
+            raise InvalidInputError(f"{where} cannot be read as Parquet: {error!s:.200}") from Cause.of(error)
 
     def _look(self, parquet: pq.ParquetFile, where: str) -> None:
         """Raises InvalidInputError for what other readers would see otherwise in a new file."""

@@ -5,7 +5,6 @@ overwrites meanwhile is left to the next compaction.
 """
 
 import json
-import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,8 @@ from dbio_commit.clock import Clock
 from dbio_commit.compaction.plan import TARGET_BYTES, Bin, check_order, in_commits, plan_bins
 from dbio_commit.compaction.report import STOPPED, Compacted, CompactReport, LeftFiles
 from dbio_commit.data.footers import ROW_METADATA
-from dbio_commit.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError, UnsupportedStoreError
+from dbio_commit.errors import Cause, CommitConflictError, InvalidInputError, ObjectNotFoundError, UnsupportedStoreError
+from dbio_commit.logs import get_logger
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.scope import Scope
@@ -33,7 +33,7 @@ try:
 except ImportError as error:
     raise UnsupportedStoreError("compaction needs the package pyarrow; run `pip install pyarrow`") from error
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 Hands = Callable[[Work, Sequence[Bin]], Sequence[Outcome]]
 """Rewrites each of the bins, which are numbered in this order."""
@@ -229,7 +229,9 @@ def _columns_of_file(store: Store, path: str) -> Mapping[str, Any]:
             )
         return kinds.spark_schema(parquet.schema_arrow, where=where)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidInputError(f"{where} does not tell its columns: {error!r:.200}; run `dbio check`") from error
+        raise InvalidInputError(f"{where} does not tell its columns: {error!r:.200}; run `dbio check`") from Cause.of(
+            error
+        )
 
 
 def _order_columns(sort_by: Sequence[str], columns: Mapping[str, Any], snapshot: Snapshot) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from dbio_commit.data.widen import fit
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.errors import Cause, InvalidInputError
 from dbio_commit.protocol.names import Partition
 
 
@@ -33,7 +33,7 @@ def conform(batch: pa.RecordBatch, target: pa.Schema, *, partition: Partition, w
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, InvalidOperation, KeyError) as error:
             raise InvalidInputError(
                 f"column {field.name!r} of {where} does not fit the table's {field.type}: {error!s:.200}"
-            ) from error
+            ) from Cause.of(error)
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dbio_commit.data.parquet import has_magic
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.errors import Cause, InvalidInputError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import Bounds
 from dbio_commit.store import Store
@@ -85,7 +85,7 @@ def read_footer(source: BinaryIO, path: str, *, where: str) -> Footer:
         file = pq.ParquetFile(source)
         footer, schema = file.metadata, file_schema(file)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise _no_parquet(where, f"{error!s:.200}") from error
+        raise _no_parquet(where, f"{error!s:.200}") from Cause.of(error)
     return Footer(
         path=path,
         rows=footer.num_rows,

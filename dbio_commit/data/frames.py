@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, cast
 
-from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.errors import Cause, InvalidInputError, UnsupportedStoreError
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
 
@@ -99,7 +99,7 @@ def _parquet(source: Any, where: str) -> "pq.ParquetFile":
     except pa.ArrowException as error:
         raise InvalidInputError(
             f"{where} cannot be read as Parquet: {error!s:.200}; `dbio check` looks further"
-        ) from error
+        ) from Cause.of(error)
 
 
 # --- filters ------------------------------------------------------------------------------------------------------

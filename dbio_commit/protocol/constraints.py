@@ -11,6 +11,7 @@ from typing import Self
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.expressions import problem_of
 from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED, NOT_NULL, Settings
+from dbio_commit.texts import command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +81,7 @@ class Constraints:
             raise InvalidInputError(
                 f"the setting {setting}={sql!r:.200} of {where} is not evaluated: {problem}. Nothing was written: find "
                 "out who set it (`dbio log` tells the commits), and change or remove it with "
-                f"`dbio set {where} {setting}=`"
+                f"`{command('dbio', 'set', where, f'{setting}=')}`"
             )
 
     def unsafe(self) -> dict[str, tuple[str, str]]:
@@ -96,7 +97,8 @@ class Constraints:
             if lost := [column for column in named if column.lower() not in known]:
                 raise InvalidInputError(
                     f"{where} has the setting {kind}.{lost[0]}, and would have no such column any more; nothing was "
-                    f"written: write the column, or remove the setting with `dbio set {where} {kind}.{lost[0]}=`"
+                    "written: write the column, or remove the setting with "
+                    f"`{command('dbio', 'set', where, f'{kind}.{lost[0]}=')}`"
                 )
 
 

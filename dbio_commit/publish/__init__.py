@@ -4,13 +4,13 @@ What is published is always exactly one snapshot. Each publication has a number,
 read, and is created with put-if-absent: so none is older than the one before, and none shows what is not committed.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dbio_commit.clock import Clock
 from dbio_commit.courtesies import courtesy
 from dbio_commit.errors import CommitConflictError, ObjectNotFoundError
+from dbio_commit.logs import get_logger
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.settings import Format, Settings, published_forms
@@ -30,7 +30,7 @@ __all__ = [
     "publish_as_set",
 ]
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _ATTEMPTS = 20
 """How often others may be faster."""

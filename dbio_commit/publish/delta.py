@@ -4,7 +4,6 @@ Each version shows exactly one snapshot of ours: what it adds and removes is the
 what the log adds up to, so a publication mends whatever an earlier one left. Rules: PROTOCOL.md section 14.
 """
 
-import logging
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any
 
 from dbio_commit.clock import Clock
 from dbio_commit.errors import CorruptMarkerError, DbioError, UnsupportedStoreError, UnsupportedTableError
+from dbio_commit.logs import get_logger
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import removed_files
 from dbio_commit.protocol.markers import Bounds, bounds_in
@@ -43,7 +43,7 @@ from dbio_commit.publish.places import MOST_BYTES, Published
 from dbio_commit.publish.remembered import Place, find, keep, keep_new
 from dbio_commit.store import Store
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _REMOVALS_KEPT = timedelta(days=7)
 """Delta's own default: so long a checkpoint tells of removals, and Delta's vacuum leaves the files."""

@@ -19,12 +19,13 @@ class Place(NamedTuple):
     """Whose publications these are."""
 
     service: str
+    principal: str
     url: str
     table_id: str
 
     @classmethod
     def of(cls, store: Store, table_id: str) -> "Place":
-        return cls(store.identity, store.url, table_id)
+        return cls(store.identity, store.principal, store.url, table_id)
 
 
 def find(place: Place, entry: Entry, before: Entry | None) -> object:

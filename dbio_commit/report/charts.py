@@ -10,7 +10,8 @@ from math import ceil
 
 from markupsafe import Markup
 
-from dbio_commit.cli.values import number_text, visible
+from dbio_commit.cli.values import number_text
+from dbio_commit.texts import visible
 
 _WIDTH, _HEIGHT = 720, 200
 _LEFT, _TOP, _BOTTOM = 56, 12, 26

@@ -12,10 +12,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dbio_commit import __version__
-from dbio_commit.cli.values import age_text, count_text, number_text, size_text, time_text, visible
+from dbio_commit.cli.values import age_text, count_text, number_text, size_text, time_text
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.report import charts
 from dbio_commit.report.health import ABORTED, Activity, Amount, Period, SizeClass, TableHealth, Vacuumed
+from dbio_commit.texts import visible
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """What the page may load and do, for its head, and for the answer of a server."""

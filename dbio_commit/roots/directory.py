@@ -1,6 +1,5 @@
 """The directory scope: the markers of each directory decide about that directory, as DBIO has it (PROTOCOL.md 11)."""
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +17,7 @@ from dbio_commit.errors import (
     UnsupportedTableError,
 )
 from dbio_commit.listing import read_markers, until_quiet
+from dbio_commit.logs import get_logger
 from dbio_commit.probe import probe
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
@@ -44,7 +44,7 @@ from dbio_commit.snapshot import Snapshot, Source
 from dbio_commit.store import Store
 from dbio_commit.tids import new_tid
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class DirectoryRoot(Root):

@@ -1,6 +1,5 @@
 """The seam of scope: what a table of ours and a directory of the directory scope can both do, each in its way."""
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from typing import ClassVar
 
 from dbio_commit.clock import Clock, Moment
 from dbio_commit.errors import InvalidInputError, TableExistsError, TransactionAbortedError
+from dbio_commit.logs import get_logger
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.draft import Draft, Terms
@@ -41,7 +41,7 @@ class Target:
 MAX_LIFE_S = 7 * 24 * 3600.0
 """No transaction commits after this: abort markers are kept longer, so that a late writer always finds its own."""
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class Root(ABC):

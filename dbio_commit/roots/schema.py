@@ -65,7 +65,7 @@ class Seen:
         return replace(self, metadata=metadata, holder=holder, at=at)
 
 
-_SEEN: LRUCache[tuple[str, str, str], Seen] = LRUCache(_TABLES)
+_SEEN: LRUCache[tuple[str, ...], Seen] = LRUCache(_TABLES)
 _LOCK = Lock()
 
 
@@ -214,8 +214,8 @@ def _read_commit(store: Store, tid: str) -> CommitMarker | None:
     return None
 
 
-def _key(store: Store, clock: Clock) -> tuple[str, str, str]:
-    return store.identity, store.url, clock.boot()
+def _key(store: Store, clock: Clock) -> tuple[str, ...]:
+    return store.identity, store.principal, store.url, clock.boot()
 
 
 def _recall(store: Store, clock: Clock) -> Seen | None:

@@ -1,6 +1,5 @@
 """The table scope: one descriptor and one log at the root decide about the whole table (PROTOCOL.md 8 and 9)."""
 
-import logging
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +22,7 @@ from dbio_commit.errors import (
 )
 from dbio_commit.isolation import refuse_news
 from dbio_commit.listing import read_checkpoint, read_descriptor, refuse_dropped, until_quiet, with_sizes
+from dbio_commit.logs import get_logger
 from dbio_commit.probe import probe
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
@@ -51,7 +51,7 @@ YOUNG_S = 60.0
 
 _TIDS_TO_TRY = 10
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 class TableRoot(Root):

@@ -25,6 +25,10 @@ class RoleSession(AioSession):  # type: ignore[misc]
     def __reduce__(self) -> tuple[Any, ...]:
         return RoleSession, (self._role,)
 
+    def dbio_principal(self) -> object:
+        """By which what one role was told is remembered for that role only: `store.principal`."""
+        return self._role
+
     def __repr__(self) -> str:  # by which fsspec tells filesystems apart
         return f"RoleSession({self._role!r}, {id(self)})"
 

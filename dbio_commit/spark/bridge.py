@@ -4,7 +4,6 @@ Py4J's own way to call Python is a port on which any local user may connect with
 asks has the gateway's token, and is the JVM. `Bridge.java` is the other end.
 """
 
-import logging
 from collections.abc import Callable
 from threading import Lock, Thread
 from typing import Any
@@ -15,13 +14,15 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from dbio_commit.errors import DbioError
+from dbio_commit.logs import get_logger
 from dbio_commit.spark.java import BRIDGE, install
 from dbio_commit.spark.session import java_class
+from dbio_commit.texts import visible
 
 Answer = Callable[[str, Any], str]
 """Of a text and of an object of the JVM, None where there is none."""
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class Bridge:
@@ -84,7 +85,7 @@ class Bridge:
             return f"{type(error).__module__}.{type(error).__name__}: {error}", True
         except (Exception, SystemExit) as error:  # whoever asks must get an answer
             _log.exception("%s could not be answered", topic)
-            return f"{type(error).__name__}: {error}", True
+            return f"{type(error).__name__}: {visible(str(error))}", True
 
 
 _lock = Lock()

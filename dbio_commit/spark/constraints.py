@@ -25,6 +25,7 @@ from dbio_commit.spark.scan import scan_files
 from dbio_commit.spark.values import Assigned, as_type, assign
 from dbio_commit.spark.written import describe_texts, shown
 from dbio_commit.table import Table
+from dbio_commit.texts import command
 from dbio_commit.upkeep.settings import change_settings
 
 
@@ -222,7 +223,7 @@ class _Asked:
             raise InvalidInputError(
                 f"the setting {setting}={sql!r:.200} cannot be asked of the rows of {self._where}: "
                 f"{_first_line(error)}. Nothing was written: change it, or remove it with "
-                f"`dbio set {self._where} {setting}=`"
+                f"`{command('dbio', 'set', self._where, f'{setting}=')}`"
             ) from None
 
 

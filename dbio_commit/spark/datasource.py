@@ -5,7 +5,6 @@ pickle only.
 """
 
 import json
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from pyspark.sql.udtf import UserDefinedTableFunction
 from dbio_commit.begin import check_app, has_committed
 from dbio_commit.errors import AccessDeniedError, InvalidInputError
 from dbio_commit.follow import Follower
+from dbio_commit.logs import get_logger
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
@@ -65,7 +65,7 @@ _WRITE_OPTIONS = {
 }
 _GROUPS = 64
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 _Kind = TypeVar("_Kind")
 

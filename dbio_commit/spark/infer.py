@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from dbio_commit.data import columns
 from dbio_commit.data.footers import ROW_METADATA
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.errors import Cause, InvalidInputError
 from dbio_commit.protocol.column_metadata import keep_known
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import arrow
@@ -54,7 +54,7 @@ def _columns_of_file(stream: BinaryIO, *, where: str) -> t.StructType:
     except (OSError, ValueError, RecursionError, PySparkException) as error:
         raise InvalidInputError(
             f"{where} cannot be read as Parquet: {error!s:.200}; `dbio check` looks further"
-        ) from error
+        ) from Cause.of(error)
 
 
 _SIGNED = {

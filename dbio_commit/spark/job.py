@@ -384,7 +384,7 @@ def find_error(text: str) -> errors.DbioError | None:
     found = _ERROR.fullmatch(text) or _ERROR_LINE.search(text)
     kind = getattr(errors, found[1], None) if found else None
     if found and isinstance(kind, type) and issubclass(kind, errors.DbioError):
-        return kind(found[2])
+        return kind(*found[2].split("\n"))
     return None
 
 

@@ -24,6 +24,7 @@ from pyspark.sql.types import StructType
 from dbio_commit.data.rows import open_file, open_parquet, read_rows
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.listing import with_sizes
+from dbio_commit.logs import get_logger
 from dbio_commit.protocol import names
 from dbio_commit.protocol.column_metadata import keep_known
 from dbio_commit.protocol.scope import Scope
@@ -38,7 +39,7 @@ from dbio_commit.spark.session import is_connect, native_root, parallelism
 from dbio_commit.spark.worker import spare_imports
 from dbio_commit.table import Table
 
-_logger = logging.getLogger(__name__)
+_logger = get_logger(__name__)
 
 
 def scan(spark: SparkSession, table: Table, snapshot: Snapshot, *, where: str | None = None) -> DataFrame:

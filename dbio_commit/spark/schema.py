@@ -158,7 +158,7 @@ def layout(
         fields, problems = _fitted(schema, table, partition_columns, merge=merge, widen=widen)
         if problems:
             helps = not merge and not _fitted(schema, table, partition_columns, merge=True, widen=widen)[1]
-            raise SchemaMismatchError(_describe(schema, table, problems, where=where, merge_helps=helps))
+            raise SchemaMismatchError(*_describe(schema, table, problems, where=where, merge_helps=helps))
     position = {field.name.lower(): i for i, field in enumerate(schema.fields)}
     given = {field.name.lower(): plain(field.dataType) for field in schema.fields}
     ordered = [name for name in fields if name not in partition_columns] + list(partition_columns)
@@ -254,12 +254,14 @@ def _scale(kind: t.DataType) -> int:
 
 def _describe(
     schema: t.StructType, table: t.StructType, problems: Sequence[str], *, where: str, merge_helps: bool
-) -> str:
+) -> tuple[str, ...]:
+    """Line by line."""
     advice = ", or pass merge_schema=True to let the table's columns change" if merge_helps else ""
     return (
         f"the data does not fit the table {where}: {'; '.join(problems)}. Nothing was written: cast or select to fit"
-        f"{advice}.\n"
-        f"  table: {table.simpleString()}\n   data: {schema.simpleString()}"
+        f"{advice}.",
+        f"  table: {table.simpleString()}",
+        f"   data: {schema.simpleString()}",
     )
 
 

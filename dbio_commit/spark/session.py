@@ -21,6 +21,7 @@ from dbio_commit.errors import AccessDeniedError
 from dbio_commit.spark import hadoop
 from dbio_commit.store import Location, parse_location
 from dbio_commit.table import Table
+from dbio_commit.texts import visible
 
 # --- settings of the stores ---------------------------------------------------------------------------------------
 
@@ -68,7 +69,7 @@ def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapp
         return Table(path, explicit)
     table, ignored = store_settings(spark, location).open_table(path, explicit)
     for sentence in ignored:
-        warnings.warn(sentence, stacklevel=3)
+        warnings.warn(visible(sentence), stacklevel=3)
     return table
 
 
@@ -191,9 +192,9 @@ def native_root(
         looks[container] = _Look(problem is None, now() + max(_LOOK_AGAIN_S, _SHARE * (now() - began)))
         if problem and look is None:
             warnings.warn(
-                f"Spark cannot read {container} itself ({_cause(problem, container)}); dbio_commit reads it through "
-                "fsspec in Python workers, which is about 3 times slower. Give the session a connector (hadoop-aws or "
-                "hadoop-azure) and credentials",
+                f"Spark cannot read {visible(container)} itself ({visible(_cause(problem, container))}); dbio_commit "
+                "reads it through fsspec in Python workers, which is about 3 times slower. Give the session a "
+                "connector (hadoop-aws or hadoop-azure) and credentials",
                 stacklevel=5,
             )
     return root if looks[container].reached else None

@@ -27,6 +27,7 @@ from dbio_commit.store.base import (
     common_start,
     too_large,
     within,
+    without_user,
 )
 from dbio_commit.store.location import Location
 
@@ -49,9 +50,8 @@ class AzureStore(FsspecStore):
         super().__init__(location.url, {**account, **storage_options})
         self._container, self._prefix = location.container, location.key_prefix
 
-    @property
-    def identity(self) -> str:
-        return f"az:{self.fs.service_client.primary_hostname}:{self._container}"
+    def identify(self) -> str:
+        return f"az:{without_user(self.fs.service_client.primary_hostname)}:{self._container}"
 
     def connect(self) -> Any:
         fs = AzureBlobFileSystem(**{**self.storage_options, "use_listings_cache": False})

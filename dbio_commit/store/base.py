@@ -7,18 +7,20 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar, cast
-from urllib.parse import parse_qs, unquote, urlsplit
 
 from dbio_commit.errors import CorruptMarkerError, DbioError, InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import INSPECT, MAX_BYTES
 from dbio_commit.protocol.names import split
+from dbio_commit.redaction import redact, secrets_in, secrets_of_clients
+from dbio_commit.store.principal import principal_of
 from dbio_commit.store.upload import Download, Upload
+from dbio_commit.texts import visible
 
 UPLOAD_BYTES = 16 * 1024 * 1024
 """A data file up to this size is one request; of a larger one, so much is in memory at a time. A task has many open."""
@@ -208,7 +210,15 @@ class Store(ABC):
     @property
     @abstractmethod
     def identity(self) -> str:
-        """What must be probed for put-if-absent only once: the same for all tables on the same service."""
+        """What must be probed for put-if-absent only once: the same for all tables on the same service.
+
+        It has the service's endpoint, wherever that came from, and no credential.
+        """
+
+    @property
+    def principal(self) -> str:
+        """As whom it asks: what one principal was told is remembered for no other. Shows no credential."""
+        return ""
 
     def url_of(self, path: str) -> str:
         return f"{self.url}/{path}"
@@ -248,6 +258,14 @@ class Store(ABC):
     def ask_each(self, function: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
         """As `in_parallel`, of calls that are short but for the time that the store takes to answer."""
         return self.in_parallel(function, items)
+
+
+_ADDRESS = re.compile(r"((?:[^/?#]*://)?)(?:[^/?#]*@)?([^?#]*).*", re.DOTALL)
+
+
+def without_user(address: str) -> str:
+    """The endpoint, or host, without a name and password before it, and without what is asked of it."""
+    return _ADDRESS.sub(r"\1\2", address, count=1).rstrip("/")
 
 
 def common_start(names: Sequence[str]) -> str:
@@ -302,6 +320,8 @@ class FsspecStore(Store):
         self.storage_options = dict(storage_options)
         self._fs: Any = None
         self._pid = 0
+        self._identity: str | None = None
+        self._principal: str | None = None
 
     @property
     def fs(self) -> Any:
@@ -309,6 +329,22 @@ class FsspecStore(Store):
         if self._pid != os.getpid():
             self._fs, self._pid = self.connect(), os.getpid()
         return self._fs
+
+    @property
+    def identity(self) -> str:
+        if self._identity is None:
+            self._identity = self.call("connect to", "", self.identify)
+        return self._identity
+
+    @property
+    def principal(self) -> str:
+        if self._principal is None:
+            self._principal = principal_of(self.storage_options)
+        return self._principal
+
+    @abstractmethod
+    def identify(self) -> str:
+        """What `identity` is, of the connected client, which knows where its endpoint comes from. Asks nothing."""
 
     @abstractmethod
     def connect(self) -> Any:
@@ -363,14 +399,12 @@ class FsspecStore(Store):
         return f"cannot {action} {self.url_of(path)}: {type(error).__name__}: {self.redact(str(error))[:500]}"
 
     def redact(self, text: str) -> str:
-        """The text without the secrets that we were given, however a client spells them, and without those in URLs."""
-        for secret in sorted(_secrets(self.storage_options), key=len, reverse=True):
-            for form in (secret, unquote(secret)):
-                text = re.sub(_in_any_encoding(form), "***", text)
-        return _SIGNATURE.sub(r"\1***", _USER_INFO.sub(r"\1://***@", text))
+        """The text without the secrets of the options and of the environment, and without what is one in any text."""
+        return redact(text, secrets_in(self.storage_options) | secrets_of_clients())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_fs": None, "_pid": 0}
+        # Another process may have another environment.
+        return {**self.__dict__, "_fs": None, "_pid": 0, "_identity": None, "_principal": None}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.url!r})"  # without the options: they hold secrets
@@ -383,7 +417,7 @@ class ClientFailure(Exception):
     """
 
     def __init__(self, text: str, code: str = "") -> None:
-        super().__init__(text)
+        super().__init__(visible(text))
         self.code = code
         """The service's, where it gave one."""
 
@@ -400,52 +434,3 @@ class ClientFailure(Exception):
 def _code_of(error: BaseException) -> str:
     response = getattr(error, "response", None)  # of botocore's
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, Mapping) else ""
-
-
-_NOT_SECRET = {
-    *("account_name", "region_name", "profile", "addressing_style", "account_host"),
-    *("ServerSideEncryption", "SSEKMSKeyId", "StorageClass", "ACL", "RequestPayer"),  # of requests to S3
-}
-
-_USER_INFO = re.compile(r"(?<![a-z0-9])(https?|socks5h?)://[^\s/?#@]+@", re.IGNORECASE)
-_SIGNATURE = re.compile(r"([?&](?:sig|Signature|X-Amz-(?:Signature|Security-Token))=)[^\s&\"'<>]+", re.IGNORECASE)
-
-
-def _secrets(options: Mapping[str, Any]) -> set[str]:
-    """Every text among the options that could be one; of connection strings, signatures and URLs the parts."""
-    found: set[str] = set()
-    for key, value in options.items():
-        if isinstance(value, Mapping):
-            found |= _secrets(value)
-        elif isinstance(value, str) and key not in _NOT_SECRET:
-            found |= {text for text in _parts(value) if len(text) >= _SHORTEST}
-    return found
-
-
-def _parts(value: str) -> Iterator[str]:
-    for part in value.split(";"):
-        text = part.partition("=")[2] or part
-        if "://" in text:
-            yield from filter(None, [urlsplit(text).password])
-            yield from parse_qs(urlsplit(text).query).get("sig", ())
-        else:
-            yield text
-            yield from parse_qs(text.removeprefix("?")).get("sig", ())
-    if "://" not in value:
-        yield value
-
-
-_SHORTEST = 8
-"""Of a secret: a shorter text is too often part of another word."""
-
-
-def _in_any_encoding(secret: str) -> str:
-    """A pattern of the text with any of its characters percent-encoded, also more than once."""
-
-    def either(character: str) -> str:
-        if character.isalnum() and character.isascii():
-            return character
-        encoded = "".join(f"%(?:25)*(?i:{byte:02x})" for byte in character.encode(errors="replace"))
-        return f"(?:{re.escape(character)}|{encoded})"
-
-    return "".join(map(either, secret))

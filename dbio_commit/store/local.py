@@ -63,6 +63,10 @@ class LocalStore(Store):
     def identity(self) -> str:
         return f"file:{self.url}"  # each table may lie on a file system of its own
 
+    @property
+    def principal(self) -> str:
+        return str(os.geteuid())
+
     def ask_each(self, function: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
         """One after the other, as long as the disk answers at once: in threads they would wait for Python's lock.
 

@@ -10,7 +10,7 @@ import s3fs
 from aiohttp import ClientError as AioHttpError
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 from botocore.handlers import add_expect_header
-from fsspec.asyn import sync
+from fsspec.asyn import sync, sync_wrapper
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_random_exponential
 
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
@@ -27,6 +27,7 @@ from dbio_commit.store.base import (
     common_start,
     too_large,
     within,
+    without_user,
 )
 from dbio_commit.store.location import Location
 from dbio_commit.store.upload import Download
@@ -47,11 +48,8 @@ class S3Store(FsspecStore):
         super().__init__(location.url, storage_options)
         self._bucket, self._prefix = location.container, location.key_prefix
 
-    @property
-    def identity(self) -> str:
-        options = self.storage_options
-        endpoint = options.get("endpoint_url") or options.get("client_kwargs", {}).get("endpoint_url", "")
-        return f"s3:{endpoint}:{self._bucket}"
+    def identify(self) -> str:
+        return f"s3:{without_user(self.fs.s3.meta.endpoint_url)}:{self._bucket}"
 
     lists_ranges = True
 
@@ -325,6 +323,9 @@ class _FileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
             # "Expect: 100-continue" costs a round trip, and aiohttp waits for its answer without a time-out.
             client.meta.events.unregister("before-call.s3", add_expect_header)
         return client
+
+    connect = sync_wrapper(set_session)
+    """What the property `s3` calls: that of the class above would make a client past `set_session`."""
 
 
 def _just_before(name: str) -> str:

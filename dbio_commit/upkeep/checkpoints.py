@@ -7,6 +7,7 @@ from datetime import timedelta
 from dbio_commit.clock import Clock
 from dbio_commit.courtesies import courtesy
 from dbio_commit.errors import InvalidInputError
+from dbio_commit.logs import get_logger
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint
@@ -15,7 +16,7 @@ from dbio_commit.roots import read_snapshot
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 def write_checkpoint(

@@ -3,7 +3,6 @@
 Whoever sees the tombstone sees no table. A drop that was killed is ended by the next. Rules: PROTOCOL.md section 12.
 """
 
-import logging
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from dbio_commit.errors import (
     TableNotFoundError,
 )
 from dbio_commit.listing import read_checkpoint, read_descriptor, read_markers
+from dbio_commit.logs import get_logger
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
 from dbio_commit.protocol.directory import is_empty, parse_directories
@@ -36,7 +36,7 @@ from dbio_commit.turns import SETTLE_S
 _ROUNDS = 10
 """How often late writers may make a drop begin again."""
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

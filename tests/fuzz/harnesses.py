@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from dbio_commit.protocol import names
-from tests.fuzz import bodies, expressions, properties, service
+from tests.fuzz import bodies, expressions, properties, service, stores, written
 from tests.fuzz.directories import AGES, Hostile, directories
 from tests.unit.test_expressions import GOOD
 from vacuum import VacuumOptions
@@ -134,6 +134,16 @@ def _text(data: bytes) -> str:
     return data.decode(errors="surrogateescape")
 
 
+def _encoded_names(names: Iterable[str]) -> list[bytes]:
+    return [name.encode(errors="surrogateescape") for name in names]
+
+
+def _stores() -> Iterator[bytes]:
+    for url in stores.URLS:
+        for one, other in pairwise(stores.OPTIONS):
+            yield stores.to_bytes(url, one, other)
+
+
 TIMES = [bodies.STAMP, "2026-11-01", "2026-11-02T00:00+01:00", "20261102T000000Z", "2026-W45-1T00:00:00Z", "1", "2"]
 URLS = ["/data/t", "t", "file:///t", "s3://b/t", "s3a://b/a//b/", "az://c/t", "abfss://c@a.dfs.core.windows.net/t"]
 
@@ -166,6 +176,10 @@ HARNESSES: Mapping[str, Harness] = {
     ),
     "config": Harness(service.config, _configs, max_bytes=4096),
     "url": Harness(lambda data: service.location(_text(data)), lambda: _encoded(URLS), max_bytes=512),
+    "written": Harness(
+        lambda data: written.written(_text(data)), lambda: _encoded_names([*written.NAMES, "no\0name"]), max_bytes=256
+    ),
+    "stores": Harness(stores.stores, _stores, max_bytes=1024),
     "as_of": Harness(
         lambda data: properties.as_of(_text(data)), lambda: _encoded([*TIMES, *map(str, bodies.TEXTS)]), max_bytes=128
     ),

@@ -49,7 +49,7 @@ def assert_message(error: DbioError, where: str = WHERE) -> None:
     text = str(error)
     assert where in text
     assert len(text) < MAX_MESSAGE, len(text)
-    assert "\n" not in text
+    assert text.isprintable(), repr(text)
 
 
 def commit(body: bytes) -> CommitMarker | None:

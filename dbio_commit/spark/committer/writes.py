@@ -2,7 +2,6 @@
 
 import base64
 import io
-import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from pyspark.sql.types import StructType, TimestampType
 from dbio_commit.begin import has_committed
 from dbio_commit.data.footers import read_footer
 from dbio_commit.errors import DbioError, InvalidInputError, SchemaMismatchError, UnsupportedTableError
+from dbio_commit.logs import get_logger
 from dbio_commit.options import Mode
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo
@@ -24,7 +24,7 @@ from dbio_commit.store import Location, parse_location
 from dbio_commit.table import Table
 from dbio_commit.transaction import Transaction
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 APP = "spark.dbio.app"
 """The setting with an application and its version, such as "nightly:20261120": committed at most once to a table."""

@@ -5,7 +5,6 @@ whose other end is `bridge`. `PackRows` is what `packed` has Spark run (with thr
 what `file_index` has it read.
 """
 
-import logging
 import tempfile
 import zipfile
 from collections.abc import Iterable, Mapping
@@ -23,6 +22,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.logs import get_logger
 from dbio_commit.spark.session import is_connect, java_class
 
 
@@ -48,7 +48,7 @@ PACK_ROWS = JavaClass("PackRows", "4", sources=("StagedRows", "Packer", "PackRow
 SNAPSHOT_FILE_INDEX = JavaClass("SnapshotFileIndex", "1")
 ALL = (COMMIT_PROTOCOL, BRIDGE, ASKED_BATCHES, PACK_ROWS, SNAPSHOT_FILE_INDEX)
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 _HELP = "write a jar with `dbio jar dbio-commit.jar`, and start Spark with it in spark.jars"
 _lock = Lock()
 _ready: WeakKeyDictionary[SparkContext, dict[JavaClass, bool]] = WeakKeyDictionary()

@@ -6,7 +6,6 @@ query it is, so they claim its tid, with that in the start marker. What a batch 
 aborted by the commit of a later attempt.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from dbio_commit.errors import InvalidInputError, TransactionStateError
+from dbio_commit.logs import get_logger
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import App
@@ -40,7 +40,7 @@ OPTIONS = {
     Packing.OPTION.lower(),
 }
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ One process of Spark's keeps a reader for as long as a query runs; only `read` r
 `protocol.feed`'s to say.
 """
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from pyspark.sql.streaming.datasource import (
 
 from dbio_commit.errors import SchemaMismatchError
 from dbio_commit.follow import Follower
+from dbio_commit.logs import get_logger
 from dbio_commit.protocol.feed import ALL, Change, Feed
 from dbio_commit.protocol.position import Position, Start, decode_position, encode_position
 from dbio_commit.protocol.state import DataFile
@@ -31,7 +31,7 @@ from dbio_commit.table import Table
 
 _GROUP_BYTES, _MOST_GROUPS, _FEW = 32 * 1024 * 1024, 64, 8
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

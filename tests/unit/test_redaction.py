@@ -1,0 +1,156 @@
+"""What is secret among options, in the environment and in a text, and that nothing else is hidden."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbio_commit.redaction import is_secret_name, redact, secrets_in, secrets_of_clients
+
+SECRET = "hunter2hunter2"
+JWT = "eyJhbGciOi.eyJzdWIi.abc"
+
+
+class Session:
+    """As aiobotocore's: the credentials are an object in an object."""
+
+    def __init__(self) -> None:
+        self._credentials = Credentials()
+        self.user_agent_name = "aiobotocore"
+
+
+class Credentials:
+    def __init__(self) -> None:
+        self.secret_key, self.method = SECRET, "assume-role"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"secret": SECRET},
+        {"secret": SECRET.encode()},
+        {"client_kwargs": {"headers": [f"x-key: {SECRET}"]}},
+        {"client_kwargs": {"headers": ("a", {"token": SECRET})}},
+        {"client_kwargs": {"headers": {"Authorization": f"Bearer {SECRET}"}}},
+        {"client_kwargs": [[({SECRET},)]]},
+        {"config_kwargs": {"proxies": {"http": f"user:{SECRET}@proxy:3128"}}},
+        {"config_kwargs": {"proxies": {"http": f"http://user:{SECRET}@proxy:3128"}}},
+        {"connection_string": f"AccountName=a;AccountKey={SECRET};EndpointSuffix=core.windows.net"},
+        {"sas_token": f"sv=2022&sp=r&sig={SECRET}&se=2"},
+        {"session": Session()},
+    ],
+)
+def test_a_secret_is_found_wherever_it_lies_among_the_options(options: dict[str, Any]) -> None:
+    assert redact(f"the service says {SECRET} is none", secrets_in(options)) == "the service says *** is none"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"https://acc.blob.core.windows.net/c/x?sv=1&sig={SECRET}&se=2",
+        f"sig={SECRET}",
+        f"AccountName=a;AccountKey={SECRET};EndpointSuffix=core.windows.net",
+        f"?sv=2020&SharedAccessSignature={SECRET}",
+        f"Authorization: Bearer {SECRET}",
+        f"'Authorization': 'SharedKey account:{SECRET}'",
+        f"Authorization: AWS4-HMAC-SHA256 Credential=AKIA/x, SignedHeaders=host, Signature={SECRET}",
+        f"the token bearer {SECRET} has expired",
+        f"aws_secret_access_key={SECRET}",
+        f'{{"access_token": "{SECRET}", "expires": 1}}',
+        f"x-amz-security-token: {SECRET}",
+        f"https://user:p@{SECRET}@host/x",
+        f"socks5://user:{SECRET}@proxy:1080 refused",
+    ],
+)
+def test_what_is_a_secret_in_any_text_is_not_shown(text: str) -> None:
+    shown = redact(text)
+    assert SECRET not in shown
+    assert "***" in shown
+
+
+def test_a_json_web_token_is_not_shown() -> None:
+    assert redact(f"token {JWT} is expired") == "token *** is expired"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Authorization failed for the account; AuthorizationPermissionMismatch",
+        "cannot read s3://bucket/day=1/a@b: no such key",
+        "abfss://c@a.dfs.core.windows.net/t is gone",
+        "bearer authentication is not supported, give a password",
+        "Bearer authorization_uri=https://login.example/x",
+        "the signature does not match; /design=1/sigma=2",
+        "The AWS Access Key Id that you provided does not exist",
+        "arn:aws:iam::123456789012:role/reader at http://127.0.0.1:9000/bucket",
+        "DefaultEndpointsProtocol=https;AccountName=account;EndpointSuffix=core.windows.net",
+    ],
+)
+def test_what_is_no_secret_is_shown(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_parts_of_a_connection_string_that_are_no_secrets_are_shown() -> None:
+    found = secrets_in(
+        {"connection_string": "AccountName=myaccount;AccountKey=QUJDREVGRw==;EndpointSuffix=core.windows.net"}
+    )
+    assert redact("QUJDREVGRw== of myaccount.blob.core.windows.net", found) == "*** of myaccount.blob.core.windows.net"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID", "AWS_CONTAINER_AUTHORIZATION_TOKEN"),
+        *("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_CLIENT_SECRET"),
+        *("AZURE_PASSWORD", "IDENTITY_HEADER", "MSI_SECRET"),
+    ],
+)
+def test_secrets_that_the_environment_gives_to_clients_are_not_shown(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, SECRET)
+    assert redact(f"{SECRET} is refused", secrets_of_clients()) == "*** is refused"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AZURE_STORAGE_CONNECTION_STRING", f"AccountName=a;AccountKey={SECRET};"),
+        ("HTTPS_PROXY", f"user:{SECRET}@proxy:3128"),
+        ("http_proxy", f"http://user:{SECRET}@proxy:3128"),
+    ],
+)
+def test_secrets_within_a_variable_are_not_shown(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    assert redact(f"{SECRET} is refused", secrets_of_clients()) == "*** is refused"
+
+
+def test_places_of_secrets_and_other_programs_variables_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", "/var/run/token")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    monkeypatch.setenv("KEYRING_PLACE", "/home/somebody")
+    text = "/var/run/token in eu-central-1 of /home/somebody"
+    assert redact(text, secrets_of_clients()) == text
+    assert not is_secret_name("AZURE_FEDERATED_TOKEN_FILE")
+
+
+def test_a_short_text_is_not_searched_for() -> None:
+    assert redact("short12 is part of a word", secrets_in({"token": "short12"})) == "short12 is part of a word"
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.binary(),
+    lambda it: st.lists(it) | st.dictionaries(st.text(), it) | st.tuples(it),
+)
+
+
+@given(anything, st.text())
+def test_nothing_makes_it_fail(options: object, text: str) -> None:
+    redact(text, secrets_in(options))
+
+
+@given(st.text(min_size=8), st.text(), st.text())
+def test_no_secret_is_left_of_any_text(secret: str, before: str, after: str) -> None:
+    if "://" not in secret:
+        assert secret not in redact(f"{before}{secret}{after}", secrets_in({"secret": secret})) or secret in "***"
