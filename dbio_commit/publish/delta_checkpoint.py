@@ -6,10 +6,13 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dbio_commit.errors import CorruptMarkerError
-from dbio_commit.publish.delta_log import DIRECTORY, DeltaFile, DeltaState, addition, removal
+from dbio_commit.publish.bounds import Paths, most_unpacked
+from dbio_commit.publish.delta_log import SAVE, DeltaFile, DeltaState, addition, removal
+from dbio_commit.publish.parquet_pages import measure
 
 
 def _struct(**fields: Any) -> Any:
@@ -72,26 +75,75 @@ def encode_checkpoint(
 
 
 def decode_checkpoint(body: bytes, *, where: str) -> DeltaState:
-    """What it says, but for whose its version is. Raises CorruptMarkerError."""
+    """What it says, but for whose its version is. Raises CorruptMarkerError, also where it unpacks to too much."""
     try:
-        table = pq.ParquetFile(io.BytesIO(body)).read(columns=["add.path", "metaData", "protocol"])
-        return DeltaState(
-            paths=frozenset(unquote(row["path"]) for row in _there(table["add"])),
-            metadata=_only(table["metaData"]),
-            protocol=_only(table["protocol"]),
-        )
+        return _decode(body, where)
     except (pa.ArrowException, KeyError, TypeError, AttributeError, ValueError, OSError) as error:
         raise CorruptMarkerError(
-            f"{where} is no checkpoint of a Delta log that we can read ({error!s:.200}); save what you need of "
-            f"{DIRECTORY}, delete it, and publish again"
+            f"{where} is no checkpoint of a Delta log that we can read ({error!s:.200}); {SAVE}"
         ) from None
 
 
-def _there(column: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = column.drop_null().to_pylist()
-    return rows
+_WANTED = ("add.path", "metaData.id", "metaData.schemaString", "metaData.partitionColumns", "protocol")
+"""All others may hold anything."""
+
+_MOST_FOOTER_BYTES = 1024**2
+"""A footer has 7 kB for a million rows. How deep the columns of one may be is pyarrow's to bound: 100 levels."""
+
+_VALUE_BYTES = 8
+"""What a value takes beside its text, which is kept once."""
+
+
+def _decode(body: bytes, where: str) -> DeltaState:
+    if int.from_bytes(body[-8:-4], "little") > _MOST_FOOTER_BYTES:
+        raise ValueError(f"its footer has more than {_MOST_FOOTER_BYTES} bytes")
+    metadata = pq.read_metadata(io.BytesIO(body))
+    _refuse_bomb(body, metadata, where)
+    # Equal texts once, as the file has them: a page of few bytes repeats a long one a million times.
+    texts = [it.path for it in _wanted_columns(metadata) if it.physical_type == "BYTE_ARRAY"]
+    file = pq.ParquetFile(io.BytesIO(body), metadata=metadata, read_dictionary=texts)
+    table = file.read(columns=list(_WANTED), use_threads=False)
+    paths = Paths(where, most_unpacked(len(body)))
+    added = pc.struct_field(table["add"], "path")
+    paths.pass_over(table.num_rows - len(added) + added.null_count)
+    for chunk in added.chunks:
+        for path in chunk.drop_null().unique().to_pylist():
+            paths.add(unquote(path))
+    return DeltaState(paths=paths.found(), metadata=_only(table["metaData"]), protocol=_only(table["protocol"]))
+
+
+def _wanted_columns(metadata: Any) -> list[Any]:
+    columns = (metadata.schema.column(i) for i in range(metadata.num_columns))
+    return [it for it in columns if any(it.path == name or it.path.startswith(f"{name}.") for name in _WANTED)]
+
+
+def _refuse_bomb(body: bytes, metadata: Any, where: str) -> None:
+    """Before pyarrow unpacks a page."""
+    wanted = {it.path for it in _wanted_columns(metadata)}
+    size = Paths(where, most_unpacked(len(body)))
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema in wanted:
+                start = column.data_page_offset
+                if column.has_dictionary_page and 0 < column.dictionary_page_offset < start:
+                    start = column.dictionary_page_offset
+                pages = measure(body, start, start + column.total_compressed_size)
+                size.take(pages.unpacked_bytes + _VALUE_BYTES * pages.values)
 
 
 def _only(column: Any) -> dict[str, Any]:
-    (row,) = _there(column)
-    return row
+    """The one row that is not null; of its lists, each text once in memory."""
+    (row,) = (chunk for chunk in column.drop_null().chunks if len(chunk))
+    if len(row) != 1:
+        raise ValueError("it says twice what there is once")
+    return {name: _value(row.field(name)) for name in row.type.names}
+
+
+def _value(column: Any) -> Any:
+    if not pa.types.is_list(column.type):
+        return column[0].as_py()
+    if not column[0].is_valid:
+        return None
+    texts = column[0].values
+    known = texts.dictionary.to_pylist()
+    return [known[i] for i in texts.indices.to_pylist()]
