@@ -102,14 +102,18 @@ def _decode(body: bytes, where: str) -> DeltaState:
     # Equal texts once, as the file has them: a page of few bytes repeats a long one a million times.
     texts = [it.path for it in _wanted_columns(metadata) if it.physical_type == "BYTE_ARRAY"]
     file = pq.ParquetFile(io.BytesIO(body), metadata=metadata, read_dictionary=texts)
-    table = file.read(columns=list(_WANTED), use_threads=False)
     paths = Paths(where, most_unpacked(len(body)))
-    added = pc.struct_field(table["add"], "path")
-    paths.pass_over(table.num_rows - len(added) + added.null_count)
-    for chunk in added.chunks:
-        for path in chunk.drop_null().unique().to_pylist():
-            paths.add(unquote(path))
-    return DeltaState(paths=paths.found(), metadata=_only(table["metaData"]), protocol=_only(table["protocol"]))
+    found: dict[str, list[dict[str, Any]]] = {"metaData": [], "protocol": []}
+    for group in range(metadata.num_row_groups):  # each has dictionaries of its own, which nested columns cannot join
+        table = file.read_row_group(group, columns=list(_WANTED), use_threads=False)
+        added = pc.struct_field(table["add"], "path")
+        paths.pass_over(added.null_count)
+        for chunk in added.chunks:
+            for path in chunk.drop_null().unique().to_pylist():
+                paths.add(unquote(path))
+        for name, told in found.items():
+            told += _rows(table[name])
+    return DeltaState(paths=paths.found(), metadata=_only(found["metaData"]), protocol=_only(found["protocol"]))
 
 
 def _wanted_columns(metadata: Any) -> list[Any]:
@@ -131,12 +135,18 @@ def _refuse_bomb(body: bytes, metadata: Any, where: str) -> None:
                 size.take(pages.unpacked_bytes + _VALUE_BYTES * pages.values)
 
 
-def _only(column: Any) -> dict[str, Any]:
-    """The one row that is not null; of its lists, each text once in memory."""
-    (row,) = (chunk for chunk in column.drop_null().chunks if len(chunk))
-    if len(row) != 1:
-        raise ValueError("it says twice what there is once")
-    return {name: _value(row.field(name)) for name in row.type.names}
+def _only(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    if len(rows) != 1:
+        raise ValueError(f"it says {len(rows)} times what there is once")
+    return rows[0]
+
+
+def _rows(column: Any) -> list[dict[str, Any]]:
+    """Those that are not null; none of a second one, which there is not. Of its lists, each text is once in memory."""
+    rows = [chunk for chunk in column.drop_null().chunks if len(chunk)]
+    if sum(map(len, rows)) > 1:
+        raise ValueError("it says more than once what there is once")
+    return [{name: _value(row.field(name)) for name in row.type.names} for row in rows]
 
 
 def _value(column: Any) -> Any:

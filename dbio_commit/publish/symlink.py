@@ -123,7 +123,7 @@ def _read(store: Store, found: Mapping[str, Entry]) -> dict[str, bytes]:
 
     Raises CorruptMarkerError where they are more than is read.
     """
-    where = f"what {store.url_of(DIRECTORY)} holds"
+    where = store.url_of(DIRECTORY)
     refuse_large(found.values(), where=where, most=MOST_BYTES)
 
     def read(entry: Entry) -> bytes | None:
@@ -158,7 +158,7 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
     """What makes readers of manifests read something else than this table; `entries` are those of the table."""
     try:
         listing = SymlinkListing.of(entries, root=store.url)
-        refuse_large(listing.manifests.values(), where=f"what {store.url_of(DIRECTORY)} holds", most=MOST_BYTES)
+        refuse_large(listing.manifests.values(), where=store.url_of(DIRECTORY), most=MOST_BYTES)
         path = next((entry.path for entry in listing.manifests.values() if entry.size), None)
         if path is None:
             return []
