@@ -86,7 +86,7 @@ def decode_lines(decoder: json.Decoder[_T], lines: Iterable[bytes], what_is_wron
     try:
         for line in lines:
             if not line.isspace():
-                yield decoder.decode(line)
+                yield decoder.decode(str(line, "utf-8"))  # msgspec looks into no text that it passes over
     except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptMarkerError(f"{what_is_wrong} ({error!s:.200}); {next_step}") from None
 

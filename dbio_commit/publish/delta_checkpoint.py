@@ -80,7 +80,7 @@ def decode_checkpoint(body: bytes, *, where: str) -> DeltaState:
         return _decode(body, where)
     except (pa.ArrowException, KeyError, TypeError, AttributeError, ValueError, OSError) as error:
         raise CorruptMarkerError(
-            f"{where} is no checkpoint of a Delta log that we can read ({error!s:.200}); {SAVE}"
+            f"{where} is no checkpoint of a Delta log that we can read ({error!r:.200}); {SAVE}"
         ) from None
 
 

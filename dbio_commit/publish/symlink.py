@@ -109,7 +109,8 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
             listing = look(store)
             is_last = listing.last <= number
             if is_last:
-                _remove(store, [entry.path for other, entry in listing.claims.items() if other < number])
+                older = [entry for other, entry in listing.claims.items() if other < number]
+                _remove(store, [entry.path for entry in older if not entry.size])  # what has a body is nobody's claim
                 return live.published(Format.SYMLINK, number, added=added, removed=removed, is_new=True)
         else:
             listing, live = look(store), read_live(store, clock)
