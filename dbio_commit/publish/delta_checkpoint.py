@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dbio_commit.errors import CorruptMarkerError
-from dbio_commit.publish.bounds import Paths, most_unpacked
+from dbio_commit.publish.bounds import Paths, most_unpacked, too_much
 from dbio_commit.publish.delta_log import SAVE, DeltaFile, DeltaState, addition, removal
-from dbio_commit.publish.parquet_pages import measure
+from dbio_commit.publish.parquet_pages import footer_bytes, measure
 
 
 def _struct(**fields: Any) -> Any:
@@ -78,7 +78,7 @@ def decode_checkpoint(body: bytes, *, where: str) -> DeltaState:
     """What it says, but for whose its version is. Raises CorruptMarkerError, also where it unpacks to too much."""
     try:
         return _decode(body, where)
-    except (pa.ArrowException, KeyError, TypeError, AttributeError, ValueError, OSError) as error:
+    except (pa.ArrowException, LookupError, TypeError, AttributeError, ValueError, OSError, RuntimeError) as error:
         raise CorruptMarkerError(
             f"{where} is no checkpoint of a Delta log that we can read ({error!r:.200}); {SAVE}"
         ) from None
@@ -95,12 +95,16 @@ _VALUE_BYTES = 8
 
 
 def _decode(body: bytes, where: str) -> DeltaState:
-    if int.from_bytes(body[-8:-4], "little") > _MOST_FOOTER_BYTES:
+    if footer_bytes(body) > _MOST_FOOTER_BYTES:
         raise ValueError(f"its footer has more than {_MOST_FOOTER_BYTES} bytes")
     metadata = pq.read_metadata(io.BytesIO(body))
-    _refuse_bomb(body, metadata, where)
+    columns = [metadata.schema.column(i) for i in range(metadata.num_columns)]
+    wanted = [i for i, it in enumerate(columns) if any(f"{it.path}.".startswith(f"{name}.") for name in _WANTED)]
+    pages = measure(body, wanted)  # before pyarrow unpacks any
+    if pages.unpacked_bytes + _VALUE_BYTES * pages.values > most_unpacked(len(body)):
+        raise too_much(where)
     # Equal texts once, as the file has them: a page of few bytes repeats a long one a million times.
-    texts = [it.path for it in _wanted_columns(metadata) if it.physical_type == "BYTE_ARRAY"]
+    texts = [columns[i].path for i in wanted if columns[i].physical_type == "BYTE_ARRAY"]
     file = pq.ParquetFile(io.BytesIO(body), metadata=metadata, read_dictionary=texts)
     paths = Paths(where, most_unpacked(len(body)))
     found: dict[str, list[dict[str, Any]]] = {"metaData": [], "protocol": []}
@@ -114,25 +118,6 @@ def _decode(body: bytes, where: str) -> DeltaState:
         for name, told in found.items():
             told += _rows(table[name])
     return DeltaState(paths=paths.found(), metadata=_only(found["metaData"]), protocol=_only(found["protocol"]))
-
-
-def _wanted_columns(metadata: Any) -> list[Any]:
-    columns = (metadata.schema.column(i) for i in range(metadata.num_columns))
-    return [it for it in columns if any(it.path == name or it.path.startswith(f"{name}.") for name in _WANTED)]
-
-
-def _refuse_bomb(body: bytes, metadata: Any, where: str) -> None:
-    """Before pyarrow unpacks a page."""
-    wanted = {it.path for it in _wanted_columns(metadata)}
-    size = Paths(where, most_unpacked(len(body)))
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for column in map(group.column, range(group.num_columns)):
-            if column.path_in_schema in wanted:
-                start = column.data_page_offset
-                if column.has_dictionary_page and 0 < column.dictionary_page_offset < start:
-                    start = column.dictionary_page_offset
-                pages = measure(body, start, start + column.total_compressed_size)
-                size.take(pages.unpacked_bytes + _VALUE_BYTES * pages.values)
 
 
 def _only(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:

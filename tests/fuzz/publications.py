@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -174,8 +175,11 @@ TABLE: Objects = {
 def unpack_checkpoint(body: bytes) -> bytes:
     """As `pack_checkpoint` takes it. Raises ArrowInvalid where it is no Parquet."""
     table = pq.read_table(io.BytesIO(body))
-    table_id = [row["id"] for row in table["metaData"].drop_null().to_pylist()]
-    return "\n".join([*table_id[:1], *(row["path"] for row in table["add"].drop_null().to_pylist())]).encode()
+    return "\n".join([*_told(table["metaData"], "id")[:1], *_told(table["add"], "path")]).encode()
+
+
+def _told(column: Any, name: str) -> list[str]:
+    return [row[name] for row in column.drop_null().to_pylist()]
 
 
 def pack_checkpoint(text: bytes) -> bytes:
@@ -289,7 +293,7 @@ def is_strangers(path: str, body: bytes) -> bool:
         case "_delta_log" if re.fullmatch(r"[0-9]{20}\.checkpoint\.parquet|_last_checkpoint", last):
             return False  # it hangs on its version
         case "_spark_metadata" if re.fullmatch(r"[0-9]*9\.compact", last):
-            return re.search(rb'"modificationTime": ?[1-9]', body) is not None
+            return re.search(rb'"modificationTime": ?[1-9]', b"".join(body.split(b"\n")[1:2])) is not None
         case "_symlink_format_manifest" if re.fullmatch(r"\.dbio-[0-9]{20}", last):
             return bool(body)
     return last != "manifest" and directory.split("/")[0] in DIRECTORIES.values()
@@ -305,8 +309,7 @@ def _is_own_version(body: bytes) -> bool:
 
 def _is_checkpoint(body: bytes) -> bool:
     with suppress(pa.ArrowException, OSError, KeyError):
-        rows = pq.read_table(io.BytesIO(body))["metaData"].drop_null().to_pylist()
-        return [row["id"] for row in rows] == ["t"]
+        return _told(pq.read_table(io.BytesIO(body))["metaData"], "id") == ["t"]
     return False
 
 
@@ -317,12 +320,12 @@ def _paths_in(body: bytes) -> list[str]:
 
 def directory(objects: Objects) -> object:
     """Each begins with nothing remembered."""
-    memory, recall.MEMORY, remembered.MEMORY = recall.MEMORY, Memory(), Memory()
-    try:
-        with bounded_steps():
-            return Beside({path: it for path, it in objects.items() if is_published(path)}).check()
-    finally:
-        recall.MEMORY = remembered.MEMORY = memory
+    with (
+        patch.object(recall, "MEMORY", memory := Memory()),
+        patch.object(remembered, "MEMORY", memory),
+        bounded_steps(),
+    ):
+        return Beside({path: it for path, it in objects.items() if is_published(path)}).check()
 
 
 # --- what others may have put there -------------------------------------------------------------------------------
