@@ -11,11 +11,17 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from importlib import import_module
-from itertools import accumulate, chain, compress, islice, takewhile
+from itertools import accumulate, compress, islice, takewhile
 from typing import Any
 
 from dbio_commit.clock import Clock
-from dbio_commit.errors import CorruptMarkerError, DbioError, UnsupportedStoreError, UnsupportedTableError
+from dbio_commit.errors import (
+    CorruptMarkerError,
+    DbioError,
+    ObjectNotFoundError,
+    UnsupportedStoreError,
+    UnsupportedTableError,
+)
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import removed_files
 from dbio_commit.protocol.markers import Bounds, bounds_in
@@ -175,19 +181,16 @@ def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
     if last not in listing.versions:
         raise _torn(store, last)
     known, state = _remembered(store, listing, table_id)
-    # That of the checkpoint too: only a version says whose it is.
     wanted, missing = in_sequence(listing.versions, first=max(start, 0) if state is None else known + 1)
     if missing is not None:
         raise _torn(store, missing)
+    if state is None and start >= 0:
+        state, wanted = _read_checkpoint(store, listing, start, table_id), wanted[1:]
     told = [listing.versions[number] for number in wanted]
     refuse_large(told, where=f"what {store.url_of(DIRECTORY)} says since its last checkpoint")
     versions = _read_versions(store, wanted, told, table_id)
-    if state is None and start >= 0:
-        first = next(versions)  # whose it is comes first: nobody need read a stranger's checkpoint
-        state = _read_checkpoint(store, listing.checkpoints[start], table_id)
-        versions = chain([Version(first.mark, first.engine)], versions)
     state = (state or DeltaState()).then(versions, where=store.url_of(DIRECTORY))
-    if wanted:
+    if known != last:
         entry, before = listing.versions[last], listing.versions.get(last - 1)
         keep(Place.of(store, table_id), entry, before, state, bytes=state.memory_bytes)
     return state
@@ -225,13 +228,19 @@ def _read_versions(store: Store, numbers: Sequence[int], entries: Sequence[Entry
         start = end
 
 
-def _read_checkpoint(store: Store, entry: Entry, table_id: str) -> DeltaState:
-    """Raises CorruptMarkerError where it is none, or of another table."""
+def _read_checkpoint(store: Store, listing: DeltaListing, number: int, table_id: str) -> DeltaState:
+    """Raises CorruptMarkerError where it is none, or of another table; and as `replay`, for its version.
+
+    Only a version says whose it is, in its first line: of a stranger's, nobody need read the checkpoint.
+    """
+    version, entry = listing.versions[number], listing.checkpoints[number]
+    head = decode_version(read_head(store, version), where=store.url_of(version.path))
+    _refuse_others(store, number, head, table_id)
     where, checkpoints = store.url_of(entry.path), _with_pyarrow(_CHECKPOINTS)
     state: DeltaState = checkpoints.decode_checkpoint(read_whole(store, entry), where=where)
     if state.metadata.get("id") != table_id:
         raise CorruptMarkerError(f"{where} is of another table than {table_id}; {SAVE}")
-    return state
+    return replace(state, mark=head.mark)
 
 
 _CHECKPOINTS = "dbio_commit.publish.delta_checkpoint"
@@ -305,11 +314,9 @@ def find_superseded(store: Store, table_id: str, horizon: datetime) -> list[Entr
     checkpoint, old = superseded(listing, horizon)
     if old:
         replay(store, listing, table_id)
-        version = listing.versions.get(checkpoint)
-        if version is None:
+        if checkpoint not in listing.versions:
             raise _torn(store, checkpoint)
-        for _ in _read_versions(store, [checkpoint], [version], table_id):
-            _read_checkpoint(store, listing.checkpoints[checkpoint], table_id)
+        _read_checkpoint(store, listing, checkpoint, table_id)
     return old
 
 
@@ -327,7 +334,7 @@ def own(store: Store, entries: Iterable[Entry], table_id: str) -> Own:
 
 
 def _is_own(store: Store, entry: Entry, table_id: str) -> bool:
-    with suppress(CorruptMarkerError):
+    with suppress(CorruptMarkerError, ObjectNotFoundError):
         version = decode_version(islice(read_head(store, entry), 1), where=store.url_of(entry.path))
         return version.mark is not None and version.mark.table_id == table_id
     return False

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import cast
 
-from dbio_commit.errors import CorruptMarkerError, ObjectNotFoundError
+from dbio_commit.errors import CorruptMarkerError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.publish.bounds import MOST_BYTES, MOST_LINE_BYTES, refuse_large, too_much
@@ -35,13 +35,8 @@ def read_lines(store: Store, entry: Entry) -> Iterator[bytes]:
 
 
 def read_head(store: Store, entry: Entry) -> Iterator[bytes]:
-    """Its first lines, which are whole, for as much as one request brings of a version or list."""
-    if not entry.size:
-        return iter(())
-    try:
-        head = store.get_range(entry.path, 0, min(entry.size, _HEAD_BYTES))
-    except (ObjectNotFoundError, CorruptMarkerError):  # gone, or a pipe or the like
-        return iter(())
+    """Its first lines, as far as they are whole, of a version or list; one request."""
+    head = store.get_range(entry.path, 0, min(entry.size, _HEAD_BYTES)) if entry.size else b""
     whole, end, _ = head.rpartition(b"\n")
     return io.BytesIO(head if entry.size <= _HEAD_BYTES else whole + end)
 

@@ -12,7 +12,7 @@ from itertools import compress, islice
 from typing import Self
 
 from dbio_commit.clock import Clock
-from dbio_commit.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
+from dbio_commit.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError, UnsupportedTableError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
@@ -147,7 +147,7 @@ def own(store: Store, entries: Iterable[Entry], table_id: str) -> Own:
     has_streams = len(lists) < sum(1 for entry in inside if _SPARKS.fullmatch(split(entry.path)[1]))
 
     def is_own(entry: Entry) -> bool:
-        with suppress(CorruptMarkerError):
+        with suppress(CorruptMarkerError, ObjectNotFoundError):
             listed = decode_list(islice(read_head(store, entry), 2), "", where=store.url_of(entry.path))
             return not listed.is_streams and (listed.elsewhere is not None or bool(listed.paths) or not has_streams)
         return False

@@ -152,7 +152,9 @@ def _write(store: Store, before: Mapping[str, bytes], wanted: Mapping[str, bytes
 
 def _remove(store: Store, paths: list[str]) -> None:
     for path, error in store.delete_many(paths).items():
-        raise StoreError(f"{store.url_of(path)} could not be deleted, and says what is no more: {error}; publish again")
+        raise StoreError(
+            f"{store.url_of(path)!r} could not be deleted, and says what is no more: {error}; publish again"
+        )
 
 
 def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
@@ -172,8 +174,8 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
     if line.startswith(root):
         return []
     return [
-        f"{store.url_of(path)} names {line[:300]!r}, and the table is at {root}: Hive, Presto and Athena read the old "
-        "place. `dbio publish --to symlink` mends it"
+        f"{store.url_of(path)!r} names {line[:300]!r}, and the table is at {root}: Hive, Presto and Athena read the "
+        "old place. `dbio publish --to symlink` mends it"
     ]
 
 

@@ -332,6 +332,16 @@ def test_a_version_that_would_be_too_large_goes_without_statistics_else_it_is_re
 
 
 @pytest.mark.usefixtures("small")
+def test_columns_that_nobody_would_read_back_are_refused(table: Table) -> None:
+    transaction = table.begin()
+    stage(table, transaction)
+    transaction.commit(columns(*(f"column_{number}" for number in range(200))))
+    with pytest.raises(InvalidInputError, match="with fewer columns"):
+        table.publish("delta")
+    assert not log_of(table)
+
+
+@pytest.mark.usefixtures("small")
 def test_before_versions_are_too_many_bytes_together_there_is_a_checkpoint(table: Table) -> None:
     for _ in range(6):
         transaction = table.begin("overwrite")
