@@ -58,15 +58,15 @@ def parse_formats(to: str | Sequence[str]) -> tuple[Format, ...]:
     return tuple(dict.fromkeys(map(Format, wanted)))
 
 
-def by_number(entries: Iterable[Entry], grammar: re.Pattern[str], *, root: str) -> dict[int, Entry]:
+def by_number(entries: Iterable[Entry], grammar: re.Pattern[str], *, root: str, step: int = 1) -> dict[int, Entry]:
     """Those whose names, without directories, follow the grammar, by the number that is its first group.
 
     Nobody may count from one number to another: names give any. Raises CorruptMarkerError for a number that no
-    publisher reaches; `root` is the URL of the table.
+    publisher reaches, nor by one more `step`; `root` is the URL of the table.
     """
     matches = ((entry, grammar.fullmatch(split(entry.path)[1])) for entry in entries)
     found = {int(match[1]): entry for entry, match in matches if match}
-    if found and (last := max(found)) >= LAST_NUMBER:
+    if found and (last := max(found)) + step >= LAST_NUMBER:
         raise CorruptMarkerError(
             f"{root}/{found[last].path} has a number that no publisher reaches, and none could follow it; find out who "
             "wrote it, since other engines may take it for the newest, and publish again once it is gone"

@@ -55,7 +55,7 @@ class SparkListing:
         """
         inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
         others = (name for _, name in map(split, sorted(entry.path for entry in inside)) if not _OURS.fullmatch(name))
-        return cls(by_number(inside, _OURS, root=root), list(filter(_SPARKS.fullmatch, others)))
+        return cls(by_number(inside, _OURS, root=root, step=STEP), list(filter(_SPARKS.fullmatch, others)))
 
     @property
     def last(self) -> int:
