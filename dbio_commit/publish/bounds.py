@@ -1,7 +1,7 @@
 """How much of a publication is read, and written: who may write there must not take a reader's memory or time. Pure.
 
-What the package writes keeps to the same bounds. The version of a table of six million files, which is about what its
-markers hold, has 1.6 GB without statistics, and its paths count for 1.4 GB.
+What the package writes keeps to the same bounds. The version of a table of six million files, about as many as a
+checkpoint of its markers can name, has 1.4 GB without statistics, and its paths take 1.4 GB of memory.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -20,7 +20,7 @@ MOST_BYTES: Final = 2 * 1024**3
 """Of one object."""
 
 MOST_BYTES_TOGETHER: Final = 2 * MOST_BYTES
-"""Of the versions of a Delta log from its last checkpoint on; of all manifests."""
+"""Of the versions of a Delta log since its last checkpoint."""
 
 MOST_LINE_BYTES: Final = 16 * 1024**2
 """Of one line; the longest of an honest publication has the columns of the table."""
@@ -57,16 +57,16 @@ class Paths:
 
     def add(self, path: str) -> None:
         """Raises CorruptMarkerError where it is too much, or no path inside the table."""
-        self.take(getsizeof(path) + _SLOT_BYTES)
+        self._take(getsizeof(path) + _SLOT_BYTES)
         self._new.append(path)
         if len(self._new) >= _AT_ONCE or len(path) > _LONG:
             self._check()
 
     def pass_over(self, rows: int) -> None:
         """Counts rows that have no path, too: they take time."""
-        self.take(_SLOT_BYTES * rows)
+        self._take(_SLOT_BYTES * rows)
 
-    def take(self, size: int) -> None:
+    def _take(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
             raise too_much(self._where)
@@ -103,9 +103,8 @@ def too_much(where: str) -> CorruptMarkerError:
     )
 
 
-def refuse_large(entries: Iterable[Entry], *, where: str, most: int | None = None) -> None:
+def refuse_large(entries: Iterable[Entry], *, most: int, where: str) -> None:
     """Raises CorruptMarkerError where objects have more bytes together than are read; `where` says what they are."""
-    most = MOST_BYTES_TOGETHER if most is None else most
     if (size := sum(entry.size for entry in entries)) > most:
         raise CorruptMarkerError(
             f"{where} has {size} bytes, and {most} are read at most; find out who wrote that, and publish again once "

@@ -27,7 +27,7 @@ from dbio_commit.protocol.garbage import removed_files
 from dbio_commit.protocol.markers import Bounds, bounds_in
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
-from dbio_commit.publish.bounds import MOST_BYTES, refuse_large, refuse_unreadable
+from dbio_commit.publish.bounds import MOST_BYTES, MOST_BYTES_TOGETHER, refuse_large, refuse_unreadable
 from dbio_commit.publish.delta_log import (
     DIRECTORY,
     LAST_CHECKPOINT,
@@ -187,7 +187,8 @@ def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
     if state is None and start >= 0:
         state, wanted = _read_checkpoint(store, listing, start, table_id), wanted[1:]
     told = [listing.versions[number] for number in wanted]
-    refuse_large(told, where=f"what {store.url_of(DIRECTORY)} says since its last checkpoint")
+    where = f"what {store.url_of(DIRECTORY)} says since its last checkpoint"
+    refuse_large(told, most=MOST_BYTES_TOGETHER, where=where)
     versions = _read_versions(store, wanted, told, table_id)
     state = (state or DeltaState()).then(versions, where=store.url_of(DIRECTORY))
     if known != last:

@@ -87,7 +87,10 @@ FAR = [LAST_NUMBER - 1, LAST_NUMBER, 10**19, 10**20 - 1]
 FAR_NAMES = [
     *((Format.DELTA, version_path(number)) for number in FAR),
     *((Format.DELTA, checkpoint_path(number)) for number in FAR),
-    *((Format.SPARK, f"_spark_metadata/{number - 1}.compact") for number in (LAST_NUMBER, LAST_NUMBER + 10, 10**18, 10**19)),
+    *(
+        (Format.SPARK, f"_spark_metadata/{number - 1}.compact")
+        for number in (LAST_NUMBER, LAST_NUMBER + 10, 10**18, 10**19)
+    ),
     *((Format.SYMLINK, f"_symlink_format_manifest/.dbio-{number:020d}") for number in FAR),
 ]
 
@@ -190,7 +193,8 @@ def additions(count: int, length: int = 10) -> list[dict[str, Any]]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that tests reach."""
-    monkeypatch.setattr(bounds, "MOST_BYTES_TOGETHER", 40_000)
+    for module in (bounds, delta_module, delta_log_module):
+        monkeypatch.setattr(module, "MOST_BYTES_TOGETHER", 40_000)
     monkeypatch.setattr(bounds, "MOST_PATHS_BYTES", 30_000)
     for module in (bounds, reading, delta_log_module, delta_module, symlink):
         monkeypatch.setattr(module, "MOST_BYTES", 20_000)
@@ -198,7 +202,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MOST_LINE_BYTES", 8_000, raising=False)
     for module in (delta_log_module, symlink):
         monkeypatch.setattr(module, "MOST_PATHS_BYTES", 30_000)
-    monkeypatch.setattr(delta_log_module, "MOST_BYTES_TOGETHER", 40_000)
 
 
 HOSTILE: dict[str, tuple[str, Callable[[Table], bytes]]] = {
