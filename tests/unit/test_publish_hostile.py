@@ -405,6 +405,15 @@ def test_a_checkpoint_that_is_none_or_unpacks_to_too_much_is_refused(body: bytes
         delta_checkpoint.decode_checkpoint(body, where="_delta_log/c")
 
 
+def test_a_checkpoint_whose_footer_contradicts_itself_does_not_end_the_process() -> None:
+    """As it does where pyarrow is asked for a column of a row group: `path` is no optional column any more."""
+    body = parquet("t", ["a"])
+    contradictory = body.replace(b"\x25\x02\x18\x04path", b"\x25\x06\x18\x04path")
+    assert contradictory != body
+    with pytest.raises(CorruptMarkerError, match="histogram"):
+        delta_checkpoint.decode_checkpoint(contradictory, where="c")
+
+
 @pytest.mark.parametrize("statistics", [None, '{"numRecords":1}'])
 @pytest.mark.parametrize(
     "name", ["{}.parquet", "day=2026-11-20/part-{:05d}-tid-3764747161343079266-6def5b7b-{}-c000.parquet"]
