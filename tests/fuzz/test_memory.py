@@ -93,20 +93,20 @@ LARGE: dict[str, tuple[Callable[[bytes], object], Callable[[], str | bytes]]] = 
     "long TOML": (service.config, lambda: 'cron = "' + "*" * 8 * MEGABYTE + '"'),
     "a Delta version of short paths": (
         VERSION,
-        lambda: MARK + "".join(f'{{"add":{{"path":"{i}"}}}}\n' for i in range(300_000)),
+        lambda: MARK + "".join(f'{{"add":{{"path":"{i}"}}}}\n' for i in range(100_000)),
     ),
     "a Delta version of one line": (VERSION, lambda: MARK + '{"x":[' + "[]," * 8 * MEGABYTE),
     "a Delta version of zeros": (VERSION, lambda: bytes(64 * MEGABYTE)),
     "a Delta version of columns": (VERSION, lambda: MARK + '{"metaData":{"partitionColumns":[' + items('"ab"') + "]}}"),
     "a list of short paths": (
         LIST,
-        lambda: "v1\n" + "".join(f'{{"path":"{publications.ROOT}/{i}"}}\n' for i in range(300_000)),
+        lambda: "v1\n" + "".join(f'{{"path":"{publications.ROOT}/{i}"}}\n' for i in range(100_000)),
     ),
-    "a Delta checkpoint of equal paths": (PARQUET, lambda: delta_checkpoint(equal_paths(300, 3_000_000))),
-    "a Delta checkpoint of a long path": (PARQUET, lambda: delta_checkpoint(equal_paths(64 * MEGABYTE, 1000))),
+    "a Delta checkpoint of equal paths": (PARQUET, lambda: delta_checkpoint(equal_paths(300, 1_500_000))),
+    "a Delta checkpoint of a long path": (PARQUET, lambda: delta_checkpoint(equal_paths(16 * MEGABYTE, 1000))),
     "a Delta checkpoint of nothing": (PARQUET, lambda: delta_checkpoint(pa.nulls(10_000_000, pa.string()))),
     "unbounded": (unpacked_at_once, lambda: packed([bytes(MEGABYTE)] * 400)),
-    "unbounded Parquet": (parquet_read_at_once, lambda: delta_checkpoint(equal_paths(300, 3_000_000))),
+    "unbounded Parquet": (parquet_read_at_once, lambda: delta_checkpoint(equal_paths(300, 1_500_000))),
 }
 
 
