@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from sys import getsizeof
 from typing import NamedTuple, Self, TypeVar
 
 from dbio_commit.collector import collector_paused
@@ -9,6 +10,7 @@ from dbio_commit.errors import CorruptMarkerError, ObjectNotFoundError, StoreErr
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.footprint import checkpoint_bytes, marker_bytes
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers import (
     INSPECT,
@@ -30,9 +32,6 @@ _T = TypeVar("_T")
 
 _ATTEMPTS = 100
 """How often a read starts again because others overtook it, before it gives up."""
-
-_CHECKPOINT_RATIO, _MARKER_RATIO = 40, 2
-"""About how many times its body a checkpoint, which is packed, and a commit marker take in memory."""
 
 MAX_TOTAL_BYTES = 1024**3
 """Of the commit markers that one state is read from. Vacuum's checkpoints keep it at some twenty markers."""
@@ -74,7 +73,7 @@ def read_checkpoint(store: Store, log: Log, number: int | None = None, *, table_
         with collector_paused():
             return decode_checkpoint(body, number=number, where=where)
 
-    return recall(store, table_id, entry, read, bytes=_CHECKPOINT_RATIO * entry.size)
+    return recall(store, table_id, entry, read, bytes=checkpoint_bytes)
 
 
 def read_descriptor(store: Store, log: Log) -> Descriptor:
@@ -132,7 +131,7 @@ def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_
 
     def find(entry: Entry) -> CommitMarker | CorruptMarkerError | ObjectNotFoundError:
         try:
-            return recall(store, table_id, entry, lambda: read(entry), bytes=_MARKER_RATIO * entry.size)
+            return recall(store, table_id, entry, lambda: read(entry), bytes=marker_bytes)
         except (CorruptMarkerError, ObjectNotFoundError) as error:
             return error
 
@@ -167,7 +166,7 @@ def read_turn(store: Store, log: Log, number: int | None = None, *, table_id: st
         return decode_turn(read_marker(store, entry), where=store.url_of(entry.path))
 
     with suppress(ObjectNotFoundError):
-        return recall(store, table_id, entry, read, bytes=entry.size)
+        return recall(store, table_id, entry, read, bytes=lambda turn: getsizeof(turn.tid))
     return None
 
 

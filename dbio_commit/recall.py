@@ -15,7 +15,7 @@ from dbio_commit.store import Store
 _T = TypeVar("_T")
 
 LIMIT_BYTES = 128 * 1024**2
-"""Of memory, as far as the size of a body tells it; what has not been asked for longest goes first."""
+"""Of memory; what has not been asked for longest goes first."""
 
 _AT_LEAST = 1024
 """Of memory, of each key and what comes with it."""
@@ -45,13 +45,13 @@ class Memory:
         self._kept: LRUCache[Hashable, _Recalled] = LRUCache(limit_bytes, getsizeof=lambda it: it.bytes)
         self._lock = Lock()
 
-    def recall(self, key: Hashable, read: Callable[[], _T], *, bytes: int) -> _T:
-        """What `read` returns, now or when it was called for this key. `bytes` is about what it takes in memory."""
+    def recall(self, key: Hashable, read: Callable[[], _T], *, bytes: Callable[[_T], int]) -> _T:
+        """What `read` returns, now or when it was called for this key. `bytes` says what that takes in memory."""
         with self._lock:
             if (kept := self._kept.get(key)) is not None:
                 return cast(_T, kept.value)
         value = read()
-        self.keep(key, value, bytes=bytes)
+        self.keep(key, value, bytes=bytes(value))
         return value
 
     def find(self, key: Hashable) -> object:
@@ -71,10 +71,11 @@ MEMORY = Memory()
 """Of this process: every write opens a store of its own."""
 
 
-def recall(store: Store, table_id: str | None, entry: Entry, read: Callable[[], _T], *, bytes: int) -> _T:
+def recall(
+    store: Store, table_id: str | None, entry: Entry, read: Callable[[], _T], *, bytes: Callable[[_T], int]
+) -> _T:
     """What the object says, which `read` reads where it is not remembered; without a `table_id`, nothing is."""
     if table_id is None:
         return read()
-    return MEMORY.recall(
-        Key(store.identity, store.principal, store.url, table_id, entry), read, bytes=bytes + _AT_LEAST
-    )
+    key = Key(store.identity, store.principal, store.url, table_id, entry)
+    return MEMORY.recall(key, read, bytes=lambda value: bytes(value) + _AT_LEAST)

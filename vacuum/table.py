@@ -8,13 +8,20 @@ from dataclasses import replace
 from datetime import timedelta
 
 from dbio_commit.decision import abort_many
-from dbio_commit.errors import DbioError, ObjectNotFoundError, TransactionStateError
+from dbio_commit.errors import (
+    CorruptMarkerError,
+    DbioError,
+    ObjectNotFoundError,
+    TransactionStateError,
+    UnsupportedStoreError,
+    UnsupportedTableError,
+)
 from dbio_commit.listing import read_checkpoint
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.publish import delta_log, publish_as_set
+from dbio_commit.publish import DIRECTORIES, Format, find_superseded, publish_as_set
 from dbio_commit.roots import read_snapshot
 from dbio_commit.roots.directory import refuse_nested
 from dbio_commit.snapshot import Snapshot
@@ -66,7 +73,7 @@ class TableVacuum:
         has_delta = False
         for listed in self._hands.workers.list_tree(judge.known.live):
             self._hands.note(tree, listed)
-            has_delta |= delta_log.DIRECTORY in listed.directories
+            has_delta |= DIRECTORIES[Format.DELTA] in listed.directories
             for entry in listed.entries:
                 refuse_nested(self._store, entry.path)
             for garbage in judge.garbage(listed.entries):
@@ -77,11 +84,21 @@ class TableVacuum:
         self._write_checkpoint(snapshot, left)
         self._purge(snapshot, left)
         if has_delta:
-            listing = self._store.list_directory(delta_log.DIRECTORY)
-            self._hands.delete(plan.superseded(listing.entries, self._hands.horizons))
+            self._delete_superseded(snapshot)
         self._hands.abort_unfinished()
         if not self._is_pending(snapshot):
             self._hands.remove_directories(tree, gone)
+
+    def _delete_superseded(self, snapshot: Snapshot) -> None:
+        """Of a Delta log that is another's, or that cannot be read, nothing."""
+        try:
+            old = find_superseded(self._store, snapshot.table_id or "", self._hands.horizons.data)
+        except ObjectNotFoundError:  # another vacuum was faster
+            return
+        except (UnsupportedTableError, CorruptMarkerError, UnsupportedStoreError) as error:
+            self._hands.warnings.append(f"nothing of the Delta log is deleted: {error}")
+            return
+        self._hands.delete(plan.superseded(old))
 
     def _without_newborn(self, due: Sequence[Candidate]) -> list[Candidate]:
         """Without files of transactions that began after the snapshot: old by our clock, which may be wrong.

@@ -9,7 +9,6 @@ from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason, Why, find_strangers
 from dbio_commit.protocol.log import Log
-from dbio_commit.publish import delta_log
 from dbio_commit.snapshot import Snapshot
 from vacuum.plan import ABORTS_KEPT, Candidate, Horizons, checksums, lost_checksums
 from vacuum.report import VacuumOptions
@@ -169,10 +168,9 @@ def purge(
     return [starts, decisions, older + turns + queues]
 
 
-def superseded(entries: Sequence[Entry], horizons: Horizons) -> list[Candidate]:
+def superseded(entries: Iterable[Entry]) -> list[Candidate]:
     """Of a published Delta log, what a checkpoint of before the data horizon has made useless."""
-    old = delta_log.superseded(entries, horizons.data)
-    return [Candidate.marker(entry, Reason.PUBLISHED) for entry in old]
+    return [Candidate.marker(entry, Reason.PUBLISHED) for entry in entries]
 
 
 def _needed_markers(commits: Sequence[Decided], left: Iterable[Candidate]) -> set[str]:

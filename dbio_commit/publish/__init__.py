@@ -15,15 +15,18 @@ from dbio_commit.probe import prove_store
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.settings import Format, Settings, published_forms
 from dbio_commit.publish import delta, spark, symlink
+from dbio_commit.publish.delta import find_superseded
 from dbio_commit.publish.live import Live, read_live
-from dbio_commit.publish.places import DIRECTORIES, Published, is_published, parse_formats
+from dbio_commit.publish.places import DIRECTORIES, Own, Published, is_published, parse_formats
 from dbio_commit.store import Store
 
 __all__ = [
     "DIRECTORIES",
     "Format",
     "Published",
+    "find_own",
     "find_problems",
+    "find_superseded",
     "is_published",
     "parse_formats",
     "publish",
@@ -42,12 +45,13 @@ class _Way(NamedTuple):
     look: Callable[[Store], Any]
     put: Callable[[Store, Clock, Any, Live], Published | None]
     problems: Callable[[Store, Iterable[Entry], str], list[str]]
+    own: Callable[[Store, Iterable[Entry], str], Own]
 
 
 _WAYS: Mapping[Format, _Way] = {
-    Format.DELTA: _Way(delta.look, delta.put, delta.problems),
-    Format.SPARK: _Way(spark.look, spark.put, spark.problems),
-    Format.SYMLINK: _Way(symlink.look, symlink.put, symlink.problems),
+    Format.DELTA: _Way(delta.look, delta.put, delta.problems, delta.own),
+    Format.SPARK: _Way(spark.look, spark.put, spark.problems, spark.own),
+    Format.SYMLINK: _Way(symlink.look, symlink.put, symlink.problems, symlink.own),
 }
 
 
@@ -101,3 +105,13 @@ def find_problems(store: Store, entries: Iterable[Entry], table_id: str) -> list
     """
     there = [entry for entry in entries if is_published(entry.path)]
     return [problem for way in _WAYS.values() for problem in way.problems(store, there, table_id)] if there else []
+
+
+def find_own(store: Store, entries: Iterable[Entry], table_id: str) -> list[list[Entry]]:
+    """What publishers of this table wrote, in the steps to delete it in; `entries` are all files of the table.
+
+    Whatever else lies there is somebody else's: another writer's version, a stream's list, a note.
+    """
+    there = [entry for entry in entries if is_published(entry.path)]
+    found = [way.own(store, there, table_id) for way in _WAYS.values()] if there else []
+    return [[entry for own in found for entry in own.rest], [entry for own in found for entry in own.telling]]

@@ -4,22 +4,34 @@ Each version shows exactly one snapshot of ours: what it adds and removes is the
 what the log adds up to, so a publication mends whatever an earlier one left. Rules: PROTOCOL.md section 14.
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from datetime import timedelta
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from importlib import import_module
+from itertools import accumulate, compress, islice, takewhile
 from typing import Any
 
 from dbio_commit.clock import Clock
-from dbio_commit.errors import CorruptMarkerError, DbioError, UnsupportedStoreError, UnsupportedTableError
+from dbio_commit.errors import (
+    CorruptMarkerError,
+    DbioError,
+    ObjectNotFoundError,
+    UnsupportedStoreError,
+    UnsupportedTableError,
+)
 from dbio_commit.logs import get_logger
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import removed_files
 from dbio_commit.protocol.markers import Bounds, bounds_in
+from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
+from dbio_commit.publish.bounds import MOST_BYTES, MOST_BYTES_TOGETHER, refuse_large, refuse_unreadable
 from dbio_commit.publish.delta_log import (
     DIRECTORY,
     LAST_CHECKPOINT,
+    SAVE,
     Change,
     DeltaFile,
     DeltaListing,
@@ -32,14 +44,18 @@ from dbio_commit.publish.delta_log import (
     encode_version,
     is_same_metadata,
     is_same_protocol,
+    is_version,
     metadata_of,
     protocol_of,
+    superseded,
     to_ms,
+    version_of_checkpoint,
     version_path,
 )
 from dbio_commit.publish.delta_schema import DeltaSchema, delta_schema, partition_values, statistics
 from dbio_commit.publish.live import Live
-from dbio_commit.publish.places import MOST_BYTES, Published
+from dbio_commit.publish.places import Own, Published, in_sequence
+from dbio_commit.publish.reading import is_there, read_head, read_lines, read_whole
 from dbio_commit.publish.remembered import Place, find, keep, keep_new
 from dbio_commit.store import Store
 
@@ -53,7 +69,7 @@ _TIDS_NAMED = 1000
 
 def look(store: Store) -> DeltaListing:
     """What lies in the log. The next version's number is taken from it, before our snapshot is read."""
-    return DeltaListing.of(store.list_directory(DIRECTORY).entries)
+    return DeltaListing.of(store.list_directory(DIRECTORY).entries, root=store.url)
 
 
 def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Published | None:
@@ -77,14 +93,17 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
     published = partial(live.published, Format.DELTA, added=len(change.added), removed=len(change.removed))
     if not change:
         return published(last, is_new=False)
-    mark = Mark(live.table_id, live.tid)
-    body = encode_version(change, mark, tids=_since(live, before.mark), engine=_engine(), now=clock.now())
-    path = version_path(number)
-    if not store.put_if_absent(path, body) and store.get(path, limit_bytes=MOST_BYTES) != body:
+    mark, path = Mark(live.table_id, live.tid), version_path(number)
+    encode = partial(encode_version, mark=mark, tids=_since(live, before.mark), engine=_engine(), now=clock.now())
+    body = encode(change)
+    if len(body) > MOST_BYTES:
+        body = encode(replace(change, added=[file._replace(statistics=None) for file in change.added]))
+    refuse_unreadable(body, beside=sum(it.size for it in listing.since_checkpoint), where=store.url_of(path))
+    if not store.put_if_absent(path, body) and not is_there(store, path, body):
         return None
     after = DeltaState(frozenset(live.files), metadata, protocol, mark)
     place = Place.of(store, live.table_id)
-    keep_new(place, path, len(body), listing.versions.get(last), after, paths=len(after.paths))
+    keep_new(place, path, len(body), listing.versions.get(last), after, bytes=after.memory_bytes)
     if checkpoint_is_due(listing, number, len(body)):
         _write_checkpoint(store, clock, number, live, columns, after)
     return published(number, is_new=True)
@@ -162,43 +181,67 @@ def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
     if last not in listing.versions:
         raise _torn(store, last)
     known, state = _remembered(store, listing, table_id)
-    if state is not None:
-        wanted = range(known + 1, last + 1)
-    else:
-        state = _read_checkpoint(store, start) if start >= 0 else DeltaState()
-        wanted = range(max(start, 0), last + 1)  # that of the checkpoint too: only a version says whose it is
-    missing = next((number for number in wanted if number not in listing.versions), None)
+    wanted, missing = in_sequence(listing.versions, first=max(start, 0) if state is None else known + 1)
     if missing is not None:
         raise _torn(store, missing)
-    for number, version in zip(wanted, store.ask_each(lambda it: _read(store, it), wanted), strict=True):
-        _refuse_others(store, number, version, table_id)
-        state = state.then(version if number != start else Version(version.mark, version.engine))
-    if wanted:
+    if state is None and start >= 0:
+        state, wanted = _read_checkpoint(store, listing, start, table_id), wanted[1:]
+    told = [listing.versions[number] for number in wanted]
+    where = f"what {store.url_of(DIRECTORY)} says since its last checkpoint"
+    refuse_large(told, most=MOST_BYTES_TOGETHER, where=where)
+    versions = _read_versions(store, wanted, told, table_id)
+    state = (state or DeltaState()).then(versions, where=store.url_of(DIRECTORY))
+    if known != last:
         entry, before = listing.versions[last], listing.versions.get(last - 1)
-        keep(Place.of(store, table_id), entry, before, state, paths=len(state.paths))
+        keep(Place.of(store, table_id), entry, before, state, bytes=state.memory_bytes)
     return state
 
 
 def _remembered(store: Store, listing: DeltaListing, table_id: str) -> tuple[int, DeltaState | None]:
     """The last version since the checkpoint that this process remembers, and what the log added up to then."""
     place, versions = Place.of(store, table_id), listing.versions
-    for number in range(listing.last, listing.last_checkpoint - 1, -1):
-        if number in versions:
-            state = find(place, versions[number], versions.get(number - 1))
-            if isinstance(state, DeltaState):
-                return number, state
+    for number in sorted(versions, reverse=True):
+        if number < listing.last_checkpoint:
+            break
+        state = find(place, versions[number], versions.get(number - 1))
+        if isinstance(state, DeltaState):
+            return number, state
     return -1, None
 
 
-def _read(store: Store, number: int) -> Version:
-    path = version_path(number)
-    return decode_version(store.get(path, limit_bytes=MOST_BYTES), where=store.url_of(path))
+_READ_AT_ONCE_BYTES = 64 * 1024**2
 
 
-def _read_checkpoint(store: Store, number: int) -> DeltaState:
-    path, checkpoints = checkpoint_path(number), _with_pyarrow(_CHECKPOINTS)
-    state: DeltaState = checkpoints.decode_checkpoint(store.get(path, limit_bytes=MOST_BYTES), where=store.url_of(path))
-    return state
+def _read_versions(store: Store, numbers: Sequence[int], entries: Sequence[Entry], table_id: str) -> Iterator[Version]:
+    """One after the other, all of this table; some at once, as long as they are small together."""
+
+    def read(entry: Entry) -> Version:
+        return decode_version(read_lines(store, entry), where=store.url_of(entry.path))
+
+    start = 0
+    while start < len(entries):
+        sizes = accumulate(entry.size for entry in entries[start:])
+        end = start + max(1, sum(1 for _ in takewhile(lambda size: size <= _READ_AT_ONCE_BYTES, sizes)))
+        versions = store.ask_each(read, entries[start:end])
+        for number, version in zip(numbers[start:end], versions, strict=True):
+            _refuse_others(store, number, version, table_id)
+            yield version
+        start = end
+
+
+def _read_checkpoint(store: Store, listing: DeltaListing, number: int, table_id: str) -> DeltaState:
+    """Raises CorruptMarkerError where it is none, or of another table; and as `replay`, for its version.
+
+    Only a version says whose it is, in its first line: of a stranger's, nobody need read the checkpoint.
+    """
+    version, entry = listing.versions[number], listing.checkpoints[number]
+    head = decode_version(read_head(store, version), where=store.url_of(version.path))
+    _refuse_others(store, number, head, table_id)
+    where, checkpoints = store.url_of(entry.path), _with_pyarrow(_CHECKPOINTS)
+    state: DeltaState = checkpoints.decode_checkpoint(read_whole(store, entry), where=where)
+    if state.metadata.get("id") != table_id:
+        raise CorruptMarkerError(f"{where} is of another table than {table_id}; {SAVE}")
+    return replace(state, mark=head.mark)
 
 
 _CHECKPOINTS = "dbio_commit.publish.delta_checkpoint"
@@ -206,23 +249,20 @@ _CHECKPOINTS = "dbio_commit.publish.delta_checkpoint"
 
 def _torn(store: Store, number: int) -> CorruptMarkerError:
     return CorruptMarkerError(
-        f"{store.url_of(version_path(number))} is missing, so nobody can tell what the Delta log says; {_BEGIN_ANEW}"
+        f"{store.url_of(version_path(number))} is missing, so nobody can tell what the Delta log says; {SAVE}"
     )
-
-
-_BEGIN_ANEW = f"save what you need of it, delete {DIRECTORY}, and publish again"
 
 
 def _refuse_others(store: Store, number: int, version: Version, table_id: str) -> None:
     where = f"version {number} of {store.url_of(DIRECTORY)}"
     if version.mark is None:
         raise UnsupportedTableError(
-            f"{where} was written by {version.engine[:200]!r}, not by us: its rows are in no commit of this table, and "
-            f"nothing is published after it. {_BEGIN_ANEW[0].upper()}{_BEGIN_ANEW[1:]}; only dbio_commit may write here"
+            f"{where} was written by {version.engine!r}, not by us: its rows are in no commit of this table, and "
+            f"nothing is published after it. {SAVE[0].upper()}{SAVE[1:]}; only dbio_commit may write here"
         )
     if version.mark.table_id != table_id:
         raise UnsupportedTableError(
-            f"{where} is of the table {version.mark.table_id[:100]}, which was here before {table_id}; {_BEGIN_ANEW}"
+            f"{where} is of the table {version.mark.table_id[:100]!r}, which was here before {table_id}; {SAVE}"
         )
 
 
@@ -255,9 +295,47 @@ def _write_checkpoint(
 
 def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
     """What keeps the log from being published on; `entries` are those of the table."""
-    listing = DeltaListing.of(entries)
     try:
-        replay(store, listing, table_id)
+        replay(store, DeltaListing.of(entries, root=store.url), table_id)
     except (UnsupportedTableError, CorruptMarkerError) as error:
         return [str(error)]
     return []
+
+
+# --- what goes ----------------------------------------------------------------------------------------------------
+
+
+def find_superseded(store: Store, table_id: str, horizon: datetime) -> list[Entry]:
+    """What nobody needs any more of the log, since a checkpoint of before the horizon says it.
+
+    Raises UnsupportedTableError where the log is not all this table's, CorruptMarkerError where anything that the rest
+    hangs on cannot be read: then nothing of it may go.
+    """
+    listing = look(store)
+    checkpoint, old = superseded(listing, horizon)
+    if old:
+        replay(store, listing, table_id)
+        if checkpoint not in listing.versions:
+            raise _torn(store, checkpoint)
+        _read_checkpoint(store, listing, checkpoint, table_id)
+    return old
+
+
+def own(store: Store, entries: Iterable[Entry], table_id: str) -> Own:
+    """Versions that say that they are this table's, and checkpoints of these; `entries` are those of the table."""
+    inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
+    versions = [entry for entry in inside if is_version(entry.path)]
+    is_own = store.ask_each(lambda entry: _is_own(store, entry, table_id), versions)
+    telling = list(compress(versions, is_own))
+    paths = {entry.path for entry in telling}
+    if telling and all(is_own):
+        paths.add(LAST_CHECKPOINT)
+    of_them = [entry for entry in inside if entry.path == LAST_CHECKPOINT or version_of_checkpoint(entry.path)]
+    return Own(telling, [entry for entry in of_them if (version_of_checkpoint(entry.path) or entry.path) in paths])
+
+
+def _is_own(store: Store, entry: Entry, table_id: str) -> bool:
+    with suppress(CorruptMarkerError, ObjectNotFoundError):
+        version = decode_version(islice(read_head(store, entry), 1), where=store.url_of(entry.path))
+        return version.mark is not None and version.mark.table_id == table_id
+    return False

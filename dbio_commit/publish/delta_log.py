@@ -4,18 +4,32 @@ Pure. By Delta's protocol, in its public specification; columns and values are i
 checkpoints in `delta_checkpoint`. Rules: PROTOCOL.md section 14.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
+from json import JSONEncoder
 from typing import Any, NamedTuple, Self
 from urllib.parse import quote, unquote
 
-from dbio_commit.errors import CorruptMarkerError
+from msgspec import Struct, json, to_builtins
+from msgspec import field as struct_field
+
+from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
+from dbio_commit.publish.bounds import (
+    MOST_BYTES,
+    MOST_BYTES_TOGETHER,
+    MOST_LINE_BYTES,
+    MOST_PATHS_BYTES,
+    Paths,
+    decode_lines,
+    memory_of,
+    too_much,
+)
 from dbio_commit.publish.delta_schema import DeltaSchema
 from dbio_commit.publish.places import DIRECTORIES, by_number
 
@@ -47,10 +61,10 @@ class DeltaListing:
     checkpoints: Mapping[int, Entry]
 
     @classmethod
-    def of(cls, entries: Iterable[Entry]) -> Self:
-        """Of all files of a table, or of those in its log."""
+    def of(cls, entries: Iterable[Entry], *, root: str) -> Self:
+        """Of all files of the table at `root`, or of those in its log. Raises CorruptMarkerError as `by_number`."""
         inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
-        return cls(by_number(inside, _VERSION), by_number(inside, _CHECKPOINT))
+        return cls(by_number(inside, _VERSION, root=root), by_number(inside, _CHECKPOINT, root=root))
 
     @property
     def last(self) -> int:
@@ -62,30 +76,53 @@ class DeltaListing:
         """The last checkpoint's version; -1 where there is none."""
         return max(self.checkpoints, default=-1)
 
+    @property
+    def since_checkpoint(self) -> list[Entry]:
+        """The versions that tell what came after the last checkpoint."""
+        return [entry for number, entry in self.versions.items() if number > self.last_checkpoint]
+
 
 _FEWEST, _MOST = 10, 100
 """Versions between two checkpoints."""
 
 
 def checkpoint_is_due(listing: DeltaListing, number: int, size: int) -> bool:
-    """Whether to write one after version `number`, of `size` bytes: not before the versions outweigh the last one."""
+    """Whether to write one after version `number`, of `size` bytes.
+
+    Not before the versions outweigh the last one; but before the next version could not be read together with them.
+    """
     last = listing.last_checkpoint
     since = number - max(last, 0)
-    written = sum(entry.size for version, entry in listing.versions.items() if version > last) + size
+    written = sum(entry.size for entry in listing.since_checkpoint) + size
     before = listing.checkpoints[last].size if last >= 0 else 0
-    return since >= _MOST or (since >= _FEWEST and written >= before)
+    return since >= _MOST or (since >= _FEWEST and written >= before) or written > MOST_BYTES_TOGETHER - MOST_BYTES
 
 
-def superseded(entries: Iterable[Entry], horizon: datetime) -> list[Entry]:
-    """Of the entries of a log, the versions and checkpoints before a checkpoint that is older than the horizon.
+class Superseded(NamedTuple):
+    """What a checkpoint has made useless."""
 
-    What they say, the checkpoint says, and so it did at the horizon already: readers who began since need none of them.
+    checkpoint: int
+    entries: list[Entry]
+
+
+def superseded(listing: DeltaListing, horizon: datetime) -> Superseded:
+    """The versions and checkpoints before the last checkpoint that is older than the horizon, if they are, too.
+
+    What they say, that checkpoint says, and so it did at the horizon already: who began to read since needs none.
     """
-    listing = DeltaListing.of(entries)
-    old = (number for number, entry in listing.checkpoints.items() if entry.modified < horizon)
-    last = max(old, default=0)
+    last = max((number for number, entry in listing.checkpoints.items() if entry.modified < horizon), default=0)
     parts = [*listing.versions.items(), *listing.checkpoints.items()]
-    return [entry for number, entry in sorted(parts) if number < last and entry.modified < horizon]
+    return Superseded(last, [entry for number, entry in sorted(parts) if number < last and entry.modified < horizon])
+
+
+def is_version(path: str) -> bool:
+    return split(path)[0] == DIRECTORY and _VERSION.fullmatch(split(path)[1]) is not None
+
+
+def version_of_checkpoint(path: str) -> str | None:
+    """The path of the version that the checkpoint is of; None for what is no checkpoint of ours."""
+    match = _CHECKPOINT.fullmatch(split(path)[1]) if split(path)[0] == DIRECTORY else None
+    return version_path(int(match[1])) if match else None
 
 
 # --- what a version says ------------------------------------------------------------------------------------------
@@ -105,12 +142,12 @@ class Version:
     """One version of a log."""
 
     mark: Mark | None
-    """None where somebody else wrote it."""
+    """None where somebody else wrote it: then nothing of the rest is told."""
     engine: str
     """Who says that it wrote it."""
-    added: Sequence[str] = ()
+    added: frozenset[str] = frozenset()
     """Paths relative to the root, as our markers name them."""
-    removed: Sequence[str] = ()
+    removed: frozenset[str] = frozenset()
     metadata: Mapping[str, Any] | None = None
     protocol: Mapping[str, Any] | None = None
 
@@ -125,43 +162,109 @@ class DeltaState:
     mark: Mark | None = None
     """Of the last of them."""
 
-    def then(self, version: Version) -> "DeltaState":
-        return DeltaState(
-            (self.paths - frozenset(version.removed)) | frozenset(version.added),
-            version.metadata or self.metadata,
-            version.protocol or self.protocol,
-            version.mark,
-        )
+    def then(self, versions: Iterable[Version], *, where: str) -> "DeltaState":
+        """After these, one after the other. Raises CorruptMarkerError for too many paths; `where` is the log."""
+        paths, metadata, protocol, mark = set(self.paths), self.metadata, self.protocol, self.mark
+        taken = memory_of(paths)
+        for version in versions:
+            paths -= version.removed
+            paths |= version.added
+            metadata, protocol = version.metadata or metadata, version.protocol or protocol
+            mark = version.mark
+            taken += memory_of(version.added)
+            if taken > MOST_PATHS_BYTES:  # unless what was removed makes up for it
+                taken = memory_of(paths)
+            if taken > MOST_PATHS_BYTES:
+                raise too_much(where)
+        return DeltaState(frozenset(paths), metadata, protocol, mark)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes."""
+        texts = [text for it in (self.metadata, self.protocol) for value in it.values() for text in _texts_in(value)]
+        return memory_of(self.paths) + memory_of(texts)
 
 
-def decode_version(body: bytes, *, where: str) -> Version:
-    """Raises CorruptMarkerError for what is no version of a Delta log; `where` is its URL."""
-    kinds: dict[str, list[Any]] = {}
-    try:
-        for line in body.splitlines():
-            for kind, action in json.loads(line).items() if line.strip() else ():
-                kinds.setdefault(kind, []).append(action)
-        info = (kinds.get("commitInfo") or [{}])[0]
-        ours = info.get("dbio_commit")
-        return Version(
-            mark=Mark(str(ours["table_id"]), ours.get("tid")) if ours else None,
-            engine=str(info.get("engineInfo", "an engine that does not say its name")),
-            added=[unquote(action["path"]) for action in kinds.get("add", ())],
-            removed=[unquote(action["path"]) for action in kinds.get("remove", ())],
-            metadata=_last_object(kinds.get("metaData", ())),
-            protocol=_last_object(kinds.get("protocol", ())),
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise CorruptMarkerError(
-            f"{where} is no version of a Delta log ({error!r:.200}); save what you need of {DIRECTORY}, delete it, and "
-            "publish again"
-        ) from None
+def _texts_in(value: Any) -> Iterable[str]:
+    return [value] if isinstance(value, str) else value if isinstance(value, list) else ()
 
 
-def _last_object(actions: Sequence[Any]) -> Mapping[str, Any] | None:
-    if not all(isinstance(action, dict) for action in actions):
-        raise TypeError("an action that is no object")
-    return actions[-1] if actions else None
+class _Path(Struct):
+    path: str
+
+
+class _Mark(Struct):
+    table_id: str
+    tid: str | None = None
+
+
+class _Info(Struct):
+    engine: str | None = struct_field(name="engineInfo", default=None)
+    mark: _Mark | None = struct_field(name="dbio_commit", default=None)
+
+
+class _Metadata(Struct, rename="camel", omit_defaults=True):
+    """As much of it as is compared."""
+
+    id: str | None = None
+    schema_string: str | None = None
+    partition_columns: list[str] | None = None
+
+
+class _Protocol(Struct, rename="camel", omit_defaults=True):
+    min_reader_version: int | None = None
+    min_writer_version: int | None = None
+    reader_features: list[str] | None = None
+    writer_features: list[str] | None = None
+
+
+class _Actions(Struct, rename="camel"):
+    """One line: one action, or several."""
+
+    commit_info: _Info | None = None
+    protocol: _Protocol | None = None
+    meta_data: _Metadata | None = None
+    add: _Path | None = None
+    remove: _Path | None = None
+
+
+_ACTIONS = json.Decoder(_Actions)
+
+
+def decode_version(lines: Iterable[bytes], *, where: str) -> Version:
+    """Raises CorruptMarkerError for what is no version of a Delta log; `where` is its URL.
+
+    The first line of a version of ours says so. Of others, only who wrote them is looked for.
+    """
+    actions = decode_lines(_ACTIONS, lines, f"{where} is no version of a Delta log", SAVE)
+    first = next(actions, _Actions())
+    info = first.commit_info or _Info()
+    if info.mark is None:
+        engines = (it.commit_info.engine for it in chain([first], actions) if it.commit_info)
+        engine = next(filter(None, engines), "an engine that does not say its name")
+        return Version(None, engine[:_ENGINE_CHARACTERS])
+    added, removed = Paths(where), Paths(where)
+    metadata: _Metadata | None = None
+    protocol: _Protocol | None = None
+    for it in chain([first], actions):
+        if it.add is not None:
+            added.add(unquote(it.add.path))
+        if it.remove is not None:
+            removed.add(unquote(it.remove.path))
+        metadata, protocol = it.meta_data or metadata, it.protocol or protocol
+    return Version(
+        Mark(info.mark.table_id, info.mark.tid),
+        (info.engine or "")[:_ENGINE_CHARACTERS],
+        added=added.found(),
+        removed=removed.found(),
+        metadata=None if metadata is None else to_builtins(metadata),
+        protocol=None if protocol is None else to_builtins(protocol),
+    )
+
+
+_ENGINE_CHARACTERS = 200
+
+SAVE = f"save what you need of {DIRECTORY}, delete it, and publish again"
 
 
 class DeltaFile(NamedTuple):
@@ -227,7 +330,10 @@ def protocol_of(features: Iterable[str], before: Mapping[str, Any]) -> dict[str,
 
 
 def encode_version(change: Change, mark: Mark, *, tids: Sequence[str], engine: str, now: datetime) -> bytes:
-    """The body of a version. `tids` are commits that it shows and the one before did not; information only."""
+    """The body of a version. `tids` are commits that it shows and the one before did not; information only.
+
+    Raises InvalidInputError for columns that nobody would read back.
+    """
     now_ms = to_ms(now)
     ours = {"version": 1, "table_id": mark.table_id, "tid": mark.tid, "tids": list(tids)}
     info = {"timestamp": now_ms, "operation": "WRITE", "operationParameters": {}, "engineInfo": engine}
@@ -239,10 +345,16 @@ def encode_version(change: Change, mark: Mark, *, tids: Sequence[str], engine: s
     data_change = change.data_change
     actions += [{"remove": removal(path, now_ms, data_change=data_change)} for path in change.removed]
     actions += [{"add": addition(file, data_change=data_change)} for file in change.added]
-    return "".join(f"{_ENCODER.encode(action)}\n" for action in actions).encode()
+    lines = [f"{_ENCODER.encode(action)}\n" for action in actions]
+    if (longest := max(map(len, lines))) > MOST_LINE_BYTES:
+        raise InvalidInputError(
+            f"one action of a version would have {longest} bytes, and {MOST_LINE_BYTES} are read at most; overwrite "
+            "the table with fewer columns, or publish it in another format"
+        )
+    return "".join(lines).encode()
 
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_ENCODER = JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
 def addition(file: DeltaFile, *, data_change: bool) -> dict[str, Any]:

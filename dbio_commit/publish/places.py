@@ -1,13 +1,13 @@
 """The formats that a table is published in, where each lies in the table, and what is said of a publication. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.names import split
+from dbio_commit.protocol.names import LAST_NUMBER, split
 from dbio_commit.protocol.settings import Format
 
 DIRECTORIES: Final[Mapping[Format, str]] = {
@@ -16,10 +16,6 @@ DIRECTORIES: Final[Mapping[Format, str]] = {
     Format.SYMLINK: "_symlink_format_manifest",
 }
 """Relative to the root. All are hidden: no reader takes what lies there for data."""
-
-
-MOST_BYTES: Final = 1024**3
-"""Of one object of a publication."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +37,15 @@ class Published:
     """Whether anything was written; else this is what was there already."""
 
 
+class Own(NamedTuple):
+    """What the publishers of a table wrote in one format."""
+
+    telling: list[Entry]
+    """What tells whose it is. Whoever deletes all of it deletes this last."""
+    rest: list[Entry]
+    """What is theirs because of that."""
+
+
 def parse_formats(to: str | Sequence[str]) -> tuple[Format, ...]:
     """One format or several, each once. Raises InvalidInputError for what is none."""
     wanted = (to,) if isinstance(to, str) else tuple(to)
@@ -53,10 +58,26 @@ def parse_formats(to: str | Sequence[str]) -> tuple[Format, ...]:
     return tuple(dict.fromkeys(map(Format, wanted)))
 
 
-def by_number(entries: Iterable[Entry], grammar: re.Pattern[str]) -> dict[int, Entry]:
-    """Those whose names, without directories, follow the grammar, by the number that is its first group."""
-    found = ((entry, grammar.fullmatch(split(entry.path)[1])) for entry in entries)
-    return {int(match[1]): entry for entry, match in found if match}
+def by_number(entries: Iterable[Entry], grammar: re.Pattern[str], *, root: str, step: int = 1) -> dict[int, Entry]:
+    """Those whose names, without directories, follow the grammar, by the number that is its first group.
+
+    Nobody may count from one number to another: names give any. Raises CorruptMarkerError for a number that no
+    publisher reaches, nor by one more `step`; `root` is the URL of the table.
+    """
+    matches = ((entry, grammar.fullmatch(split(entry.path)[1])) for entry in entries)
+    found = {int(match[1]): entry for entry, match in matches if match}
+    if found and (last := max(found)) + step >= LAST_NUMBER:
+        raise CorruptMarkerError(
+            f"{root}/{found[last].path} has a number that no publisher reaches, and none could follow it; find out who "
+            "wrote it, since other engines may take it for the newest, and publish again once it is gone"
+        )
+    return found
+
+
+def in_sequence(numbers: Collection[int], *, first: int) -> tuple[list[int], int | None]:
+    """Those from `first` on, in order; and the first that is missing among them, None where none is."""
+    found = sorted(number for number in numbers if number >= first)
+    return found, next((due for due, number in enumerate(found, first) if due != number), None)
 
 
 def is_published(path: str) -> bool:

@@ -11,8 +11,8 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.recall import MEMORY
 from dbio_commit.store import Store
 
-_BYTES_PER_PATH = 200
-"""About what a path takes in memory."""
+_AT_LEAST = 1024
+"""Of memory, of each publication."""
 
 
 class Place(NamedTuple):
@@ -33,15 +33,15 @@ def find(place: Place, entry: Entry, before: Entry | None) -> object:
     return MEMORY.find(_key(place, entry, before))
 
 
-def keep(place: Place, entry: Entry, before: Entry | None, value: object, *, paths: int) -> None:
-    """What the publication says, which has so many paths."""
-    MEMORY.keep(_key(place, entry, before), value, bytes=1024 + _BYTES_PER_PATH * paths)
+def keep(place: Place, entry: Entry, before: Entry | None, value: object, *, bytes: int) -> None:
+    """What the publication says, which takes so much memory."""
+    MEMORY.keep(_key(place, entry, before), value, bytes=_AT_LEAST + bytes)
 
 
-def keep_new(place: Place, path: str, size: int, before: Entry | None, value: object, *, paths: int) -> None:
+def keep_new(place: Place, path: str, size: int, before: Entry | None, value: object, *, bytes: int) -> None:
     """The same of one that was created just now; without one before it, nothing is kept."""
     if before is not None:
-        keep(place, Entry(path, size, before.modified), before, value, paths=paths)
+        keep(place, Entry(path, size, before.modified), before, value, bytes=bytes)
 
 
 def _key(place: Place, entry: Entry, before: Entry | None) -> Hashable:

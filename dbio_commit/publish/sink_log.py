@@ -1,13 +1,15 @@
 """The list of files that Spark's file sink leaves in its output, and its readers take instead of a listing. Pure."""
 
-import json
 import re
 from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
+from msgspec import Struct, field, json
+
 from dbio_commit.errors import CorruptMarkerError
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.publish.bounds import Paths, decode_lines
 
 _HEADER = "v1"
 needs_no_quotes = re.compile(r"[A-Za-z0-9/=._-]*").fullmatch
@@ -37,19 +39,32 @@ class Listed(NamedTuple):
     """Relative to the root."""
     elsewhere: str | None
     """The URL of a file that is not below the root: the list was made where the table was before."""
+    is_streams: bool = False
+    """Whether a Spark stream wrote it: its files have times."""
 
 
-def decode_list(body: bytes, root: str, *, where: str) -> Listed:
+class _Line(Struct):
+    path: str
+    modified: int = field(name="modificationTime", default=0)
+
+
+_LINE = json.Decoder(_Line)
+_URL_CHARACTERS = 300
+
+
+def decode_list(lines: Iterable[bytes], root: str, *, where: str) -> Listed:
     """What the list says of the table at `root`. Raises CorruptMarkerError for what is no such list."""
-    try:
-        header, *lines = body.decode().split("\n")
-        found = [unquote(json.loads(line)["path"]) for line in lines if line]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptMarkerError(
-            f"{where} is no list of Spark's ({error!r:.200}); delete it, and publish again"
-        ) from None
-    if header != _HEADER:
+    lines = iter(lines)
+    if (header := next(lines, b"").strip()) != _HEADER.encode():
         raise CorruptMarkerError(f"{where} begins with {header[:50]!r}, not {_HEADER!r}; delete it, and publish again")
-    start = f"{root}/"
-    elsewhere = next((url for url in found if not url.startswith(start)), None)
-    return Listed(frozenset(url.removeprefix(start) for url in found), elsewhere)
+    start, paths = f"{root}/", Paths(where)
+    elsewhere: str | None = None
+    is_streams = False
+    for line in decode_lines(_LINE, lines, f"{where} is no list of Spark's", "delete it, and publish again"):
+        url = unquote(line.path)
+        is_streams |= line.modified != 0
+        if url.startswith(start):
+            paths.add(url.removeprefix(start))
+        else:
+            elsewhere = elsewhere or url[:_URL_CHARACTERS]
+    return Listed(paths.found(), elsewhere, is_streams)

@@ -5,17 +5,21 @@ Spark takes the list with the highest number. Paths in it are absolute. Rules: P
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress, islice
 from typing import Self
 
 from dbio_commit.clock import Clock
-from dbio_commit.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
+from dbio_commit.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError, UnsupportedTableError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
+from dbio_commit.publish.bounds import memory_of, refuse_unreadable
 from dbio_commit.publish.live import Live
-from dbio_commit.publish.places import DIRECTORIES, MOST_BYTES, Published, by_number
+from dbio_commit.publish.places import DIRECTORIES, Own, Published, by_number
+from dbio_commit.publish.reading import is_there, read_head, read_lines
 from dbio_commit.publish.remembered import Place, find, keep, keep_new
 from dbio_commit.publish.sink_log import Listed, decode_list, encode_list
 from dbio_commit.publish.urls import root_url
@@ -26,8 +30,9 @@ DIRECTORY = DIRECTORIES[Format.SPARK]
 STEP = 10
 """Spark takes a number for that of a whole list where the number after it is a multiple of this."""
 
-_OURS = re.compile(r"([0-9]{0,17}9)\.compact")
-_STREAM = re.compile(r"[0-9]+")
+_OURS = re.compile(r"(9|[1-9][0-9]{0,17}9)\.compact")
+_SPARKS = re.compile(r"[+-]?\d{1,30}(\.compact)?")
+"""What Spark takes for a batch of a stream, or its list."""
 
 
 def list_path(number: int) -> str:
@@ -40,14 +45,17 @@ class SparkListing:
 
     lists: Mapping[int, Entry]
     streams: Sequence[str]
-    """What only a Spark stream leaves."""
+    """What only a Spark stream leaves, or somebody who wants Spark to take it for one's."""
 
     @classmethod
-    def of(cls, entries: Iterable[Entry]) -> Self:
-        """Of all files of a table, or of those in its directory of lists."""
+    def of(cls, entries: Iterable[Entry], *, root: str) -> Self:
+        """Of all files of the table at `root`, or of those in its directory of lists.
+
+        Raises CorruptMarkerError as `by_number`.
+        """
         inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
-        names = sorted(split(entry.path)[1] for entry in inside)
-        return cls(by_number(inside, _OURS), list(filter(_STREAM.fullmatch, names)))
+        others = (name for _, name in map(split, sorted(entry.path for entry in inside)) if not _OURS.fullmatch(name))
+        return cls(by_number(inside, _OURS, root=root, step=STEP), list(filter(_SPARKS.fullmatch, others)))
 
     @property
     def last(self) -> int:
@@ -56,7 +64,7 @@ class SparkListing:
 
 def look(store: Store) -> SparkListing:
     """What is there. The next list's number is taken from it, before our snapshot is read."""
-    return SparkListing.of(store.list_directory(DIRECTORY).entries)
+    return SparkListing.of(store.list_directory(DIRECTORY).entries, root=store.url)
 
 
 def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Published | None:
@@ -76,24 +84,29 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
     number = last + STEP if last >= 0 else STEP - 1
     body = encode_list(root, live.snapshot.files).encode()
     path = list_path(number)
-    if not store.put_if_absent(path, body) and store.get(path, limit_bytes=MOST_BYTES) != body:
+    refuse_unreadable(body, where=store.url_of(path))
+    if not store.put_if_absent(path, body) and not is_there(store, path, body):
         return None
     place, listed = Place.of(store, live.table_id), Listed(frozenset(wanted), None)
-    keep_new(place, path, len(body), listing.lists.get(last), (root, listed), paths=len(wanted))
+    keep_new(place, path, len(body), listing.lists.get(last), (root, listed), bytes=memory_of(listed.paths))
     store.delete_many([entry.path for other, entry in listing.lists.items() if other < last])  # what stays does no harm
     return published(number, is_new=True)
 
 
 def _refuse_stream(store: Store, listing: SparkListing) -> None:
     if listing.streams:
-        raise UnsupportedTableError(
-            f"{store.url_of(DIRECTORY)} holds {listing.streams[0]!r:.50}, which a Spark stream left: its rows are in "
-            f"no commit of this table. Let it write elsewhere, delete {DIRECTORY}, and publish again"
-        )
+        raise _of_a_stream(store, listing.streams[0])
+
+
+def _of_a_stream(store: Store, name: str) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"{store.url_of(DIRECTORY)} holds {name!r:.50}, which a Spark stream left: its rows are in no commit of this "
+        f"table. Let it write elsewhere, save what you need of {DIRECTORY}, delete it, and publish again"
+    )
 
 
 def _read(store: Store, listing: SparkListing, root: str, table_id: str) -> Listed:
-    """What the last list says."""
+    """What the last list says. Raises UnsupportedTableError where a Spark stream wrote it."""
     if listing.last < 0:
         return Listed(frozenset(), None)
     entry, before = listing.lists[listing.last], listing.lists.get(listing.last - STEP)
@@ -101,16 +114,17 @@ def _read(store: Store, listing: SparkListing, root: str, table_id: str) -> List
     match find(place, entry, before):
         case (str() as told, Listed() as listed) if told == root:
             return listed
-    body = store.get(entry.path, limit_bytes=MOST_BYTES)
-    listed = decode_list(body, root, where=store.url_of(entry.path))
-    keep(place, entry, before, (root, listed), paths=len(listed.paths))
+    listed = decode_list(read_lines(store, entry), root, where=store.url_of(entry.path))
+    if listed.is_streams:
+        raise _of_a_stream(store, split(entry.path)[1])
+    keep(place, entry, before, (root, listed), bytes=memory_of(listed.paths))
     return listed
 
 
 def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
     """What makes Spark read something else than this table; `entries` are those of the table."""
-    listing = SparkListing.of(entries)
     try:
+        listing = SparkListing.of(entries, root=store.url)
         _refuse_stream(store, listing)
         if listing.last < 0:
             return []
@@ -124,3 +138,18 @@ def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]
         f"{store.url_of(entry.path)} names {elsewhere[:300]!r}, and the table is at {root}: Spark reads the old place. "
         "`dbio publish --to spark` mends it"
     ]
+
+
+def own(store: Store, entries: Iterable[Entry], table_id: str) -> Own:
+    """The lists that say no times, as those of streams do; an empty one only where no stream was here."""
+    inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
+    lists = [entry for entry in inside if _OURS.fullmatch(split(entry.path)[1])]
+    has_streams = len(lists) < sum(1 for entry in inside if _SPARKS.fullmatch(split(entry.path)[1]))
+
+    def is_own(entry: Entry) -> bool:
+        with suppress(CorruptMarkerError, ObjectNotFoundError):
+            listed = decode_list(islice(read_head(store, entry), 2), "", where=store.url_of(entry.path))
+            return not listed.is_streams and (listed.elsewhere is not None or bool(listed.paths) or not has_streams)
+        return False
+
+    return Own(list(compress(lists, store.ask_each(is_own, lists))), [])

@@ -12,12 +12,27 @@ from dataclasses import dataclass
 from typing import Self
 
 from dbio_commit.clock import Clock
-from dbio_commit.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError, StoreError
+from dbio_commit.errors import (
+    CommitConflictError,
+    CorruptMarkerError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StoreError,
+)
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.protocol.settings import Format
+from dbio_commit.publish.bounds import (
+    LINE_BYTES,
+    MOST_BYTES,
+    MOST_PATHS_BYTES,
+    refuse_large,
+    refuse_unreadable,
+    too_much,
+)
 from dbio_commit.publish.live import Live, read_live
-from dbio_commit.publish.places import DIRECTORIES, MOST_BYTES, Published, by_number
+from dbio_commit.publish.places import DIRECTORIES, Own, Published, by_number
 from dbio_commit.publish.urls import root_url
 from dbio_commit.store import Store
 
@@ -44,11 +59,15 @@ class SymlinkListing:
     claims: Mapping[int, Entry]
 
     @classmethod
-    def of(cls, entries: Iterable[Entry]) -> Self:
-        """Of all files of a table, or of those below its directory of manifests."""
+    def of(cls, entries: Iterable[Entry], *, root: str) -> Self:
+        """Of all files of the table at `root`, or of those below its directory of manifests.
+
+        Raises CorruptMarkerError as `by_number`.
+        """
         below = [entry for entry in entries if entry.path.startswith(f"{DIRECTORY}/")]
         manifests = {entry.path: entry for entry in below if names.split(entry.path)[1] == _NAME}
-        return cls(manifests, by_number(below, _CLAIM))
+        direct = [entry for entry in below if names.split(entry.path)[0] == DIRECTORY]
+        return cls(manifests, by_number(direct, _CLAIM, root=root))
 
     @property
     def last(self) -> int:
@@ -56,17 +75,17 @@ class SymlinkListing:
         return max(self.claims, default=0)
 
 
-def manifests(live: Live, root: str) -> dict[str, str]:
-    """The manifests of a snapshot: path -> text. A table without partitions has one, also if it is empty."""
-    lines: dict[str, list[str]] = {} if live.snapshot.partition_columns else {"": []}
+def manifests(live: Live, root: str) -> dict[str, bytes]:
+    """The manifests of a snapshot: path -> body. A table without partitions has one, also if it is empty."""
+    lines: dict[str, list[bytes]] = {} if live.snapshot.partition_columns else {"": []}
     for path in live.files:
-        lines.setdefault(names.split(path)[0], []).append(f"{root}/{path}\n")
-    return {manifest_path(directory): "".join(sorted(found)) for directory, found in lines.items()}
+        lines.setdefault(names.split(path)[0], []).append(f"{root}/{path}\n".encode())
+    return {manifest_path(directory): b"".join(sorted(found)) for directory, found in lines.items()}
 
 
 def look(store: Store) -> SymlinkListing:
     """What is there."""
-    return SymlinkListing.of(store.list_files(DIRECTORY, links=False))
+    return SymlinkListing.of(store.list_files(DIRECTORY, links=False), root=store.url)
 
 
 def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Published | None:
@@ -90,7 +109,8 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
             listing = look(store)
             is_last = listing.last <= number
             if is_last:
-                _remove(store, [entry.path for other, entry in listing.claims.items() if other < number])
+                older = [entry for other, entry in listing.claims.items() if other < number]
+                _remove(store, [entry.path for entry in older if not entry.size])  # what has a body is nobody's claim
                 return live.published(Format.SYMLINK, number, added=added, removed=removed, is_new=True)
         else:
             listing, live = look(store), read_live(store, clock)
@@ -99,46 +119,71 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
     )
 
 
-def _read(store: Store, found: Mapping[str, Entry]) -> dict[str, str]:
-    """Anew each time: what is replaced can have the size and the time, to the second, that it had."""
+def _read(store: Store, found: Mapping[str, Entry]) -> dict[str, bytes]:
+    """Anew each time: what is replaced can have the size and the time, to the second, that it had.
 
-    def read(path: str) -> str | None:
+    Raises CorruptMarkerError where they are more than is read.
+    """
+    where = store.url_of(DIRECTORY)
+    refuse_large(found.values(), where=where, most=MOST_BYTES)
+
+    def read(entry: Entry) -> bytes | None:
         with suppress(ObjectNotFoundError):
-            return store.get(path, limit_bytes=MOST_BYTES).decode(errors="replace")
+            return store.get(entry.path, limit_bytes=entry.size + MAX_BYTES)  # somebody may have replaced it since
         return None
 
-    texts = zip(found, store.ask_each(read, list(found)), strict=True)
-    return {path: text for path, text in texts if text is not None}
+    bodies = zip(found, store.ask_each(read, list(found.values())), strict=True)
+    told = {path: body for path, body in bodies if body is not None}
+    if sum(len(body) + LINE_BYTES * body.count(b"\n") for body in told.values()) > MOST_PATHS_BYTES:
+        raise too_much(where)
+    return told
 
 
-def _write(store: Store, before: Mapping[str, str], wanted: Mapping[str, str]) -> tuple[int, int]:
+def _write(store: Store, before: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> tuple[int, int]:
     """Returns how many files came and went."""
-    changed = [(path, text) for path, text in wanted.items() if before.get(path) != text]
-    store.in_parallel(lambda it: store.replace(it[0], it[1].encode()), changed)
+    changed = [(path, body) for path, body in wanted.items() if before.get(path) != body]
+    for path, body in changed:
+        refuse_unreadable(body, where=store.url_of(path))
+    store.in_parallel(lambda it: store.replace(*it), changed)
     _remove(store, [path for path in before if path not in wanted])
-    old, new = (set("".join(texts.values()).splitlines()) for texts in (before, wanted))
+    old, new = (set(b"".join(bodies.values()).splitlines()) for bodies in (before, wanted))
     return len(new - old), len(old - new)
 
 
 def _remove(store: Store, paths: list[str]) -> None:
     for path, error in store.delete_many(paths).items():
-        raise StoreError(f"{store.url_of(path)} could not be deleted, and says what is no more: {error}; publish again")
+        raise StoreError(
+            f"{store.url_of(path)!r} could not be deleted, and says what is no more: {error}; publish again"
+        )
 
 
 def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
     """What makes readers of manifests read something else than this table; `entries` are those of the table."""
-    listing = SymlinkListing.of(entries)
-    path = next((entry.path for entry in listing.manifests.values() if entry.size), None)
-    if path is None:
-        return []
     try:
+        listing = SymlinkListing.of(entries, root=store.url)
+        refuse_large(listing.manifests.values(), where=store.url_of(DIRECTORY), most=MOST_BYTES)
+        path = next((entry.path for entry in listing.manifests.values() if entry.size), None)
+        if path is None:
+            return []
         root = root_url(store, s3="s3")
-        line = _read(store, {path: listing.manifests[path]}).get(path, root).partition("\n")[0]
-    except InvalidInputError as error:
+        line = store.get_range(path, 0, _FIRST_BYTES).partition(b"\n")[0].decode(errors="replace")
+    except ObjectNotFoundError:  # replaced, or tidied up
+        return []
+    except (InvalidInputError, CorruptMarkerError) as error:
         return [str(error)]
     if line.startswith(root):
         return []
     return [
-        f"{store.url_of(path)} names {line[:300]!r}, and the table is at {root}: Hive, Presto and Athena read the old "
-        "place. `dbio publish --to symlink` mends it"
+        f"{store.url_of(path)!r} names {line[:300]!r}, and the table is at {root}: Hive, Presto and Athena read the "
+        "old place. `dbio publish --to symlink` mends it"
     ]
+
+
+_FIRST_BYTES = 8192
+
+
+def own(store: Store, entries: Iterable[Entry], table_id: str) -> Own:
+    """The claims, which are empty; and with one there, the manifests, which a publication has replaced."""
+    below = [entry for entry in entries if entry.path.startswith(f"{DIRECTORY}/")]
+    claims = [entry for entry in below if not entry.size and _CLAIM.fullmatch(entry.path.removeprefix(f"{DIRECTORY}/"))]
+    return Own(claims, [entry for entry in below if claims and names.split(entry.path)[1] == _NAME])

@@ -27,7 +27,7 @@ from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import Tombstone, decode_tombstone, encode
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.publish import is_published
+from dbio_commit.publish import find_own, is_published
 from dbio_commit.roots import read_snapshot
 from dbio_commit.roots.directory import check_directories, refuse_nested
 from dbio_commit.store import Store
@@ -51,7 +51,9 @@ class DropReport:
     aborted: Sequence[str]
     """The transactions that were pending."""
     left: Sequence[str]
-    """Paths of files that no transaction of the table wrote or named; they are still there."""
+    """Paths of files that no transaction of the table wrote or named, and of what others put beside its publications.
+
+    They are still there."""
 
 
 def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
@@ -195,15 +197,23 @@ def _sort(store: Store) -> tuple[list[list[Entry]], list[str]]:
     data = [entry for entry in entries if _is_ours(entry.path, named, strangers)]
     below = [entry for entry in entries if _marker(entry.path, strangers)]
     log = [entry for entry in store.list_log() if _is_of_log(entry.path) and entry.path != names.DROPPED]
-    published = [entry for entry in entries if is_published(entry.path)]
-    steps: list[list[Entry]] = [published, data, below]
+    published = find_own(store, entries, table_id) if (table_id := _table_id(store)) else []
+    steps: list[list[Entry]] = [*published, data, below]
     for kind in (Kind.STARTED, Kind.COMMITTED, None):
         step = [entry for entry in log if kind is None or _kind(entry.path) is kind]
         log = [entry for entry in log if entry not in step]
         steps.append(step)
-    going = {entry.path for entry in (*data, *below)}
-    left = [entry.path for entry in entries if names.is_data_file(entry.path) and entry.path not in going]
+    going = {entry.path for step in (*published, data, below) for entry in step}
+    left = [
+        it.path for it in entries if it.path not in going and (names.is_data_file(it.path) or is_published(it.path))
+    ]
     return [step for step in steps if step], sorted(left)
+
+
+def _table_id(store: Store) -> str | None:
+    """None where the descriptor is gone, which goes after all that is published."""
+    log = parse_log(store.list_log())
+    return read_descriptor(store, log).id if log.descriptor else None
 
 
 def _named(store: Store) -> set[str]:

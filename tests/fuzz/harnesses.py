@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from pyarrow import ArrowException
 
 from dbio_commit.protocol import names
-from tests.fuzz import bodies, expressions, properties, service, stores, written
+from tests.fuzz import bodies, expressions, properties, publications, service, stores, written
 from tests.fuzz.directories import AGES, Hostile, directories
 from tests.unit.test_expressions import GOOD
 from vacuum import VacuumOptions
@@ -48,8 +49,9 @@ def to_bytes(objects: Objects) -> bytes:
     """Checkpoints are unpacked, or no change to one would survive."""
     parts = []
     for path, (body, age) in objects.items():
-        with suppress(OSError, EOFError):  # not packed
-            body = bodies.unpack(body)
+        with suppress(OSError, EOFError, ArrowException):  # not packed
+            is_delta = path.endswith(_DELTA_CHECKPOINT.decode())
+            body = publications.unpack_checkpoint(body) if is_delta else bodies.unpack(body)
         parts.append(b"%d%s\1%s" % (AGES.index(age), path.encode(errors="surrogateescape"), body))
     return b"\0\0".join(parts)
 
@@ -58,11 +60,16 @@ def to_objects(data: bytes) -> Objects:
     objects: dict[str, tuple[bytes, timedelta]] = {}
     for part in islice(filter(None, data.split(b"\0\0")), 100):
         path, _, body = part[1:].partition(b"\1")
-        if b"_checkpoint_" in path:
+        if path.endswith(_DELTA_CHECKPOINT):
+            body = publications.pack_checkpoint(body)
+        elif b"_checkpoint_" in path:
             body = bodies.pack(body)
         if path:
             objects[_text(path)] = (body, AGES[(part[0] - ord("0")) % len(AGES)])
     return objects
+
+
+_DELTA_CHECKPOINT = b".checkpoint.parquet"
 
 
 def _directory(data: bytes) -> object:
@@ -113,6 +120,12 @@ def _lines() -> Iterator[bytes]:
     for body in _checkpoints():
         with suppress(EOFError):  # one is cut off
             yield bodies.unpack(body)
+
+
+def _published() -> Iterator[bytes]:
+    for times in range(4):
+        yield to_bytes(publications.really_published(times))
+    yield from map(to_bytes, examples(publications.directories()))
 
 
 def _configs() -> list[bytes]:
@@ -173,6 +186,21 @@ HARNESSES: Mapping[str, Harness] = {
         lambda data: expressions.expression(_text(data)),
         lambda: _encoded([*GOOD, "(SELECT 1)", "java_method('a')"]),
         max_bytes=256,
+    ),
+    "published": Harness(lambda data: publications.directory(to_objects(data)), _published, max_bytes=16384),
+    "version": Harness(
+        publications.version, lambda: [*map(bodies.to_lines, examples(publications.versions()))], max_bytes=4096
+    ),
+    "list": Harness(
+        publications.spark_list, lambda: [*map(publications.to_list, examples(publications.lists()))], max_bytes=4096
+    ),
+    "parquet": Harness(
+        publications.delta_checkpoint, lambda: [*map(publications.pack_checkpoint, publications.CHECKPOINTS)]
+    ),
+    "number": Harness(
+        lambda data: publications.name(_text(data)),
+        lambda: _encoded(names.split(path)[1] for path in examples(publications.paths())),
+        max_bytes=128,
     ),
     "config": Harness(service.config, _configs, max_bytes=4096),
     "url": Harness(lambda data: service.location(_text(data)), lambda: _encoded(URLS), max_bytes=512),

@@ -14,7 +14,10 @@ from tests.fuzz.harnesses import HARNESSES, examples, to_bytes, to_objects
 pytest.importorskip("atheris", reason="atheris has wheels for Python 3.11 to 3.13 on Linux, x86-64")
 
 
-RUNS = {1000: ("commit", "descriptor", "packed", "path", "directory", "expression"), 2000: tuple(HARNESSES)}
+RUNS = {
+    1000: ("commit", "descriptor", "packed", "path", "directory", "version", "list", "parquet", "expression"),
+    2000: tuple(HARNESSES),
+}
 """The harnesses that get so many inputs; the fewer are those of what decides most."""
 
 

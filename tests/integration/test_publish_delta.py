@@ -19,7 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 import dbio_commit as dbio
 from dbio_commit import InvalidInputError, Table, UnsupportedTableError
 from dbio_commit import recall as recall_module
-from dbio_commit.publish import delta_log
+from dbio_commit.publish import delta_log, find_superseded
 from tests.conftest import Root
 from tests.histories import PARTITIONS, History, columns, in_order
 from tests.servers import S3Server
@@ -222,8 +222,9 @@ def test_what_vacuum_leaves_of_a_log_is_all_that_its_readers_need(tmp_path: Path
         history.commit("append")
         table.publish("delta")
     log = tmp_path / "table/_delta_log"
-    listed = table.store.list_directory("_delta_log").entries
-    for entry in delta_log.superseded(listed, datetime.now(UTC) + timedelta(days=1)):
+    table_id = table.snapshot().table_id
+    assert table_id
+    for entry in find_superseded(table.store, table_id, datetime.now(UTC) + timedelta(days=1)):
         (tmp_path / "table" / entry.path).unlink()
     assert len(list(log.glob("*.json"))) == 3
     expected = in_order(table.snapshot().to_arrow())

@@ -1,6 +1,7 @@
 """Publications on a store in memory: what they cost, who races with whom, who is killed, what check, drop and vacuum
 make of them. What readers see is in tests/integration."""
 
+import io
 import json
 import sys
 import threading
@@ -88,12 +89,12 @@ def commit(table: Table, operation: Any = "append", *, files: int = 2, day: str 
 
 def delta_states(store: MemoryStore) -> list[frozenset[str]]:
     """What each version of the log shows, from the first one on."""
-    numbers = sorted(DeltaListing.of(store._entries("_delta_log/")).versions)
+    numbers = sorted(DeltaListing.of(store._entries("_delta_log/"), root=store.url).versions)
     assert numbers == list(range(len(numbers)))
     state, states = DeltaState(), []
     for number in numbers:
         path = version_path(number)
-        state = state.then(decode_version(store.objects[path][0], where=path))
+        state = state.then([decode_version(io.BytesIO(store.objects[path][0]), where=path)], where=path)
         states.append(state.paths)
     return states
 
@@ -106,7 +107,7 @@ def shown(store: MemoryStore, to: Format) -> set[str] | None:
     if to is Format.SPARK:
         lists = {int(path.split("/")[1].split(".")[0]): path for path in store.objects if "_spark_metadata/" in path}
         last = lists[max(lists)] if lists else None
-        return {*decode_list(store.objects[last][0], ROOT, where=last).paths} if last else None
+        return {*decode_list(io.BytesIO(store.objects[last][0]), ROOT, where=last).paths} if last else None
     texts = [body.decode() for path, (body, _) in store.objects.items() if path.endswith("/manifest")]
     lines = "".join(texts).splitlines()
     return {line.removeprefix("s3://lake/table/") for line in lines} if texts else None
@@ -191,7 +192,7 @@ def test_who_has_not_published_yet_reads_the_log_from_its_last_checkpoint_on(tab
     for _ in range(14):
         commit(table)
         table.publish("delta")
-    assert DeltaListing.of(memory_of(table)._entries("_delta_log/")).last_checkpoint == 10
+    assert DeltaListing.of(memory_of(table)._entries("_delta_log/"), root=table.url).last_checkpoint == 10
     forget()
     commit(table)
     with calls_to(memory_of(table)) as calls:
@@ -241,10 +242,10 @@ def test_without_pyarrow_versions_are_published_and_no_checkpoints(
         for _ in range(12):
             commit(table)
             table.publish("delta")
-    assert DeltaListing.of(memory_of(table)._entries("_delta_log/")).checkpoints == {}
+    assert DeltaListing.of(memory_of(table)._entries("_delta_log/"), root=table.url).checkpoints == {}
     commit(table)
     table.publish("delta")
-    assert DeltaListing.of(memory_of(table)._entries("_delta_log/")).last_checkpoint == 12
+    assert DeltaListing.of(memory_of(table)._entries("_delta_log/"), root=table.url).last_checkpoint == 12
     forget()
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(UnsupportedStoreError, match="pip install"):
@@ -553,7 +554,7 @@ def test_vacuum_deletes_versions_of_before_a_checkpoint_that_is_older_than_the_r
 
 def shown_from_checkpoint(table: Table) -> frozenset[str]:
     forget()
-    listing = DeltaListing.of(memory_of(table)._entries("_delta_log/"))
+    listing = DeltaListing.of(memory_of(table)._entries("_delta_log/"), root=table.url)
     table_id = table.snapshot().table_id
     assert table_id
     return delta_module.replay(table.store, listing, table_id).paths

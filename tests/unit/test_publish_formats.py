@@ -1,5 +1,6 @@
 """The formats of what is published, decided purely: names, values, statistics, what is superseded and what is due."""
 
+import io
 import json
 from collections.abc import Mapping
 from contextlib import suppress
@@ -29,6 +30,7 @@ from dbio_commit.publish.delta_log import (
     decode_version,
     encode_version,
     file_path,
+    is_same_metadata,
     is_same_protocol,
     metadata_of,
     protocol_of,
@@ -78,10 +80,12 @@ def test_a_version_says_what_it_was_made_of(added: list[str], removed: list[str]
     meta = metadata_of("t", schema(id="long"))
     change = Change(added=[file(path) for path in added], removed=removed, metadata=meta, protocol=protocol_of((), {}))
     body = encode_version(change, Mark("t", tid), tids=["1"], engine="dbio-commit/1", now=NOW)
-    version = decode_version(body, where="v")
-    assert (list(version.added), list(version.removed)) == (added, removed)
+    version = decode_version(io.BytesIO(body), where="v")
+    assert (version.added, version.removed) == (frozenset(added), frozenset(removed))
     assert (version.mark, version.engine) == (Mark("t", tid), "dbio-commit/1")
-    assert (version.metadata, version.protocol) == (meta, protocol_of((), {}))
+    assert version.metadata
+    assert is_same_metadata(version.metadata, meta)
+    assert version.protocol == protocol_of((), {})
 
 
 @given(st.lists(paths, unique=True), st.dictionaries(paths, st.integers(0, 2**40)))
@@ -99,12 +103,10 @@ def test_a_checkpoint_says_what_it_was_made_of(live: list[str], removed: dict[st
 @given(st.lists(paths, unique=True), texts)
 def test_a_list_of_sparks_says_what_it_was_made_of(live: list[str], where: str) -> None:
     root = f"file:///tmp/{where}"
-    listed = decode_list(encode_list(root, [DataFile(path, 1, None, {}) for path in live]).encode(), root, where="here")
-    assert (set(listed.paths), listed.elsewhere) == (set(live), None)
-    elsewhere = decode_list(
-        encode_list(root, [DataFile(path, 1, None, {}) for path in live]).encode(), f"{root}2", where="here"
-    )
-    assert (elsewhere.elsewhere is None) == (not live)
+    body = encode_list(root, [DataFile(path, 1, None, {}) for path in live]).encode()
+    listed = decode_list(io.BytesIO(body), root, where="here")
+    assert (listed.paths, listed.elsewhere, listed.is_streams) == (frozenset(live), None, False)
+    assert (decode_list(io.BytesIO(body), f"{root}2", where="here").elsewhere is None) == (not live)
 
 
 anything = st.recursive(
@@ -122,8 +124,8 @@ bodies = st.binary(max_size=50) | st.lists(actions | anything, max_size=4).map(
 @example(b'{"add":' + b"[" * 100_000)
 def test_a_hostile_body_is_read_or_refused_with_an_error_of_ours(body: bytes) -> None:
     for decode in (
-        lambda: decode_version(body, where="v"),
-        lambda: decode_list(b"v1\n" + body, "file:///t", where="l"),
+        lambda: decode_version(io.BytesIO(body), where="v"),
+        lambda: decode_list(io.BytesIO(b"v1\n" + body), "file:///t", where="l"),
         lambda: decode_checkpoint(body, where="c"),
     ):
         with suppress(CorruptMarkerError):
@@ -135,7 +137,7 @@ def test_versions_add_up_to_what_was_added_and_not_removed() -> None:
     for number, (added, removed) in enumerate([(["a", "b"], []), (["c"], ["a"]), ([], ["b"])]):
         change = Change(added=[file(path) for path in added], removed=removed, metadata=None, protocol=None)
         body = encode_version(change, Mark("t", str(number)), tids=[], engine="e", now=NOW)
-        state = state.then(decode_version(body, where="v"))
+        state = state.then([decode_version(io.BytesIO(body), where="v")], where="log")
     assert state.paths == {"c"}
     assert state.mark == Mark("t", "2")
 
@@ -280,6 +282,10 @@ def log(versions: range, checkpoints: Mapping[int, int], size: int = 100) -> lis
     ]
 
 
+def listed(versions: range, checkpoints: Mapping[int, int]) -> DeltaListing:
+    return DeltaListing.of(log(versions, checkpoints), root="t")
+
+
 @pytest.mark.parametrize(
     ("versions", "checkpoints", "due"),
     [
@@ -295,16 +301,16 @@ def log(versions: range, checkpoints: Mapping[int, int], size: int = 100) -> lis
 def test_a_checkpoint_is_due_when_the_versions_outweigh_the_last(
     versions: int, checkpoints: dict[int, int], due: bool
 ) -> None:
-    assert checkpoint_is_due(DeltaListing.of(log(range(versions), checkpoints)), versions, 100) is due
+    assert checkpoint_is_due(listed(range(versions), checkpoints), versions, 100) is due
 
 
 def test_superseded_is_what_comes_before_a_checkpoint_of_before_the_horizon() -> None:
-    entries = log(range(40), {10: 1, 20: 1, 30: 1})
     horizon = NOW - timedelta(hours=100 - 25)  # checkpoint 20 is older
-    gone = {entry.path for entry in superseded(entries, horizon)}
-    assert gone == {*(version_path(it) for it in range(20)), checkpoint_path(10)}
-    assert superseded(log(range(40), {}), NOW) == []
-    assert superseded(log(range(40), {10: 1}), NOW - timedelta(hours=95)) == []
+    last, old = superseded(listed(range(40), {10: 1, 20: 1, 30: 1}), horizon)
+    assert last == 20
+    assert {entry.path for entry in old} == {*(version_path(it) for it in range(20)), checkpoint_path(10)}
+    assert superseded(listed(range(40), {}), NOW).entries == []
+    assert superseded(listed(range(40), {10: 1}), NOW - timedelta(hours=95)).entries == []
 
 
 # --- absolute URLs ------------------------------------------------------------------------------------------------

@@ -28,6 +28,11 @@ class Reader:
         return self.times
 
 
+def of(size: int) -> Callable[[object], int]:
+    """Whatever was read takes so many bytes."""
+    return lambda value: size
+
+
 @pytest.fixture
 def read() -> Reader:
     return Reader()
@@ -36,7 +41,7 @@ def read() -> Reader:
 def is_kept(memory: Memory, key: Hashable) -> bool:
     """Whether nobody needs to read it. Asks with a size that is never kept, so that it is no memory afterwards."""
     missing = object()
-    return memory.recall(key, lambda: missing, bytes=LIMIT_BYTES + 1) is not missing
+    return memory.recall(key, lambda: missing, bytes=of(LIMIT_BYTES + 1)) is not missing
 
 
 # --- a memory -----------------------------------------------------------------------------------------------------
@@ -44,40 +49,40 @@ def is_kept(memory: Memory, key: Hashable) -> bool:
 
 def test_what_was_read_is_kept_by_its_key(read: Reader) -> None:
     memory = Memory()
-    assert [memory.recall(key, read, bytes=1) for key in ("a", "b", "a", "b", "a")] == [1, 2, 1, 2, 1]
+    assert [memory.recall(key, read, bytes=of(1)) for key in ("a", "b", "a", "b", "a")] == [1, 2, 1, 2, 1]
 
 
 @pytest.mark.parametrize("value", [None, 0, "", ()])
 def test_what_is_false_or_none_is_kept_too(value: object) -> None:
     memory = Memory()
-    assert memory.recall("a", lambda: value, bytes=1) == value
-    assert memory.recall("a", lambda: "another", bytes=1) == value
+    assert memory.recall("a", lambda: value, bytes=of(1)) == value
+    assert memory.recall("a", lambda: "another", bytes=of(1)) == value
 
 
 def test_what_has_not_been_asked_for_longest_is_forgotten_first(read: Reader) -> None:
     memory = Memory(limit_bytes=30)
     for key in ("a", "b", "c", "a", "d"):  # to ask for "a" again makes "b" the oldest
-        memory.recall(key, read, bytes=10)
+        memory.recall(key, read, bytes=of(10))
     assert [key for key in "abcd" if is_kept(memory, key)] == ["a", "c", "d"]
 
 
 def test_what_is_large_makes_as_many_be_forgotten_as_it_takes(read: Reader) -> None:
     memory = Memory(limit_bytes=30)
     for key, size in [("a", 10), ("b", 10), ("c", 10), ("large", 15)]:
-        memory.recall(key, read, bytes=size)
+        memory.recall(key, read, bytes=of(size))
     assert [key for key in ("a", "b", "c", "large") if is_kept(memory, key)] == ["c", "large"]
 
 
 def test_what_is_larger_than_the_limit_is_not_kept_and_nothing_is_forgotten_for_it(read: Reader) -> None:
     memory = Memory(limit_bytes=30)
-    memory.recall("a", read, bytes=10)
-    assert [memory.recall("large", read, bytes=31) for _ in range(2)] == [2, 3]
+    memory.recall("a", read, bytes=of(10))
+    assert [memory.recall("large", read, bytes=of(31)) for _ in range(2)] == [2, 3]
     assert is_kept(memory, "a")
 
 
 def test_what_is_as_large_as_the_limit_is_kept(read: Reader) -> None:
     memory = Memory(limit_bytes=30)
-    assert [memory.recall("a", read, bytes=30) for _ in range(2)] == [1, 1]
+    assert [memory.recall("a", read, bytes=of(30)) for _ in range(2)] == [1, 1]
 
 
 def test_an_error_is_raised_and_not_kept(read: Reader) -> None:
@@ -88,9 +93,9 @@ def test_an_error_is_raised_and_not_kept(read: Reader) -> None:
 
     for _ in range(2):
         with pytest.raises(ObjectNotFoundError, match="gone"):
-            memory.recall("a", fail, bytes=1)
-    assert memory.recall("a", read, bytes=1) == 1
-    assert memory.recall("a", fail, bytes=1) == 1
+            memory.recall("a", fail, bytes=of(1))
+    assert memory.recall("a", read, bytes=of(1)) == 1
+    assert memory.recall("a", fail, bytes=of(1)) == 1
 
 
 def test_nobody_waits_while_another_reads() -> None:
@@ -102,7 +107,7 @@ def test_nobody_waits_while_another_reads() -> None:
         return key
 
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(lambda key: memory.recall(key, lambda: read(key), bytes=1), "ab")) == ["a", "b"]
+        assert list(pool.map(lambda key: memory.recall(key, lambda: read(key), bytes=of(1)), "ab")) == ["a", "b"]
 
 
 @pytest.fixture
@@ -121,7 +126,7 @@ def test_threads_share_a_memory_that_keeps_forgetting() -> None:
     def ask(seed: int) -> bool:
         chance = random.Random(seed)
         keys = [chance.randrange(30) for _ in range(3000)]
-        return all(memory.recall(key, lambda key=key: key, bytes=10) == key for key in keys)  # type: ignore[misc]
+        return all(memory.recall(key, lambda key=key: key, bytes=of(10)) == key for key in keys)  # type: ignore[misc]
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(ask, range(8)))
@@ -137,9 +142,9 @@ def empty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_table_id_each_time_is_a_read(store: MemoryStore, read: Reader) -> None:
-    assert [recall(store, None, ENTRY, read, bytes=1) for _ in range(3)] == [1, 2, 3]
-    assert [recall(store, "id", ENTRY, read, bytes=1) for _ in range(2)] == [4, 4]
-    assert recall(store, None, ENTRY, read, bytes=1) == 5
+    assert [recall(store, None, ENTRY, read, bytes=of(1)) for _ in range(3)] == [1, 2, 3]
+    assert [recall(store, "id", ENTRY, read, bytes=of(1)) for _ in range(2)] == [4, 4]
+    assert recall(store, None, ENTRY, read, bytes=of(1)) == 5
 
 
 @pytest.mark.parametrize(
@@ -153,11 +158,11 @@ def test_without_a_table_id_each_time_is_a_read(store: MemoryStore, read: Reader
 )
 def test_an_object_of_another_name_size_or_time_is_another(store: MemoryStore, read: Reader, other: Entry) -> None:
     entries = (ENTRY, other, ENTRY._replace(), other)
-    assert [recall(store, "id", entry, read, bytes=1) for entry in entries] == [1, 2, 1, 2]
+    assert [recall(store, "id", entry, read, bytes=of(1)) for entry in entries] == [1, 2, 1, 2]
 
 
 def test_a_table_of_another_id_is_another(store: MemoryStore, read: Reader) -> None:
-    assert [recall(store, table, ENTRY, read, bytes=1) for table in ("a", "b", "a", "b")] == [1, 2, 1, 2]
+    assert [recall(store, table, ENTRY, read, bytes=of(1)) for table in ("a", "b", "a", "b")] == [1, 2, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +178,7 @@ def test_a_table_of_another_id_is_another(store: MemoryStore, read: Reader) -> N
 def test_every_store_of_one_root_recalls_the_same(
     store: MemoryStore, read: Reader, opened: Callable[[MemoryStore], MemoryStore], expected: list[int]
 ) -> None:
-    assert [recall(it, "id", ENTRY, read, bytes=1) for it in (store, opened(store))] == expected
+    assert [recall(it, "id", ENTRY, read, bytes=of(1)) for it in (store, opened(store))] == expected
 
 
 def twin(store: MemoryStore, *, url: str) -> MemoryStore:

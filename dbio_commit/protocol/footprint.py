@@ -1,0 +1,86 @@
+"""How much memory markers and checkpoints take: sums of counts, since who asks has just read them. Pure.
+
+Of texts and numbers, which may be nearly all of it, it is what Python says; objects around them are estimated.
+"""
+
+from collections.abc import Iterable, Mapping
+from sys import getsizeof
+from typing import Any
+
+from msgspec import Raw
+
+from dbio_commit.protocol.checkpoint import Checkpoint
+from dbio_commit.protocol.markers import AddedFiles, CommitInfo, CommitMarker
+
+_OBJECTS_BYTES = 500
+"""Of one marker, with its id, its times and the names of its metrics."""
+
+_COMMIT_BYTES = 250
+"""Of one commit of a checkpoint, beside its marker; and of its tid among those that are covered."""
+
+
+def marker_bytes(marker: CommitMarker) -> int:
+    """About what it takes. Its schema, which other markers may share, counts for each."""
+    return _without_schema(marker) + _schema_bytes(marker)
+
+
+def checkpoint_bytes(checkpoint: Checkpoint) -> int:
+    """About what it takes."""
+    schemas = {id(info.schema): info.schema for it in checkpoint.commits if (info := it.marker.dbio_commit)}
+    return (
+        sum(_without_schema(commit.marker) + getsizeof(commit.tid) + _COMMIT_BYTES for commit in checkpoint.commits)
+        + sum(map(_raw_bytes, schemas.values()))
+        + _mapping_bytes(checkpoint.apps)
+        + _mapping_bytes(checkpoint.metadata.settings or {})
+        + _deep_bytes(checkpoint.metadata.schema)
+    )
+
+
+def _without_schema(marker: CommitMarker) -> int:
+    info = marker.dbio_commit
+    return _list_bytes(marker.added) + _list_bytes(marker.removed) + (_info_bytes(info) if info else 0)
+
+
+def _info_bytes(info: CommitInfo) -> int:
+    size = _OBJECTS_BYTES + getsizeof(info.commit_id) + _mapping_bytes(info.metrics)
+    size += getsizeof(info.app.id) if info.app else 0
+    size += _mapping_bytes(info.settings) if info.settings else 0
+    size += _list_bytes(info.whole) if info.whole else 0
+    size += _list_bytes(info.removed_tids) if info.removed_tids else 0
+    return size + (_files_bytes(info.files) if info.files else 0)
+
+
+def _files_bytes(files: AddedFiles) -> int:
+    size = _raw_bytes(files.statistics) + _mapping_bytes(files.partition)  # with its lists, without what is in them
+    for texts in files.partition.values():
+        size += sum(map(getsizeof, {*texts}))  # equal ones are one
+    for numbers in (files.size, files.rows):
+        size += _list_bytes(numbers) if isinstance(numbers, list) else getsizeof(numbers)
+    return size
+
+
+def _list_bytes(values: Any) -> int:
+    return getsizeof(values) + sum(map(getsizeof, values))
+
+
+def _mapping_bytes(values: Mapping[str, Any]) -> int:
+    return getsizeof(values) + sum(map(getsizeof, values)) + sum(map(getsizeof, values.values()))
+
+
+def _schema_bytes(marker: CommitMarker) -> int:
+    return _raw_bytes(marker.dbio_commit.schema) if marker.dbio_commit else 0
+
+
+def _raw_bytes(raw: Raw) -> int:
+    return memoryview(raw).nbytes
+
+
+def _deep_bytes(value: Any) -> int:
+    """Of JSON: the columns of the table, as objects."""
+    size, waiting = 0, [value]
+    while waiting:
+        it = waiting.pop()
+        size += getsizeof(it)
+        inner: Iterable[Any] = it.values() if isinstance(it, dict) else it if isinstance(it, list) else ()
+        waiting += inner
+    return size
