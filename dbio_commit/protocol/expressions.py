@@ -7,12 +7,19 @@ Spark's, and whatever Spark's settings let it read otherwise is the same kind of
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final, NamedTuple, NoReturn
 
 MAX_CHARACTERS: Final = 4096
 MAX_DEPTH: Final = 32
 """Brackets, calls, prefixes and CASEs, one within the other."""
+
+MAX_SIZE: Final = 4096
+"""About how many nodes Spark may make of it: some functions, BETWEEN and CASE have it write an argument several times,
+and one in the other multiplies that. What is constant, the driver computes."""
+
+MAX_LAMBDAS: Final = 2
+"""Functions of an expression's own, one within the other: each goes through an array for each step of the other."""
 
 
 def _words(text: str) -> frozenset[str]:
@@ -20,21 +27,21 @@ def _words(text: str) -> frozenset[str]:
 
 
 _OTHERS = """
-    abs acos acosh add_months aggregate array array_append array_compact array_contains array_distinct array_except
-    array_insert array_intersect array_join array_max array_min array_position array_prepend array_remove array_size
+    abs acos acosh add_months array array_append array_compact array_contains array_distinct array_except
+    array_intersect array_join array_max array_min array_position array_prepend array_remove array_size
     array_sort array_union arrays_overlap arrays_zip ascii asin asinh atan atan2 atanh base64 bin bit_count bit_get
     bit_length bround btrim cardinality cbrt ceil ceiling char char_length character_length chr coalesce concat
     concat_ws contains conv convert_timezone cos cosh cot crc32 csc curdate date_add date_diff date_format
     date_from_unix_date date_part date_sub date_trunc dateadd datediff datepart day dayname dayofmonth dayofweek
     dayofyear decode degrees e element_at elt encode endswith equal_null exists exp expm1 factorial filter find_in_set
-    flatten floor forall format_number format_string from_json from_unixtime from_utc_timestamp get get_json_object
+    flatten floor forall format_number from_json from_unixtime from_utc_timestamp get get_json_object
     getbit greatest hash hex hour hypot if ifnull initcap instr is_valid_utf8 isnan isnotnull isnull
     json_array_length json_object_keys last_day lcase least left len length levenshtein ln locate log log10 log1p log2
     lower lpad ltrim luhn_check make_date make_dt_interval make_interval make_timestamp make_timestamp_ltz
     make_timestamp_ntz make_valid_utf8 make_ym_interval map map_concat map_contains_key map_entries map_filter
     map_from_arrays map_from_entries map_keys map_values map_zip_with mask md5 minute mod month monthname
     months_between named_struct nanvl negative next_day nullif nullifzero nvl nvl2 octet_length overlay parse_url pi
-    pmod position positive pow power printf quarter radians regexp regexp_count regexp_extract regexp_extract_all
+    pmod position positive pow power quarter radians regexp regexp_count regexp_extract regexp_extract_all
     regexp_instr regexp_like regexp_replace regexp_substr replace reverse right rint round rpad rtrim sec second
     sentences sha sha1 sha2 shiftleft shiftright shiftrightunsigned sign signum sin sinh size slice sort_array soundex
     split split_part sqrt startswith str_to_map struct substr substring substring_index tan tanh timestamp_micros
@@ -53,8 +60,30 @@ _OF_THE_WRITE = """
     localtimestamp now session_user user uuid
 """
 FUNCTIONS: Final = _words(_OTHERS) | _words(_NAMES_OF_TYPES) | _words(_OF_THE_WRITE)
-"""In lower case. Spark's own, of one row each, that neither reach outside of it nor fill memory by a number: no
-reflection, no file, no XML, no `repeat`, no `sequence`."""
+"""In lower case. Spark's own, of one row each, that do not reach outside of it: no reflection, no file, no variable of
+a session, no XML. None fills memory by a number or a loop (`repeat`, `sequence`, `aggregate`), but for COUNTED."""
+
+COUNTED: Final = _words("lpad rpad round bround ceil ceiling floor format_number")
+"""Their second argument is how much they make: a number of at most four digits."""
+
+_TWICE = _words(
+    "array_append array_prepend array_size btrim contains date_part datepart decode endswith equal_null extract get if "
+    "ifnull left len map_contains_key mask nullif nullifzero nvl nvl2 overlay regexp_substr right split_part "
+    "startswith to_binary try_to_binary weekday zeroifnull"
+)
+"""Spark puts something else in their place, in which an argument may stand twice."""
+
+_GROWTH: Mapping[str, int] = {
+    "array_join": 1, "concat_ws": 0, "map_zip_with": 2, "regexp_replace": 2, "replace": 2, "transform": 1,
+    "transform_keys": 1, "transform_values": 1, "zip_with": 2,
+}  # fmt: skip
+"""Functions that put the texts in their arguments, from this one on, into their value as often as its parts allow."""
+
+_WITHOUT_BRACKETS = _words(
+    "current_catalog current_database current_date current_schema current_timestamp current_user localtimestamp "
+    "session_user user"
+)
+"""Functions that are called so, too, where there is no such column."""
 
 _TYPES = _words(
     "boolean byte tinyint short smallint int integer long bigint float real double decimal dec numeric string binary "
@@ -70,13 +99,12 @@ _TOKEN = re.compile(
     r"""
       (?P<space>[ \t\r\n]++)
     | (?P<string>'(?:[^'\\]|\\.|'')*+')
-    | (?P<double>"(?:[^"\\]|\\.|"")*+")
     | (?P<quoted>`(?:[^`]|``)++`)
-    | (?P<number>(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?(?:BD|[LSYFD])?(?![A-Za-z0-9_]))
+    | (?P<number>(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]{1,3}[FD]?|BD|[LSYFD])?(?![A-Za-z0-9_]))
     | (?P<word>[A-Za-z_][A-Za-z0-9_]*+)
     | (?P<sign><=>|<>|!=|<=|>=|==|->|\|\||--|/\*|[-=<>+*/%&|^~()\[\],.!:])
     """,
-    re.VERBOSE | re.DOTALL | re.IGNORECASE,
+    re.VERBOSE | re.DOTALL | re.IGNORECASE | re.ASCII,  # else there are other letters that count for k, s and i
 )
 
 _PREFIXES = frozenset({"not", "!", "-", "+", "~"})
@@ -102,10 +130,14 @@ class _Refusal(Exception):
     """What is wrong."""
 
 
-def problem_of(sql: str) -> str | None:
-    """Why no writer evaluates the expression; None where it may."""
+def problem_of(sql: str, columns: Iterable[str] | None = None) -> str | None:
+    """Why no writer evaluates the expression; None where it may.
+
+    It may go by these columns, whatever their case, and by no other name: what is no column, Spark takes for a variable
+    of the session. None: nobody knows yet which there are.
+    """
     try:
-        _Reader(_tokens(sql)).read()
+        _Reader(_tokens(sql), None if columns is None else {column.lower() for column in columns}).read()
     except _Refusal as refusal:
         return str(refusal)
     return None
@@ -122,23 +154,38 @@ def _tokens(sql: str) -> list[_Token]:
         found = _TOKEN.match(sql, at)
         kind = found.lastgroup if found else None
         if found is None or kind is None or found[0] in ("--", "/*"):
-            raise _Refusal(f"{sql[at : at + 10]!r:.60}, at character {at + 1}, is no part of an expression")
+            raise _Refusal(
+                f"{sql[at : at + 10]!r:.60}, at character {at + 1}, is no part of an expression{_hint(sql[at])}"
+            )
         if kind != "space":
             tokens.append(_Token(kind, found[0].lower() if kind == "word" else found[0], at))
         at = found.end()
     return tokens
 
 
-class _Reader:
-    """Recursive descent, as deep as MAX_DEPTH."""
+def _hint(character: str) -> str:
+    if character == '"':
+        return (
+            "; texts stand in single quotes, and names in backticks, since Spark's settings say which of both that is"
+        )
+    return "; put a name that is not ASCII in backticks" if character.isalpha() and not character.isascii() else ""
 
-    def __init__(self, tokens: list[_Token]) -> None:
+
+class _Reader:
+    """Recursive descent, as deep as MAX_DEPTH. What it reads has a size: how large Spark may make it."""
+
+    def __init__(self, tokens: list[_Token], columns: Set[str] | None) -> None:
         self._tokens, self._at, self._depth = tokens, 0, 0
+        self._columns, self._parameters, self._lambdas = columns, list[str](), 0
 
     def read(self) -> None:
-        self._expression()
+        size = self._expression()
         if self._next.kind != "end":
             self._refuse()
+        if size > MAX_SIZE:
+            raise _Refusal(
+                "it nests functions, BETWEEN or CASE so that Spark would make too much of it: make it simpler, or two"
+            )
 
     # --- tokens
 
@@ -183,38 +230,41 @@ class _Reader:
 
     # --- the grammar
 
-    def _expression(self) -> None:
+    def _expression(self) -> int:
         self._enter()
+        size = part = 0
         while True:
-            self._operand()
+            part += self._operand()
             while self._takes("is"):
                 self._takes("not")
                 if self._takes("distinct"):
                     self._expect("from")
-                    self._operand()
+                    part += self._operand()
                 else:
                     self._expect("null", "true", "false", "unknown")
-            if self._is("not") and self._peek(1).kind == "word" and self._peek(1).text in _NEGATED:
+            if self._is("not") and self._is(*_NEGATED, further=1):
                 self._at += 1
             if self._takes("in"):
-                self._list()
-                if self._next.kind in ("word", "sign") and self._next.text in _OPERATORS:
-                    self._at += 1
-                    continue
-                break
+                part += self._list()
+            operator = self._next.text
             if not self._takes(*_OPERATORS):
                 break
+            if operator in ("and", "or"):
+                size, part = size + part, 0
+            elif operator == "between":
+                part *= 2
         self._depth -= 1
+        return size + part
 
-    def _operand(self) -> None:
+    def _operand(self) -> int:
         prefixes = 0
         while self._takes(*_PREFIXES):
             prefixes += 1
             self._enter()
-        self._primary()
+        size = prefixes + self._primary()
         while True:
             if self._takes("["):
-                self._expression()
+                size += self._expression()
                 self._expect("]")
             elif self._is("."):
                 self._field()
@@ -223,42 +273,52 @@ class _Reader:
             else:
                 break
         self._depth -= prefixes
+        return size
 
-    def _primary(self) -> None:
+    def _primary(self) -> int:
         token = self._next
-        if token.kind in ("number", "string", "double", "quoted"):
+        if token.kind in ("number", "string"):
             self._at += 1
-            if token.kind in ("double", "quoted") and self._is("("):
-                raise _Refusal(f"{token.text!r:.60} is called as a function, whose name stands in quotes")
+        elif token.kind == "quoted":
+            self._at += 1
+            if self._is("("):
+                raise _Refusal(f"{token.text!r:.60} is called as a function, whose name stands in backticks")
+            self._name(token, token.text[1:-1].replace("``", "`").lower())
         elif token.kind == "word":
-            self._word(token)
+            return self._word(token)
         elif self._is("("):
-            self._list()
+            return self._list()
         else:
             self._refuse()
+        return 1
 
-    def _word(self, token: _Token) -> None:
+    def _word(self, token: _Token) -> int:
         word, called = token.text, self._is("(", further=1)
         self._at += 1
         if word in _LITERAL_TYPES and self._next.kind == "string":
             self._at += 1
         elif word == "case":
-            self._case()
+            return self._case()
         elif word == "interval" and not called:
             self._interval()
         elif called and (special := _SPECIAL.get(word)):
             self._at += 1
-            special(self)
+            size = special(self)
             self._expect(")")
+            return 1 + size
         elif called:
-            if word not in FUNCTIONS:
-                raise _Refusal(f"{word}() is none of the functions that a setting may use")
-            self._at += 1
-            self._arguments()
-            self._expect(")")
+            return self._call(word)
         elif word in _RESERVED:
             self._at -= 1
             self._refuse()
+        elif word not in _WITHOUT_BRACKETS:
+            self._name(token, word)
+        return 1
+
+    def _name(self, token: _Token, name: str) -> None:
+        """The first part of one."""
+        if self._columns is not None and name not in self._columns and name not in self._parameters:
+            raise _Refusal(f"{token.text!r:.60}, at character {token.at + 1}, is no column that it may go by")
 
     def _field(self) -> None:
         self._expect(".")
@@ -266,28 +326,62 @@ class _Reader:
         if self._is("("):
             raise _Refusal("a function is called by a name with dots, which may be a user's")
 
-    def _list(self) -> None:
+    def _list(self) -> int:
         """In brackets, of one or more."""
         self._expect("(")
-        self._expression()
+        size = self._expression()
         while self._takes(","):
-            self._expression()
+            size += self._expression()
         self._expect(")")
+        return size
 
-    def _arguments(self) -> None:
-        if self._is(")"):
-            return
-        self._argument()
-        while self._takes(","):
-            self._argument()
+    def _call(self, function: str) -> int:
+        if function not in FUNCTIONS:
+            raise _Refusal(f"{function}() is none of the functions that a setting may use")
+        self._at += 1
+        starts, sizes = list[int](), list[int]()
+        while not self._takes(")"):
+            if starts:
+                self._expect(",")
+            starts.append(self._at)
+            if len(starts) == 2 and function in COUNTED:
+                self._count(function)
+            sizes.append(self._argument())
+        size = 1 + sum(sizes)
+        if function == "decode":
+            size += sizes[0] * len(sizes) if sizes else 0
+        elif function in _TWICE:
+            size *= 2
+        if (first := _GROWTH.get(function)) is not None and first < len(starts):
+            end = starts[1] if function == "concat_ws" and len(starts) > 1 else self._at
+            texts = (it.text for it in self._tokens[starts[first] : end] if it.kind == "string")
+            size *= max(1, sum(len(text) - 2 for text in texts))
+        return size
 
-    def _argument(self) -> None:
+    def _count(self, function: str) -> None:
+        sign = self._is("-", "+")
+        number, end = self._peek(sign), self._is(")", ",", further=sign + 1)
+        if not (end and number.kind == "number" and number.text.isdigit() and len(number.text) <= 4):
+            raise _Refusal(f"the second argument of {function}() is a number of at most four digits")
+
+    def _argument(self) -> int:
         """An expression, or a function of its own: `x -> x + 1`, `(x, y) -> x + y`."""
-        self._at += self._parameters()
-        self._expression()
+        taken, before = self._lambda(), len(self._parameters)
+        if not taken:
+            return self._expression()
+        names = [token.text for token in self._tokens[self._at : self._at + taken] if token.kind == "word"]
+        self._lambdas += 1
+        if self._lambdas > MAX_LAMBDAS:
+            raise _Refusal(f"it nests more than {MAX_LAMBDAS} functions of its own")
+        self._parameters += names
+        self._at += taken
+        size = self._expression()
+        del self._parameters[before:]
+        self._lambdas -= 1
+        return size
 
-    def _parameters(self) -> int:
-        """How many tokens they take, with their arrow; 0 where none come."""
+    def _lambda(self) -> int:
+        """How many tokens its parameters take, with their arrow; 0 where none comes."""
         if self._is_name(0) and self._is("->", further=1):
             return 2
         end = 1
@@ -300,18 +394,20 @@ class _Reader:
         token = self._peek(further)
         return token.kind == "word" and token.text not in _RESERVED
 
-    def _case(self) -> None:
+    def _case(self) -> int:
+        """Spark compares what stands after CASE with each WHEN."""
         self._enter()
-        if not self._is("when"):
-            self._expression()
+        compared, size, branches = 0 if self._is("when") else self._expression(), 1, 0
         while self._takes("when"):
-            self._expression()
+            size += self._expression()
             self._expect("then")
-            self._expression()
+            size += self._expression()
+            branches += 1
         if self._takes("else"):
-            self._expression()
+            size += self._expression()
         self._expect("end")
         self._depth -= 1
+        return size + compared * max(1, branches)
 
     def _interval(self) -> None:
         """`INTERVAL '1' DAY`, `INTERVAL 1 DAY 2 HOURS`, `INTERVAL '1-2' YEAR TO MONTH`, `INTERVAL '1 day'`."""
@@ -323,10 +419,11 @@ class _Reader:
             if self._next.kind in ("number", "string"):
                 self._at += 1
 
-    def _cast(self) -> None:
-        self._expression()
+    def _cast(self) -> int:
+        size = self._expression()
         self._expect("as")
         self._type()
+        return size
 
     def _type(self) -> None:
         self._enter()
@@ -358,19 +455,20 @@ class _Reader:
                 self._expect(")")
         self._depth -= 1
 
-    def _extract(self) -> None:
+    def _extract(self) -> int:
         self._expect_kind("word")
         self._expect("from")
-        self._expression()
+        return 2 * self._expression()
 
-    def _trim(self) -> None:
+    def _trim(self) -> int:
         """`TRIM(x)`, `TRIM(a, b)`, `TRIM(BOTH a FROM b)`, `TRIM(BOTH FROM b)`."""
         self._takes("both", "leading", "trailing")
+        size = 0
         if not self._takes("from"):
-            self._expression()
+            size = self._expression()
             if not self._takes("from", ","):
-                return
-        self._expression()
+                return size
+        return size + self._expression()
 
 
 _UNITS = frozenset(
@@ -378,7 +476,7 @@ _UNITS = frozenset(
     for unit in ("year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond", "microsecond")
     for ending in ("", "s")
 )
-_SPECIAL: Mapping[str, Callable[[_Reader], None]] = {
+_SPECIAL: Mapping[str, Callable[[_Reader], int]] = {
     "cast": _Reader._cast,
     "try_cast": _Reader._cast,
     "extract": _Reader._extract,

@@ -411,7 +411,7 @@ def for_each_batch(
     """
     table = open_table(spark, path, storage_options)
     streaming.require_source(table.url)
-    from dbio_commit.spark.streaming.batches import ChangedFiles, each_batch, with_rows
+    from dbio_commit.spark.streaming.batches import ChangedFiles, start_each, with_rows
 
     register_source(spark, ChangedFiles, store_settings(spark))
     options = {
@@ -434,7 +434,7 @@ def for_each_batch(
     except AccessDeniedError as error:
         raise_explained(error, table, withheld=is_connect(spark))
     call = with_rows(function, table.url, table.storage_options, schema, changes=changes)
-    return _start(each_batch(spark, listed.writeStream, call), checkpoint, trigger, name)
+    return start_each(spark, listed.writeStream, call, lambda writer: _start(writer, checkpoint, trigger, name))
 
 
 def changes(

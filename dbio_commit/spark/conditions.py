@@ -1,9 +1,9 @@
 """What a condition in Spark's SQL asks, and whether a write may go by it."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pyspark.errors import AnalysisException
@@ -68,32 +68,41 @@ def refuse_foreign(rows: DataFrame, expressions: Iterable[str]) -> None:
     """
     if is_connect(rows.sparkSession):
         return
-    plan: Any = rows.select(*map(f.expr, expressions))._jdf.queryExecution().analyzed()
-    foreign = sorted({it for it in _classes(json.loads(plan.toJSON())) if not _SPARKS_OWN.fullmatch(it)})
-    if foreign:
-        raise InvalidInputError(
-            f"Spark makes {foreign[0].rpartition('.')[2]} of it, and no built-in function of one row: a setting of a "
-            "table runs nobody's code; drop the session's function of that name"
-        )
+    for name in classes_of(rows.select(*map(f.expr, expressions))):
+        if not SPARKS_OWN.fullmatch(name):
+            raise InvalidInputError(
+                f"Spark makes {name.rpartition('.')[2]} of it, and no built-in function of one row and its columns: a "
+                "setting of a table runs nobody's code, and reads no variable of the session. Drop the function, or "
+                "the variable, that the session has under such a name"
+            )
 
 
-_SPARKS_OWN = re.compile(
-    r"org\.apache\.spark\.sql\."
-    r"(?:execution\.LogicalRDD|catalyst\.plans\.logical\.(?:Project|LocalRelation|Range|OneRowRelation)"
-    r"|catalyst\.expressions\.(?!\w*(?:Subquery|ListQuery|OuterReference|Reflect|UD[AT]?F|UserDefined|SQLFunction"
-    r"|SQLScalar|ApplyFunction))(?!Exists$)[A-Z]\w*)"
+SPARKS_OWN = re.compile(
+    r"org\.apache\.spark\.sql\.catalyst\.expressions\.(?!\w*(?:Subquery|ListQuery|OuterReference|Reflect|UD[AT]?F"
+    r"|UserDefined|SQLFunction|SQLScalar|ApplyFunction|VariableReference))(?!Exists$)[A-Z]\w*"
 )
+"""The classes of Spark's expressions that neither leave the row nor call code."""
+
+_MOST_NODES = 10_000
 
 
-def _classes(part: Any) -> Iterator[str]:
-    """Of all nodes of plans and expressions in a plan's JSON."""
-    if isinstance(part, dict):
-        if "num-children" in part:
-            yield str(part["class"])
-        part = [*part.values()]
-    if isinstance(part, list):
-        for it in part:
-            yield from _classes(it)
+def classes_of(rows: DataFrame) -> Iterator[str]:
+    """Of the expressions that the rows are selected by, as Spark has analysed them; on classic sessions.
+
+    One by one: Spark's own ways to write a plan write some parts twice, and what is in them four times. Raises
+    InvalidInputError for very many.
+    """
+    project: Any = rows._jdf.queryExecution().analyzed()
+    waiting = [project.expressions()]
+    for _ in range(_MOST_NODES):
+        if not waiting:
+            return
+        nodes = waiting.pop()
+        for i in range(nodes.size()):
+            node = nodes.apply(i)
+            yield str(node.getClass().getName())
+            waiting.append(node.children())
+    raise InvalidInputError(f"Spark makes more than {_MOST_NODES:,} parts of it: make it simpler")
 
 
 def is_deterministic(rows: DataFrame, condition: Column) -> bool:
@@ -133,7 +142,8 @@ def target_part(on: str, columns: Collection[str], source: Collection[str]) -> s
     for part in _conjuncts(on):
         asked = [*part.find_all(exp.Column)]
         if asked and all(isinstance(it, _PLAIN) for it in part.walk()) and all(sides.of(it) == TARGET for it in asked):
-            parts.append(_bare(part))
+            with suppress(RecursionError):  # then it stays a part of the merge's condition alone
+                parts.append(_bare(part))
     return all_of(parts)
 
 

@@ -13,6 +13,7 @@ from dbio_commit.data.proof import find_unproven
 from dbio_commit.errors import DbioError, InvalidInputError
 from dbio_commit.protocol.commits import Commit, recorded_files
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated
+from dbio_commit.protocol.expressions import problem_of
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED, change, check_changes
 from dbio_commit.protocol.state import DataFile
@@ -128,6 +129,11 @@ class _Asked:
         self._nothing, self._schema, self._where = spark.createDataFrame([], schema), schema, where
         self._spark, self._constraints = spark, constraints
         self._fields = {field.name.lower(): field for field in schema.fields}
+        self._refuse_names(CHECK, constraints.checks, schema.fieldNames())
+        self._refuse_names(DEFAULT, constraints.defaults, ())
+        computed = {column.lower() for column in constraints.generated}
+        given = [name for name in schema.fieldNames() if name.lower() not in computed]
+        self._refuse_names(GENERATED, constraints.generated, given)
         self._refuse_foreign(self._nothing, CHECK, constraints.checks)
 
     @cached_property
@@ -154,6 +160,13 @@ class _Asked:
         taken = {*columns.values()}
         own = [f.col(f"{_HIDDEN}{i}").alias(name) for i, name in enumerate(rows.columns) if name not in taken]
         return hidden.select(*own, *(self.defaults[name][0].alias(other) for name, other in columns.items()))
+
+    def _refuse_names(self, kind: str, given: Mapping[str, str], columns: Sequence[str]) -> None:
+        """Of what is none of the columns: Spark takes it for a variable of the session."""
+        for name, sql in given.items():
+            with self._explained(f"{kind}.{name}", sql):
+                if problem := problem_of(sql, columns):
+                    raise InvalidInputError(problem)
 
     def _refuse_foreign(self, rows: DataFrame, kind: str, given: Mapping[str, str]) -> None:
         """All at once, since each look takes milliseconds; one by one where that says that something is wrong."""

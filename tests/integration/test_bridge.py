@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,20 +16,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 import dbio_commit as dbio
-from dbio_commit.spark.bridge import bridge_of
+from dbio_commit.spark.bridge import Bridge, bridge_of
 from dbio_commit.spark.committer import writes
 from dbio_commit.spark.java import BRIDGE
 from dbio_commit.spark.session import java_class
 from tests.spark_tables import ids
+from tests.streams import needs_source
 
 JOB = """
 import json
 import os
 import re
 import sys
+import time
 import dbio_commit as dbio
 from pyspark.sql import SparkSession
 
@@ -121,11 +125,8 @@ def test_a_commit_that_names_files_of_somebody_else_commits_and_deletes_nothing(
 
 
 def test_what_nobody_answers_is_an_error(spark: SparkSession, path: str) -> None:
-    assert spark._jvm is not None
-    question = spark.sparkContext._gateway.new_array(java_class(spark._jvm, "java.lang.Object"), 3)  # type: ignore[union-attr]
-    question[0], question[1] = "the weather", ""
     with pytest.raises(Exception, match="nothing here answers 'the weather'"):
-        bridge_of(spark).channel.apply(question)
+        ask(spark, "the weather")
 
 
 @pytest.mark.long
@@ -151,3 +152,86 @@ def test_a_question_that_somebody_took_and_did_not_begin_with_is_asked_again(spa
         assert channel.apply(question) == "a text answered"
         taken.result()
     assert lost.is_set()
+
+
+class _Unprintable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class _EndsThreads(BaseException):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (ValueError("no report-\udcff.csv"), r"ValueError: no report-\\udcff"),
+        (ValueError("two\nlines\0and more" + "x" * 5_000_000), r"ValueError: two\\nlines\\x00and"),
+        (_Unprintable(), "_Unprintable: an error whose text cannot be made"),
+        (_EndsThreads("by its kind"), "_EndsThreads: by its kind"),
+        (SystemExit(3), "SystemExit: 3"),
+    ],
+    ids=["no UTF-8", "long", "no text", "no Exception", "exit"],
+)
+def test_whatever_goes_wrong_who_asks_gets_an_answer(
+    spark: SparkSession, path: str, error: BaseException, message: str
+) -> None:
+    def fails(text: str, subject: Any) -> str:
+        raise error
+
+    bridge = bridge_of(spark)
+    bridge.answer("a failure", fails)
+    for _ in range(3):  # and the threads live on
+        with pytest.raises(Exception, match=message):
+            ask(spark, "a failure")
+    bridge.forget("a failure")
+
+
+def ask(spark: SparkSession, topic: str) -> Any:
+    assert spark._jvm is not None
+    question = spark.sparkContext._gateway.new_array(java_class(spark._jvm, "java.lang.Object"), 3)  # type: ignore[union-attr]
+    question[0], question[1] = topic, ""
+    return bridge_of(spark).channel.apply(question)
+
+
+def test_an_answer_that_is_no_text_for_the_jvm_is_an_error_there(spark: SparkSession, path: str) -> None:
+    bridge_of(spark).answer("odd", lambda text, subject: "\udcff")
+    with pytest.raises(Exception, match="could not be handed over"):
+        ask(spark, "odd")
+
+
+def test_where_all_threads_have_ended_the_next_call_has_one_wait_again(spark: SparkSession, path: str) -> None:
+    bridge = Bridge(java_class(spark._jvm, BRIDGE.name)(), pinned=True)
+    taken = Event()
+
+    class Broken:
+        def take(self) -> None:
+            taken.set()
+            raise Py4JNetworkError("the connection is gone")
+
+    whole, bridge.channel = bridge.channel, Broken()
+    bridge.serve()
+    assert taken.wait(60)
+    while bridge._threads:
+        time.sleep(0.01)
+    assert bridge._waiting == 0
+    bridge.channel = whole
+    bridge.answer("a topic", lambda text, subject: "an answer")
+    bridge.serve()
+    question = spark.sparkContext._gateway.new_array(java_class(spark._jvm, "java.lang.Object"), 3)  # type: ignore[union-attr]
+    question[0], question[1] = "a topic", ""
+    assert whole.apply(question) == "an answer"
+    assert 1 <= bridge._threads <= 2
+
+
+@needs_source
+def test_the_function_of_a_query_that_has_ended_is_forgotten(spark: SparkSession, path: str, tmp_path: Path) -> None:
+    spark.range(2).write.parquet(path)
+    topics = bridge_of(spark)._topics
+    for start in range(3):
+        before = len(topics)
+        dbio.for_each_batch(
+            spark, path, lambda batch, number: None, tmp_path / f"checkpoint {start}", trigger={"availableNow": True}
+        ).awaitTermination()
+    assert len(topics) == before

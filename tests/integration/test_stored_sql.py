@@ -18,10 +18,10 @@ from pyspark.sql.types import StructType
 import dbio_commit as dbio
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.expressions import FUNCTIONS, problem_of
-from dbio_commit.spark.conditions import _SPARKS_OWN, _classes
+from dbio_commit.spark.conditions import SPARKS_OWN, classes_of
 from dbio_commit.upkeep.settings import change_settings
 from tests.spark_tables import ids
-from tests.streams import needs_sink
+from tests.streams import SPARK, needs_sink
 from tests.unit.test_expressions import GOOD, WORDS
 
 SECRET = "DBIO_TEST_SECRET"
@@ -126,6 +126,40 @@ def test_a_function_of_a_user_does_not_take_the_place_of_one_of_sparks(session: 
     assert ids(dbio.read(session, path)) == [1, 2]
 
 
+@pytest.mark.skipif(SPARK < (4, 0), reason="Spark 4.0 has variables of sessions")
+@pytest.mark.parametrize("sql", ["api_token", "session.api_token", "system.session.api_token", "`api_token`"])
+def test_a_variable_of_the_session_is_no_column(session: SparkSession, tmp_path: Path, sql: str) -> None:
+    path = f"{tmp_path}/table"
+    session.sql("DECLARE OR REPLACE VARIABLE api_token STRING DEFAULT 'token of the writer'")
+    try:
+        for setting in ("default.note", "generated.note", "check.c"):
+            hostile(session, f"{path}-{setting}", {setting: sql if setting != "check.c" else f"note <> {sql}"})
+            with pytest.raises(InvalidInputError, match="is no column that it may go by"):
+                dbio.write(session.sql("SELECT 2 AS id"), f"{path}-{setting}", merge_schema=True)
+        variable = session.sql("SELECT 1 AS id").selectExpr("api_token")
+        assert [it for it in classes_of(variable) if not SPARKS_OWN.fullmatch(it)], "and where a plan can be seen"
+    finally:
+        session.sql("DROP TEMPORARY VARIABLE IF EXISTS api_token")
+
+
+HEAVY = [
+    "CASE WHEN id > 1 THEN 'x' ELSE " * 14 + "'y'" + " END" * 14,
+    "nullif(" * 9 + "note" + ", 'x')" * 9,
+    "(" * 9 + "id" + " BETWEEN 1 AND 2)" * 1 + ")" * 8,
+    " OR ".join(f"id = {i}" for i in range(300)),
+]
+
+
+@pytest.mark.parametrize("sql", HEAVY, ids=["CASE", "nullif", "brackets", "OR"])
+def test_what_is_as_large_as_it_may_be_is_looked_at_in_a_bounded_number_of_steps(
+    session: SparkSession, tmp_path: Path, sql: str
+) -> None:
+    assert problem_of(sql, ["id", "note"]) is None
+    found = list(classes_of(session.sql("SELECT 1 AS id, 'a' AS note").selectExpr(sql)))
+    assert len(found) < 5_000
+    assert all(map(SPARKS_OWN.fullmatch, found))
+
+
 # --- Spark reads an expression as `protocol/expressions` does -----------------------------------------------------
 
 
@@ -163,7 +197,7 @@ def test_every_function_that_is_accepted_is_sparks_own_of_one_row(spark: SparkSe
         described = "\n".join(row[0] for row in spark.sql(f"DESCRIBE FUNCTION {name}").collect())
         classes[name] = described.partition("Class: ")[2].splitlines()[0]
     wrong = {
-        name: it for name, it in classes.items() if not _SPARKS_OWN.fullmatch(it.replace("expressions.xml.", "xml."))
+        name: it for name, it in classes.items() if not SPARKS_OWN.fullmatch(it.replace("expressions.xml.", "xml."))
     }
     builders = {name for name, it in wrong.items() if "Builder" in it}
     assert {*wrong} == builders
@@ -180,8 +214,7 @@ def test_every_function_that_is_accepted_is_sparks_own_of_one_row(spark: SparkSe
     ],
 )
 def test_the_plan_of_what_is_refused_says_so_too(spark: SparkSession, sql: str) -> None:
-    plan = spark.sql("SELECT 1 AS id").selectExpr(sql)._jdf.queryExecution().analyzed().toJSON()
-    assert [it for it in _classes(json.loads(plan)) if not _SPARKS_OWN.fullmatch(it)]
+    assert [it for it in classes_of(spark.sql("SELECT 1 AS id").selectExpr(sql)) if not SPARKS_OWN.fullmatch(it)]
 
 
 # --- metadata and names of columns --------------------------------------------------------------------------------
@@ -194,7 +227,7 @@ def forge(path: str, metadata: dict[str, str]) -> None:
     for field in schema["fields"]:
         field["metadata"] = metadata if field["name"] == "note" else {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dbio_commit.transaction.decode_schema", json.loads)
+        patch.setattr("dbio_commit.transaction.decode_schema", lambda text: json.loads(bytes(text)))
         table.begin().commit(schema=schema)
     assert any(
         json.dumps(text)[1:-1] in it.read_text() for text in metadata.values() for it in Path(path).glob("_committed_*")

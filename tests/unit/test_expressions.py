@@ -11,7 +11,7 @@ from dbio_commit.protocol.settings import check_changes
 
 GOOD = [
     "n > 0",
-    "kind IN ('click', \"view\")",
+    "kind IN ('click', 'view')",
     "a NOT IN (1, 2) OR b IN ('x') AND NOT c",
     "CAST(ts AS DATE)",
     "TRY_CAST(n AS decimal(10, 2)) = round(n, 2)",
@@ -29,9 +29,16 @@ GOOD = [
     "CASE WHEN a > 1 THEN 'x' ELSE y END = 'x'",
     "CASE a WHEN 1 THEN 2 WHEN 2 THEN 3 END",
     "transform(tags, t -> t || '!')",
-    "aggregate(xs, 0, (total, x) -> total + x) > 3",
+    "zip_with(xs, ys, (x, y) -> x + y)[0] > 3",
+    "lpad(id, 8, '0') = rpad(id, +8, '0') AND round(n, -2) = ceil(n)",
+    "sha2(concat_ws('|', " + ", ".join(f"coalesce(trim(lower(c{i})), '')" for i in range(60)) + "), 256)",
+    " AND ".join(f"c{i} BETWEEN 1 AND 2" for i in range(100)),
+    "regexp_replace(regexp_replace(lower(name), '[^a-z ]', ''), ' +', ' ')",
+    "upper(trim(coalesce(nullif(regexp_replace(lower(name), '[0-9]', ''), ''), right(other, 3))))",
+    "CASE kind WHEN 'a' THEN 1 WHEN 'b' THEN 2 WHEN 'c' THEN 3 ELSE 4 END",
+    "CASE WHEN a THEN 1 ELSE " * 12 + "2" + " END" * 12,
     "forall(tags, t -> t <> '')",
-    "exists(tags, t -> exists(t.inside, u -> u = t.first))",
+    "exists(tags, t -> exists(t.`inside`, u -> u = t.first))",
     "EXTRACT(YEAR FROM d) = 2026",
     "TRIM(BOTH 'x' FROM y)",
     "TRIM(LEADING FROM y)",
@@ -74,8 +81,29 @@ def test_what_rows_are_checked_by_is_evaluated(sql: str) -> None:
         ("IDENTIFIER('java_method')('a')", "is none of the functions"),
         ("system.builtin.java_method('a')", "by a name with dots"),
         ("db.upper(a)", "by a name with dots"),
-        ("`java_method`('a')", "whose name stands in quotes"),
-        ("\"java_method\"('a')", "whose name stands in quotes"),
+        ("`java_method`('a')", "whose name stands in backticks"),
+        ("\"java_method\"('a')", "texts stand in single quotes"),
+        ('kind = "click"', "texts stand in single quotes"),
+        ("größe > 0", "put a name that is not ASCII in backticks"),
+        ("(\u017felect -1)", "is no part of an expression"),
+        ("value\u017f", "put a name that is not ASCII"),
+        ("1\u017f", "is no part of an expression"),
+        ("1e300000000 > 0", "is no part of an expression"),
+        ("1e30BD > 0", "is no part of an expression"),
+        ("lpad('x', 2000000000, 'y')", r"second argument of lpad\(\) is a number of at most four digits"),
+        ("rpad(x, n, 'y')", r"second argument of rpad\(\)"),
+        ("round(1.5D, 300000000)", r"second argument of round\(\)"),
+        ("round(1.5D, 9 * 9999)", r"second argument of round\(\)"),
+        ("format_number(1.5, 99999)", r"second argument of format_number\(\)"),
+        ("format_string('%1$1000000000d', 1)", "is none of the functions"),
+        ("array_insert(array(1), 2000000000, 1)", "is none of the functions"),
+        ("aggregate(a, 'x', (y, z) -> concat(y, y))", "is none of the functions"),
+        ("nullif(" * 12 + "a" + ", 1)" * 12, "too much of it"),
+        ("decode(" * 8 + "a" + ", 1, 2, 3, 4)" * 8, "too much of it"),
+        ("(" * 12 + "a" + " BETWEEN 1 AND 2)" * 12, "too much of it"),
+        ("case " * 6 + "a" + " when 1 then 2 when 2 then 3 when 3 then 4 when 4 then 5 end" * 6, "too much of it"),
+        ("replace(" * 4 + "'aaaa'" + ", 'a', 'aaaaaaaaaaaaaaaa')" * 4, "too much of it"),
+        ("transform(a, x -> " * 3 + "1" + ")" * 3, "nests more than 2 functions of its own"),
         ("system.`java_method`('a')", "by a name with dots"),
         ("(SELECT 1)", "'select', at character 2"),
         ("(SELECT -1)", "'select', at character 2"),
@@ -143,7 +171,7 @@ def test_what_is_more_than_an_expression_of_one_row_is_refused_with_what_is_wron
 _WORDS = """
     select from table values with map reduce using exists in is null case when then else end and or not as cast day
     interval date upper java_method a b transform struct array like escape between distinct all any over lateral trim
-    extract both identifier 1 'x' "y" `z` 1.5 x'1F' ( ) [ ] , . -> - * = < > | || : ! ~ ${ -- /* ; ? \\
+    extract both identifier 1 'x' "y" \u017felect `z` 1.5 x'1F' ( ) [ ] , . -> - * = < > | || : ! ~ ${ -- /* ; ? \\
 """
 WORDS = _WORDS.split()
 """Of hostile texts, and of honest ones."""
@@ -159,6 +187,42 @@ def test_no_text_is_taken_in_part(sql: str) -> None:
         assert "java_method (" not in sql
         assert "select" not in sql.split()
         assert problem_of(f"{sql} {sql}") is not None or sql.split()[0] in ("-", "*", "[", "(", ".")
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns", "unknown"),
+    [
+        ("api_token", ["id"], "'api_token', at character 1"),
+        ("session.api_token", ["id"], "'session'"),
+        ("system.session.api_token = id", ["id"], "'system'"),
+        ("`api_token` = id", ["id"], "'`api_token`'"),
+        ("id", (), "'id'"),
+        ("_dbio_column_0", (), "'_dbio_column_0'"),
+        ("transform(tags, t -> t || api_token)", ["tags"], "'api_token'"),
+        ("transform(tags, t -> t) || t", ["tags"], "'t', at character 28"),
+        ("`current_date`", ["id"], "'`current_date`'"),
+    ],
+)
+def test_a_name_that_is_no_column_is_refused_where_the_columns_are_known(
+    sql: str, columns: list[str], unknown: str
+) -> None:
+    """Spark takes it for a variable of the session."""
+    assert problem_of(sql) is None
+    assert str(problem_of(sql, columns)).startswith(unknown)
+
+
+@pytest.mark.parametrize(
+    ("sql", "columns"),
+    [
+        ("ID > 1 AND s.id = `a``b`.`c`", ["id", "S", "a`b"]),
+        ("exists(tags, t -> exists(t.inside, u -> u = t.first AND id > 0))", ["tags", "id"]),
+        ("zip_with(xs, xs, (x, y) -> x + y)[0] > 3", ["xs"]),
+        ("EXTRACT(YEAR FROM d) = 2026 AND d + INTERVAL 1 DAY > current_date", ["d"]),
+        ("current_user", ()),
+    ],
+)
+def test_columns_parameters_and_functions_without_brackets_are_known(sql: str, columns: list[str]) -> None:
+    assert problem_of(sql, columns) is None
 
 
 def test_the_functions_have_no_word_of_the_grammar_for_a_name() -> None:

@@ -22,8 +22,10 @@ public class Bridge implements Function {
   private static final long TAKE_S = 5;
   /** After so long, who took a question and has not begun with it is gone: somebody else gets it. */
   private static final long BEGIN_NS = TimeUnit.SECONDS.toNanos(10);
-  /** Somebody comes every TAKE_S; after so long, no Python is there any more. */
+  /** Somebody comes every TAKE_S; after so long, no Python is there that would begin. */
   private static final long GONE_NS = TimeUnit.SECONDS.toNanos(120);
+  /** After so long, no Python is there that would end what it has begun: it may hold all its threads for minutes. */
+  private static final long LOST_NS = TimeUnit.HOURS.toNanos(1);
 
   private final LinkedBlockingQueue questions = new LinkedBlockingQueue();
   private volatile long seen = System.nanoTime();
@@ -44,9 +46,15 @@ public class Bridge implements Function {
           interrupted = true;
         }
         if (question.isLost(System.nanoTime())) questions.add(question);
-        if (System.nanoTime() - seen > GONE_NS) {
-          throw new IllegalStateException("dbio_commit.errors.UnsupportedStoreError: the Python that answers this Spark"
-              + " is gone; call dbio.enable(spark, parquet=True) in the one that is there, and write again");
+        long silent = System.nanoTime() - seen;
+        if (silent > GONE_NS && question.begun.compareAndSet(false, true)) {
+          throw new IllegalStateException("dbio_commit.errors.UnsupportedStoreError: no Python of this Spark comes for"
+              + " what it is asked, and nothing was begun; call dbio.enable(spark, parquet=True) in the one that is"
+              + " there, and write again");
+        }
+        if (silent > LOST_NS) {
+          throw new IllegalStateException("dbio_commit.errors.CommitStateUnknownError: the Python that answers this"
+              + " Spark has begun to, and was not heard of for an hour; look at `dbio log` before you write again");
         }
       }
     } finally {

@@ -10,8 +10,10 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StringType, StructField, StructType
 
@@ -79,10 +81,15 @@ def with_rows(
 _PORT = "batches of streams come by the port of PySpark's foreachBatch, on which any local user can call this process"
 
 
-def each_batch(spark: SparkSession, writer: DataStreamWriter, function: Function) -> DataStreamWriter:
-    """The writer, which calls the function for each batch: as its `foreachBatch` does, over the bridge."""
+def start_each(
+    spark: SparkSession,
+    writer: DataStreamWriter,
+    function: Function,
+    start: Callable[[DataStreamWriter], StreamingQuery],
+) -> StreamingQuery:
+    """Starts a query that calls the function for each batch: as `foreachBatch` of the writer, over the bridge."""
     if not is_ready(spark, ASKED_BATCHES, without=_PORT):
-        return writer.foreachBatch(function)
+        return start(writer.foreachBatch(function))
 
     def answer(number: str, rows: Any) -> str:
         session = SparkSession(spark.sparkContext, rows.sparkSession())
@@ -90,7 +97,26 @@ def each_batch(spark: SparkSession, writer: DataStreamWriter, function: Function
         return ""
 
     bridge, topic = bridge_of(spark), f"batches {uuid4()}"
+    for ended in [it for it, query in [*_queries.items()] if not _is_active(query)]:
+        bridge.forget(ended)
+        _queries.pop(ended, None)
     bridge.answer(topic, answer)
     asked = java_class(spark._jvm, ASKED_BATCHES.name)(bridge.channel, topic)
     writer._jwrite = writer._jwrite.foreachBatch(asked)
-    return writer
+    try:
+        _queries[topic] = query = start(writer)
+    except BaseException:
+        bridge.forget(topic)
+        raise
+    return query
+
+
+_queries: dict[str, StreamingQuery] = {}
+"""By topic, those that were started: the function of one that has ended is forgotten with the next."""
+
+
+def _is_active(query: StreamingQuery) -> bool:
+    try:
+        return query.isActive
+    except (Py4JError, OSError):  # of a JVM that has ended
+        return False
