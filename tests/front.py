@@ -26,11 +26,13 @@ REFUSALS = {  # kind of fault -> HTTP status and error code, as each service say
         "403": (403, "AccessDenied"),
         "409": (409, "ConditionalRequestConflict"),
         "500": (500, "InternalError"),
+        "501": (501, "NotImplemented"),
         "503": (503, "SlowDown"),
     },
     "azure": {
         "403": (403, "AuthorizationFailure"),
         "500": (500, "InternalError"),
+        "501": (501, "NotImplemented"),
         "503": (503, "ServerBusy"),
     },
 }

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-Kind = Literal["lost-answer", "dropped-answer", "403", "409", "500", "503"]
+Kind = Literal["lost-answer", "dropped-answer", "403", "409", "500", "501", "503"]
 
 
 @dataclass(frozen=True, slots=True)

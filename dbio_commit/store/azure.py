@@ -175,10 +175,12 @@ class AzureStore(FsspecStore):
         try:
             if self._run(f"delete {len(paths)} blobs of", "", delete):
                 return {}
-        except AccessDeniedError:
-            pass  # a signature may allow single deletions only
         except StoreError as error:
-            return dict.fromkeys(paths, error)
+            refusals = self._delete_singly(ends := [*{paths[0], paths[-1]}])
+            if len(refusals) == len(ends):
+                return dict.fromkeys(paths, error)
+            # It was about requests for many, which some services, and some signatures, do not have.
+            return refusals | self._delete_singly([path for path in paths if path not in ends])
         return self._delete_singly(paths)
 
     def _delete_singly(self, paths: Sequence[str]) -> dict[str, StoreError]:

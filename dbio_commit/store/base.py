@@ -180,8 +180,9 @@ class Store(ABC):
         """Deletes the objects; what is not there counts as deleted. Returns the failures by path.
 
         S3 and Azure take one request for each `delete_batch` of paths (1,000 and 256), with BATCHES of them at once.
-        What a busy service refused, and nothing else, is asked for again, ever more slowly; on Azure a batch of which
-        any blob was refused, blob by blob. A local disk takes one system call for each path.
+        What a busy service refused, and nothing else, is asked for again, ever more slowly. Where a request for many is
+        refused, and its first or last can be deleted, the others are deleted singly; on Azure a batch of which any blob
+        was refused, blob by blob. A local disk takes one system call for each path.
         """
 
     @abstractmethod

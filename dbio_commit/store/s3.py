@@ -245,7 +245,13 @@ class S3Store(FsspecStore):
                 lambda: self.fs.call_s3("delete_objects", Bucket=self._bucket, Delete=delete),
             )
         except StoreError as error:
-            return dict.fromkeys(paths, (error, _is_busy(error)))
+            if _is_busy(error):
+                return dict.fromkeys(paths, (error, True))
+            refused_ends = self._delete_singly(ends := [*{paths[0], paths[-1]}])
+            if len(refused_ends) == len(ends):
+                return dict.fromkeys(paths, (error, False))
+            # It was about requests for many, which some services, and some rights, do not have.
+            return refused_ends | self._delete_singly([path for path in paths if path not in ends])
         refusals: dict[str, tuple[StoreError, bool]] = {}
         for refused in answer.get("Errors", ()):
             path = refused["Key"].removeprefix(self._prefix)

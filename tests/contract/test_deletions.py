@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from azure.storage.blob import BlobServiceClient
@@ -82,6 +82,31 @@ def test_a_deletion_whose_answer_was_lost_is_repeated(remote: Place, server: Ser
     assert store.delete_many(["a", "b"]) == {}
     assert [request.fault for request in server.requests() if request.method == "POST"] == ["lost-answer", None]
     assert left(store) == ["kept"]
+
+
+@pytest.mark.parametrize("kind", ["501", "403"])
+def test_where_a_request_for_many_is_refused_they_are_deleted_one_by_one(
+    remote: Place, server: Server, kind: Literal["403", "501"]
+) -> None:
+    store = remote.open()
+    create(store, "a", "b", "c", "kept")
+    server.inject(Fault(method="POST", path="delete|batch", kind=kind, times=10_000))
+    assert store.delete_many(["a", "b", "c", "missing"]) == {}
+    assert left(store) == ["kept"]
+
+
+def test_where_one_is_refused_as_well_the_others_are_not_asked_for(remote: Place, server: Server) -> None:
+    store = remote.open()
+    create(store, *map(str, range(20)))
+    server.reset()
+    server.inject(
+        Fault(method="POST", path="delete|batch", kind="403", times=10_000),
+        Fault(method="DELETE", path="", kind="403", times=10_000),
+    )
+    failures = store.delete_many([*map(str, range(20))])
+    assert {type(error) for error in failures.values()} == {AccessDeniedError}
+    assert len(failures) == 20
+    assert sum(request.method == "DELETE" for request in server.requests()) == 2
 
 
 # --- a busy service -----------------------------------------------------------------------------------------------
@@ -218,7 +243,9 @@ def test_a_batch_that_could_not_be_deleted_is_returned_and_the_others_are_gone(s
     store = impatient(s3)
     names = [f"{number:04d}" for number in range(2100)]
     create(store, names[0], names[1500], names[2050])
-    s3_server.inject(Fault(method="POST", path="delete", kind="403"))
+    s3_server.inject(
+        Fault(method="POST", path="delete", kind="403"), Fault(method="DELETE", path="", kind="403", times=10_000)
+    )
     failures = store.delete_many(names)
     assert list(failures) in [names[:1000], names[1000:2000], names[2000:]]  # whichever came first
     assert left(store) == [name for name in (names[0], names[1500], names[2050]) if name in failures]
