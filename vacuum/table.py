@@ -63,7 +63,8 @@ class TableVacuum:
             self._hands.horizons,
             untracked=self._hands.options.untracked,
             assume_aborted=self._hands.aborted if self._hands.dry_run else (),
-            is_same=self._store.is_same if self._store.has_directories else None,
+            is_same=self._store.is_same,
+            may_respell=self._store.may_respell,
         )
         if signs := find_signs(self._store, snapshot.log, snapshot.checkpoint.covered, now=self._hands.horizons.now):
             judge = replace(judge, keep_unknown=True)

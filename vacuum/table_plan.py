@@ -32,8 +32,8 @@ class Judge:
     horizons: Horizons
     untracked: bool
     is_same: IsSame | None = None
-    named: Mapping[str, str] = field(default_factory=dict)
-    """The live and removed files: as `names.fold` has them -> as their markers do. Empty without `is_same`."""
+    named: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Live and removed files that the store may list by another name: as `names.fold` has them -> their names."""
     keep_unknown: bool = False
     """Somebody may have purged the markers of transactions that were committed."""
 
@@ -46,8 +46,9 @@ class Judge:
         untracked: bool,
         assume_aborted: Iterable[str] = (),
         is_same: IsSame | None = None,
+        may_respell: Callable[[str], bool] = lambda path: False,
     ) -> "Judge":
-        """`assume_aborted`: what a dry run would have aborted. `is_same`: of a disk, which may spell names anew."""
+        """`assume_aborted`: what a dry run would have aborted; `is_same` and `may_respell` are the store's."""
         known = Known.of(
             snapshot.decided,
             live={file.path for file in snapshot.files},
@@ -55,7 +56,9 @@ class Judge:
             assume_aborted=assume_aborted,
             layouts=snapshot.layouts,
         )
-        named = {names.fold(path): path for path in (*known.removed, *known.live)} if is_same else {}
+        named: dict[str, list[str]] = {}
+        for path in filter(may_respell, (*known.removed, *known.live)):
+            named.setdefault(names.fold(path), []).append(path)
         return cls(known=known, horizons=horizons, untracked=untracked, is_same=is_same, named=named)
 
     def garbage(self, entries: Sequence[Entry]) -> list[Candidate]:
@@ -91,10 +94,10 @@ class Judge:
 
     def _as_named(self, entry: Entry) -> Entry:
         """Under the name that a marker has for it: a disk that ignores case lists files by their directory's first."""
-        if self.is_same and entry.path not in self.known.live and entry.path not in self.known.removed:
-            path = self.named.get(names.fold(entry.path))
-            if path and self.is_same(entry.path, path):
-                return entry._replace(path=path)
+        if self.is_same and self.named and entry.path not in self.known.live and entry.path not in self.known.removed:
+            for path in self.named.get(names.fold(entry.path), ()):
+                if self.is_same(entry.path, path):
+                    return entry._replace(path=path)
         return entry
 
     def still_unknown(self, garbage: Iterable[Candidate]) -> list[Candidate]:

@@ -1,6 +1,7 @@
 """Azure Blob Storage and Data Lake Storage."""
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import re
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -14,7 +15,7 @@ from azure.core.exceptions import (
 )
 from fsspec.asyn import sync
 
-from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
+from dbio_commit.errors import AccessDeniedError, DbioError, InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.protocol.names import split
@@ -32,6 +33,9 @@ from dbio_commit.store.base import (
 from dbio_commit.store.location import Location
 
 _T = TypeVar("_T")
+
+_FINAL_DOTS = re.compile(r"\.+(?=/|$)")
+"""Of components, which the service leaves out."""
 
 
 class AzureStore(FsspecStore):
@@ -122,7 +126,7 @@ class AzureStore(FsspecStore):
                         found.directories.append(path[:-1])
                 elif until and path > until:  # not of directories: in each page they come before its blobs
                     break
-                elif not (blob.metadata or {}).get("hdi_isfolder"):
+                elif not any(key.lower() == "hdi_isfolder" for key in blob.metadata or ()):
                     found.entries.append(Entry(path, blob.size, blob.last_modified))
             return found
 
@@ -195,6 +199,20 @@ class AzureStore(FsspecStore):
 
         results = zip(paths, self.in_parallel(delete, paths, at_once=CONCURRENCY // BATCHES), strict=True)
         return {path: error for path, error in results if error}
+
+    def check_spelling(self, directories: Iterable[str]) -> None:
+        if cut := next(filter(self.may_respell, directories), None):
+            raise InvalidInputError(
+                f"{self.url_of(cut)} has a component that ends with a dot, which Azure cuts off: its files would be "
+                "listed under another name. Write another value, such as the text without the dot, or partition by "
+                "another column"
+            )
+
+    def may_respell(self, path: str) -> bool:
+        return _FINAL_DOTS.search(path) is not None
+
+    def is_same(self, path: str, other: str) -> bool:
+        return _FINAL_DOTS.sub("", path) == _FINAL_DOTS.sub("", other)
 
     def translate(self, error: BaseException, action: str, path: str) -> DbioError | None:
         if isinstance(error, RuntimeError) and isinstance(error.__cause__, AzureError):

@@ -201,11 +201,16 @@ class Store(ABC):
     def check_spelling(self, directories: Iterable[str]) -> None:  # noqa: B027  (others have nothing to check)
         """Raises InvalidInputError where one of them is there under another spelling that the store takes for it.
 
-        Stores keep names as they are; not so disks that ignore case, or compose and decompose letters.
+        Stores keep names as they are; not so disks that ignore case, or compose and decompose letters, and Azure, which
+        cuts dots off the end of a directory's name.
         """
 
+    def may_respell(self, path: str) -> bool:
+        """Whether the store may list the object under another name than this, under which it was made."""
+        return False
+
     def is_same(self, path: str, other: str) -> bool:
-        """Whether two different paths lead to one object: on a disk by such spellings, or by a second link to it."""
+        """Whether two different paths lead to one object: by such spellings, on a disk also by a second link to it."""
         return False
 
     @property

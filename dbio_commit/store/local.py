@@ -315,6 +315,9 @@ class LocalStore(Store):
                 for name, (parent, child) in zip(directory.split("/"), pairwise(descent.descriptors), strict=False):
                     refuse_other_spelling(parent, child, name, self._local(directory))
 
+    def may_respell(self, path: str) -> bool:
+        return True
+
     def is_same(self, path: str, other: str) -> bool:
         try:
             first, second = (os.stat(self._local(it), follow_symlinks=False) for it in (path, other))

@@ -104,6 +104,10 @@ def _object_location(scheme: Literal["s3", "az"], authority: str, prefix: str) -
         )
     if not container:
         raise InvalidInputError(f"{scheme}:///{prefix} names no {'bucket' if scheme == 's3' else 'container'}")
+    if scheme == "az" and any(component.endswith(".") for component in prefix.split("/")):
+        raise InvalidInputError(
+            f"the path {prefix!r} has a component that ends with a dot, which Azure cuts off; give another name"
+        )
     return (
         Location(scheme, container, prefix, account["account"], account["cloud"])
         if account
