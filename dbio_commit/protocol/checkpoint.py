@@ -20,7 +20,6 @@ from dbio_commit.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers import (
-    INSPECT,
     MAX_BYTES,
     NO_SCHEMA,
     VERSION,
@@ -48,6 +47,12 @@ HISTORY = timedelta(days=30)
 
 MAX_UNPACKED_BYTES = 1024**3
 """No writer packs more into one checkpoint, nor more than `max_unpacked` says."""
+
+BRING_BACK = (
+    "do not remove it: nothing else says which of the files that it covers are live. Stop vacuum, and bring the object "
+    "back as it was, from a version of the bucket or from a backup"
+)
+"""What to do about a checkpoint that cannot be read."""
 
 _RATIO = 100
 """Names of files pack 10 to 25 times, statistics that are mostly null up to 80."""
@@ -255,7 +260,7 @@ def _decode(body: bytes, *, number: int, where: str) -> tuple[_Header, Iterator[
     lines = _unpack(body, where=where)
     header = decode_body(_Header, next(lines, b""), where=where)
     if header.number != number:
-        raise CorruptMarkerError(f"{where} says that it is checkpoint {header.number}; {INSPECT}")
+        raise CorruptMarkerError(f"{where} says that it is checkpoint {header.number}; {BRING_BACK}")
     for schema in header.schemas:
         check_schema(schema, where=where)
     return header, _decode_commits(lines, header, where=where)
@@ -266,17 +271,17 @@ def _decode_commits(lines: Iterator[bytes], header: _Header, *, where: str) -> I
     for line in lines:
         commit = _decode_line(line, header.schemas, where=where)._replace(place=len(tids))
         if commit.tid in tids:  # at once: a small body unpacks to many millions of equal lines
-            raise CorruptMarkerError(f"{where} names {commit.tid[:100]} twice; {INSPECT}")
+            raise CorruptMarkerError(f"{where} names {commit.tid[:100]} twice; {BRING_BACK}")
         tids.add(commit.tid)
         yield commit
     if len(tids) != header.commits:
-        raise CorruptMarkerError(f"{where} has {len(tids)} commits, and announces {header.commits}; {INSPECT}")
+        raise CorruptMarkerError(f"{where} has {len(tids)} commits, and announces {header.commits}; {BRING_BACK}")
 
 
 def _decode_line(line: bytes, schemas: Sequence[Raw], *, where: str) -> Decided:
     it = decode_body(_Line, line, where=where)
     if not names.is_tid(it.tid):
-        raise CorruptMarkerError(f"{where} names no tid but {it.tid[:100]!r}; {INSPECT}")
+        raise CorruptMarkerError(f"{where} names no tid but {it.tid[:100]!r}; {BRING_BACK}")
     check_marker(it.marker, where=where, scope=Scope.TABLE)
     schema = _schema(schemas, it.table_schema, where=where)
     if it.marker.dbio_commit is not None:
@@ -288,7 +293,7 @@ def _schema(schemas: Sequence[Raw], index: int | None, *, where: str) -> Raw:
     if index is None:
         return NO_SCHEMA
     if index >= len(schemas):
-        raise CorruptMarkerError(f"{where} refers to schema {index} of {len(schemas)}; {INSPECT}")
+        raise CorruptMarkerError(f"{where} refers to schema {index} of {len(schemas)}; {BRING_BACK}")
     return schemas[index]
 
 
@@ -300,10 +305,10 @@ def _unpack(body: bytes, *, where: str) -> Iterator[bytes]:
         size += len(piece)
         *whole, rest = (rest + piece).split(b"\n")
         if size > limit or len(rest) > MAX_BYTES:
-            raise CorruptMarkerError(f"{where} unpacks to more than any writer packs; {INSPECT}")
+            raise CorruptMarkerError(f"{where} unpacks to more than any writer packs; {BRING_BACK}")
         yield from whole
     if rest or unpacker.unused_data:
-        raise CorruptMarkerError(f"{where} goes on after its end; {INSPECT}")
+        raise CorruptMarkerError(f"{where} goes on after its end; {BRING_BACK}")
 
 
 def _unpack_pieces(unpacker: Any, body: bytes, *, where: str) -> Iterator[bytes]:
@@ -314,15 +319,15 @@ def _unpack_pieces(unpacker: Any, body: bytes, *, where: str) -> Iterator[bytes]
             try:
                 piece = unpacker.decompress(packed, _PIECE_BYTES)
             except zlib.error as error:
-                raise CorruptMarkerError(f"{where} ({len(body)} bytes) is not gzip: {error}; {INSPECT}") from None
+                raise CorruptMarkerError(f"{where} ({len(body)} bytes) is not gzip: {error}; {BRING_BACK}") from None
             yield piece
             packed = unpacker.unconsumed_tail
             if not packed and len(piece) < _PIECE_BYTES:
                 break  # and nothing is left inside
         if unpacker.eof and start + _PIECE_BYTES < len(body):
-            raise CorruptMarkerError(f"{where} goes on after its end; {INSPECT}")
+            raise CorruptMarkerError(f"{where} goes on after its end; {BRING_BACK}")
     if not unpacker.eof:
-        raise CorruptMarkerError(f"{where} ({len(body)} bytes) breaks off; {INSPECT}")
+        raise CorruptMarkerError(f"{where} ({len(body)} bytes) breaks off; {BRING_BACK}")
 
 
 _GZIP = zlib.MAX_WBITS | 16

@@ -629,7 +629,7 @@ def decode_tombstone(body: bytes, *, where: str) -> Tombstone:
     return decode_body(Tombstone, body, where=where)
 
 
-INSPECT = "inspect it, and remove it only if you know that no writer is at work"
+INSPECT = "inspect it: bring back what its writer wrote, or remove it if no writer can have made it"
 
 _B = TypeVar("_B", bound=Body)
 

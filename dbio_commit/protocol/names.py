@@ -281,7 +281,7 @@ def check_path(path: str, *, where: str) -> str:
         return path
     raise CorruptMarkerError(
         f"{where} names the path {path[:200]!r}, which is not one inside the table; nothing was read or deleted "
-        "because of it. Inspect the marker, and remove it if you do not know who wrote it"
+        "because of it. Inspect it: bring back what its writer wrote, or remove it if no writer can have made it"
     )
 
 

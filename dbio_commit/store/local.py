@@ -243,7 +243,7 @@ class LocalStore(Store):
     def _no_file(self, path: str) -> DbioError:
         message = f"{self._local(path)} is no regular file, but a directory, a link, a pipe or a device"
         if _is_hidden(path):
-            return CorruptMarkerError(f"{message}; no writer makes such a marker: inspect it, and remove it")
+            return CorruptMarkerError(f"{message}; no writer makes such a marker: put the file itself in its place")
         return StoreError(f"{message}; remove it, or put the file in its place")
 
     # --- writing --------------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ HARNESSES: Mapping[str, Harness] = {
     ),
     "expression": Harness(
         lambda data: expressions.expression(_text(data)),
-        lambda: _encoded([*GOOD, "(SELECT 1)", "java_method('a')"]),
+        lambda: _encoded([*GOOD, "(SELECT 1)", "(SELECT -a)", "java_method('a')"]),
         max_bytes=256,
     ),
     "published": Harness(lambda data: publications.directory(to_objects(data)), _published, max_bytes=16384),
