@@ -45,6 +45,7 @@ from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
 from dbio_commit.upkeep.drop import DropReport
 from dbio_commit.upkeep.inspect import TransactionReport, TransactionState
+from dbio_commit.upkeep.restore import RestorePlan
 from dbio_commit.upkeep.streams import CommitChanges, StreamLag
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ __all__ = [
     "Published",
     "Read",
     "Reason",
+    "RestorePlan",
     "RetentionError",
     "SchemaMismatchError",
     "Scope",

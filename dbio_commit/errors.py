@@ -39,17 +39,6 @@ class DbioError(Exception):
         return "\n".join(self.args)
 
 
-class Cause(Exception):
-    """What a library said of a file, as the cause of an error of this package: its type and its text, escaped.
-
-    A traceback would show the library's own error with whatever the file made it say.
-    """
-
-    @classmethod
-    def of(cls, error: BaseException) -> "Cause":
-        return cls(visible(f"{type(error).__module__}.{type(error).__qualname__}: {error}")[:2000])
-
-
 class CommitConflictError(DbioError):
     """Somebody else changed what this transaction depends on. Nothing was committed; begin again."""
 

@@ -64,3 +64,14 @@ def _in_shell(character: str) -> str:
 
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
+
+
+class Cause(Exception):
+    """What a library said of a file, as the cause of an error of this package: its type and its text, escaped.
+
+    A traceback would show the library's own error with whatever the file made it say.
+    """
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Cause":
+        return cls(visible(f"{type(error).__module__}.{type(error).__qualname__}: {error}")[:2000])

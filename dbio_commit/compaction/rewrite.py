@@ -29,12 +29,13 @@ from dbio_commit.data.data_file import (
 )
 from dbio_commit.data.footers import ROW_METADATA, SPARK_VERSION, has_old_calendar, parse_version, spark_version
 from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_parquet, read_rows
-from dbio_commit.errors import Cause, InvalidInputError, ObjectNotFoundError, StoreError
+from dbio_commit.errors import InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.options import Compression
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
+from dbio_commit.texts import Cause
 
 Z_PARTS = 4
 """So many times the row groups, along a Z-curve: its columns share what readers can skip by. Costs 3% in size."""

@@ -15,7 +15,7 @@ from dbio_commit.clock import Clock
 from dbio_commit.compaction.plan import TARGET_BYTES, Bin, check_order, in_commits, plan_bins
 from dbio_commit.compaction.report import STOPPED, Compacted, CompactReport, LeftFiles
 from dbio_commit.data.footers import ROW_METADATA
-from dbio_commit.errors import Cause, CommitConflictError, InvalidInputError, ObjectNotFoundError, UnsupportedStoreError
+from dbio_commit.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError, UnsupportedStoreError
 from dbio_commit.logs import get_logger
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo
@@ -23,6 +23,7 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.roots import read_snapshot
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
+from dbio_commit.texts import Cause
 
 try:
     import pyarrow as pa

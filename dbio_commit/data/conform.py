@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from dbio_commit.data.widen import fit
-from dbio_commit.errors import Cause, InvalidInputError
+from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.names import Partition
+from dbio_commit.texts import Cause
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema, *, partition: Partition, where: str) -> pa.RecordBatch:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from dbio_commit.data.parquet import has_magic
-from dbio_commit.errors import Cause, InvalidInputError
+from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import Bounds
 from dbio_commit.store import Store
+from dbio_commit.texts import Cause
 
 if TYPE_CHECKING:
     import pyarrow as pa

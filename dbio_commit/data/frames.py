@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, cast
 
-from dbio_commit.errors import Cause, InvalidInputError, UnsupportedStoreError
+from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
+from dbio_commit.texts import Cause
 
 try:
     import pyarrow as pa

@@ -12,12 +12,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from dbio_commit.data import columns
 from dbio_commit.data.footers import ROW_METADATA
-from dbio_commit.errors import Cause, InvalidInputError
+from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.column_metadata import keep_known
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import arrow
 from dbio_commit.spark import schema as schemas
 from dbio_commit.store import Store
+from dbio_commit.texts import Cause
 
 
 def table_schema(store: Store, snapshot: Snapshot) -> t.StructType | None:

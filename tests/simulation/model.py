@@ -637,7 +637,7 @@ class Model:
         match error:
             case InvalidInputError():  # by then, or later still: what an older commit had removed is told no longer
                 vacuumed = [path for path, at in self._removed_at.items() if at > asked.restores and path not in there]
-                is_so = bool(vacuumed)
+                is_so = bool(vacuumed) or not self.as_of(asked.restores).live  # nor is an empty one, before all commits
                 self.world.happened("a state was past restoring")
             case HistoryLostError():
                 is_so = not self.as_of(asked.restores).live <= there

@@ -1076,7 +1076,11 @@ def restore_no_columns() -> Iterator[None]:
         if as_of is None:
             return found
         return SimpleNamespace(
-            schema=None, files=found.files, decided=found.decided, partition_columns=found.partition_columns
+            schema=None,
+            tids=found.tids,
+            files=found.files,
+            decided=found.decided,
+            partition_columns=found.partition_columns,
         )
 
     with patch.object(restore, "read_snapshot", mutated):

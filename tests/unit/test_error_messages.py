@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from dbio_commit import errors
-from dbio_commit.errors import Cause, CorruptMarkerError, DbioError, SchemaMismatchError
+from dbio_commit.errors import CorruptMarkerError, DbioError, SchemaMismatchError
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.store.base import ClientFailure
-from dbio_commit.texts import visible
+from dbio_commit.texts import Cause, visible
 
 ROOT = Path(__file__).parents[2]
 
