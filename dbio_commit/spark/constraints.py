@@ -170,6 +170,8 @@ class _Asked:
 
     def _refuse_foreign(self, rows: DataFrame, kind: str, given: Mapping[str, str]) -> None:
         """All at once, since each look takes milliseconds; one by one where that says that something is wrong."""
+        if not given:
+            return
         with suppress(PySparkException, InvalidInputError):
             return refuse_foreign(rows, given.values())
         for name, sql in given.items():

@@ -1,6 +1,6 @@
 """Values in Spark's SQL, as columns have them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 
@@ -17,6 +17,16 @@ Assigned = tuple[Column, Column | None]
 """A value as its column has it, and whether it does not fit, where that can be."""
 
 
+def refuse_no_texts(values: Mapping[str, object]) -> None:
+    """Raises InvalidInputError for what a caller gives a column, and is no expression."""
+    for column, value in values.items():
+        if not isinstance(value, str) or not value.strip():
+            raise InvalidInputError(
+                f"the value {value!r:.200} of column {column!r} is no text; give an expression in Spark's SQL, "
+                'such as "n + 1" or "\'new\'"'
+            )
+
+
 Value = str | Column
 """What a caller gives in Spark's SQL; or a column of the rows, whose name must not become a text of SQL."""
 
@@ -27,12 +37,6 @@ def assign(rows: DataFrame, values: Sequence[tuple[Value, t.StructField]]) -> di
     `rows` are what the values may go by. Types fit as for Spark's INSERT; whether a number is too large is found by
     row. Raises InvalidInputError, SchemaMismatchError, and Spark's errors for what is wrong in a value.
     """
-    for value, field in values:
-        if not isinstance(value, Column) and (not isinstance(value, str) or not value.strip()):
-            raise InvalidInputError(
-                f"the value {value!r:.200} of column {field.name!r} is no text; give an expression in Spark's SQL, "
-                'such as "n + 1" or "\'new\'"'
-            )
     try:
         kinds = _kinds(rows, [value for value, _ in values])  # of all at once, since each look takes some milliseconds
     except AnalysisException:

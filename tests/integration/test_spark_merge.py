@@ -628,6 +628,22 @@ WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], typ
         InvalidInputError,
         "expression in Spark's SQL",
     ),
+    "a column for a value": (
+        lambda spark, root, source: dbio.update(spark, root, {"id": f.rand()}),  # type: ignore[dict-item]
+        InvalidInputError,
+        "is no text; give an expression in Spark's SQL",
+    ),
+    "a column for a value of a clause": (
+        lambda spark, root, source: dbio.merge(
+            spark,
+            root,
+            source,
+            ["id"],
+            [dbio.when_matched().update({"day": f.lit("x")})],  # type: ignore[dict-item]
+        ),
+        InvalidInputError,
+        "is no text; give an expression in Spark's SQL",
+    ),
     "no values": (lambda spark, root, source: dbio.update(spark, root, {}), InvalidInputError, "names no values"),
     "a path for a source": (
         lambda spark, root, source: dbio.merge(spark, root, root, ["id"]),  # type: ignore[arg-type]

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from dbio_commit import probe as probe_module
-from dbio_commit import recall as recall_module
 from dbio_commit.errors import (
     CommitConflictError,
     CorruptMarkerError,
@@ -26,14 +25,13 @@ from dbio_commit.errors import (
 from dbio_commit.protocol import settings
 from dbio_commit.publish import DIRECTORIES, Format, delta_log
 from dbio_commit.publish import delta as delta_module
-from dbio_commit.publish import remembered as remembered_module
 from dbio_commit.publish.delta_log import DeltaListing, DeltaState, decode_version, version_path
 from dbio_commit.publish.sink_log import decode_list
-from dbio_commit.recall import Memory
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import columns
 from tests.faults import Killed, Killer, act_before_call, calls_to, count_calls, fail_with, heal, unwatched
+from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
 from tests.writers import live, stage
 from vacuum import VacuumOptions
 from vacuum.report import Control
@@ -42,19 +40,6 @@ from vacuum.run import vacuum_table
 ROOT = "s3a://lake/table"
 FORMATS = tuple(Format)
 each_format = pytest.mark.parametrize("to", FORMATS)
-
-
-@pytest.fixture(autouse=True)
-def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    """What this process remembers, which begins with each test."""
-    found = Memory()
-    monkeypatch.setattr(recall_module, "MEMORY", found)
-    monkeypatch.setattr(remembered_module, "MEMORY", found)
-    return found
-
-
-def forget() -> None:
-    recall_module.MEMORY._kept.clear()
 
 
 @pytest.fixture

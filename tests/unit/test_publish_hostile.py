@@ -12,39 +12,24 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import probe as probe_module
-from dbio_commit import recall as recall_module
 from dbio_commit.errors import CorruptMarkerError, DbioError, InvalidInputError, UnsupportedTableError
 from dbio_commit.protocol.names import LAST_NUMBER
 from dbio_commit.publish import DIRECTORIES, Format, bounds, delta_checkpoint, places, reading, symlink
 from dbio_commit.publish import delta as delta_module
 from dbio_commit.publish import delta_log as delta_log_module
-from dbio_commit.publish import remembered as remembered_module
 from dbio_commit.publish.delta_log import DeltaListing, DeltaState, checkpoint_path, version_path
 from dbio_commit.publish.places import in_sequence
-from dbio_commit.recall import Memory
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import columns
 from tests.faults import Killed, Killer, calls_to, heal
+from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
 from tests.writers import live, stage
 from vacuum import VacuumOptions
 from vacuum.report import Control, VacuumReport
 from vacuum.run import vacuum_table
 
 FORMATS = tuple(Format)
-
-
-@pytest.fixture(autouse=True)
-def memory(monkeypatch: pytest.MonkeyPatch) -> Memory:
-    """What this process remembers, which begins with each test."""
-    found = Memory()
-    monkeypatch.setattr(recall_module, "MEMORY", found)
-    monkeypatch.setattr(remembered_module, "MEMORY", found)
-    return found
-
-
-def forget() -> None:
-    recall_module.MEMORY._kept.clear()
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from dbio_commit.spark.fates import FATE, Fate, fate
 from dbio_commit.spark.located import FILE, PLACE
 from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.find import find
-from dbio_commit.spark.values import assign
+from dbio_commit.spark.values import assign, refuse_no_texts
 
 
 def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit:
@@ -58,6 +58,7 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, str], where: str) -> Comm
     nothing = rewrite.no_rows()
     check(nothing, where)
     fields = columns_named(rewrite.schema, values)
+    refuse_no_texts(values)
     new = assign(nothing, [(values[given], field) for given, field in fields.items()])
     files = rewrite.files(where)
     with rewrite.begin(where, changes=bool(files)) as rewriting:

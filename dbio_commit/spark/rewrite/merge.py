@@ -31,7 +31,7 @@ from dbio_commit.spark.located import FILE, PLACE
 from dbio_commit.spark.rewrite.base import RESERVED, Rewrite
 from dbio_commit.spark.rewrite.by_condition import columns_named, misfits
 from dbio_commit.spark.rewrite.keys import Keys
-from dbio_commit.spark.values import Assigned, Value, assign
+from dbio_commit.spark.values import Assigned, Value, assign, refuse_no_texts
 
 # --- what is asked for --------------------------------------------------------------------------------------------
 
@@ -217,6 +217,7 @@ class _Merge:
                 if name not in lacking
             }
         fields = columns_named(schema, given)
+        refuse_no_texts(clause.values or {})
         named = {field.name for field in fields.values()}
         for name, value in filled.items():
             if value is not None and name not in named:
