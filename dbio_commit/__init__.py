@@ -11,6 +11,7 @@ from dbio_commit.compaction.report import Compacted, CompactReport, LeftFiles
 from dbio_commit.errors import (
     AccessDeniedError,
     ChangedRowsError,
+    CheckpointLostError,
     CommitConflictError,
     CommitStateUnknownError,
     CorruptMarkerError,
@@ -82,6 +83,7 @@ __all__ = [
     "Bounds",
     "ChangedRowsError",
     "CheckReport",
+    "CheckpointLostError",
     "Clause",
     "Commit",
     "CommitChanges",

@@ -14,7 +14,7 @@ from dbio_commit.logs import get_logger
 from dbio_commit.options import checkpoint_every
 from dbio_commit.probe import probe
 from dbio_commit.protocol import names
-from dbio_commit.protocol.draft import Terms, encode_begun
+from dbio_commit.protocol.draft import Origin, Terms, encode_begun
 from dbio_commit.protocol.garbage import is_foreign
 from dbio_commit.protocol.markers import App, Descriptor, Operation, decode_descriptor, encode
 from dbio_commit.protocol.scope import Scope
@@ -114,12 +114,13 @@ def begin(
         )
     scope, job = target.scope or Scope.TABLE, new_uuid(clock)
     root = KINDS[scope](store, clock)
-    begun, needs = encode_begun(application, job), None if moves else columns
+    begun, needs = encode_begun(application, job, target.origin), None if moves else columns
     began = clock.moment()  # not after its start marker: who waits until it looks for that counts on it
     terms = Terms(
         tid=root.claim(target, needs, begun) if claims else new_tid(clock),
         operation=operation,
         scope=scope,
+        origin=target.origin,
         partition_columns=columns,
         app=application,
         must_be_empty=must_be_empty,
@@ -194,15 +195,16 @@ def check_app(app: tuple[str, int] | None) -> App | None:
 
 def _create(store: Store, clock: Clock, partition_by: tuple[str, ...]) -> Target:
     """The new table, or what somebody else has created since we looked."""
-    if create_descriptor(store, clock, partition_by):
-        return Target(scope=Scope.TABLE, partition_columns=partition_by)
+    table_id = new_uuid(clock)
+    if create_descriptor(store, clock, table_id, partition_by):
+        return Target(scope=Scope.TABLE, origin=Origin(table_id), partition_columns=partition_by)
     found = decode_descriptor(store.get(names.DESCRIPTOR), where=store.url_of(names.DESCRIPTOR))
-    return Target(scope=Scope.TABLE, partition_columns=tuple(found.partition_columns))
+    return Target(scope=Scope.TABLE, origin=Origin(found.id), partition_columns=tuple(found.partition_columns))
 
 
-def create_descriptor(store: Store, clock: Clock, partition_by: Sequence[str]) -> bool:
+def create_descriptor(store: Store, clock: Clock, table_id: str, partition_by: Sequence[str]) -> bool:
     """Makes the root a table; False where it was one already."""
-    body = encode(Descriptor(id=new_uuid(clock), created=clock.now(), partition_columns=list(partition_by)))
+    body = encode(Descriptor(id=table_id, created=clock.now(), partition_columns=list(partition_by)))
     if not store.put_if_absent(names.DESCRIPTOR, body):
         return False
     probe(store, names.DESCRIPTOR, body)

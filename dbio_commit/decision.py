@@ -7,6 +7,7 @@ long ago, and a commit marker that no checkpoint covers came too late; with it, 
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from dbio_commit.clock import Clock
 from dbio_commit.errors import (
@@ -19,7 +20,7 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from dbio_commit.listing import read_checkpoint, until_quiet
+from dbio_commit.listing import read_checkpoint, read_descriptor, until_quiet
 from dbio_commit.logs import get_logger
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
@@ -57,7 +58,7 @@ def find_decision(store: Store, tid: str, *, commit_id: str, is_known: bool) -> 
         covered = _covered_commit(store, tid)  # purged in this moment
     if covered is not None:
         if found is not None and not covered.is_of(found.data_files):
-            _withdraw(store, path)
+            withdraw(store, path)
         return covered
     if found is None:
         raise _aborted_long_ago(store, tid)
@@ -102,15 +103,19 @@ def _covered_commits(store: Store) -> dict[str, CommitMarker]:
     """The same of all transactions, by tid."""
 
     def read() -> dict[str, CommitMarker]:
-        checkpoint = read_checkpoint(store, parse_log(store.list_log(Kind.CHECKPOINT)))
-        if not checkpoint.number or not store.stat_log(names.DESCRIPTOR):
+        front = parse_log(store.list_log("_d", Kind.PURGE))
+        if front.descriptor is None:
             return {}  # the directory scope has none that says anything
+        log = replace(front, checkpoints=parse_log(store.list_log(Kind.CHECKPOINT)).checkpoints)
+        if not log.checkpoints and not log.purges:
+            return {}
+        checkpoint = read_checkpoint(store, log, table_id=read_descriptor(store, front).id)
         return {commit.tid: commit.marker for commit in checkpoint.commits if not commit.marker.is_abort}
 
     return until_quiet(store, read)
 
 
-def _withdraw(store: Store, path: str) -> bool:
+def withdraw(store: Store, path: str) -> bool:
     """Removes a commit marker that decides nothing, but that readers may believe; False where it cannot."""
     failures = store.delete_many([path])
     for failure in failures.values():
@@ -121,7 +126,7 @@ def _withdraw(store: Store, path: str) -> bool:
 def _withdraw_late(store: Store, tid: str) -> None:
     """Raises TransactionAbortedError: a commit marker came after the abort was purged."""
     path = names.committed(tid)
-    if not _withdraw(store, path):
+    if not withdraw(store, path):
         raise CommitStateUnknownError(
             f"{store.url_of(path)} came after its transaction was aborted and vacuumed, and cannot be deleted: "
             "remove it, since it names files that are gone; then write again"
@@ -210,7 +215,7 @@ def abort_transaction(store: Store, clock: Clock, tid: str) -> None:
     if failure := _try_abort(store, tid, _new_abort(clock)):
         raise failure
     if _covered_commit(store, tid) is not None:
-        _withdraw(store, names.committed(tid))
+        withdraw(store, names.committed(tid))
         raise decided_long_ago(store, tid)
 
 
@@ -223,7 +228,7 @@ def abort_in_directory(store: Store, clock: Clock, tid: str, directory: str) -> 
     is_ours = _put_abort(store, path, tid, _new_abort(clock), may_put=lambda: has_start(store, tid, directory))
     if not has_start(store, tid, directory):
         if is_ours:  # another's may be an old one, which vacuum keeps
-            _withdraw(store, path)
+            withdraw(store, path)
         raise decided_long_ago(store, tid)
 
 
@@ -244,7 +249,7 @@ def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, Dbi
         return outcomes | dict.fromkeys(aborted, error)
     for tid in aborted:
         if tid in covered:
-            _withdraw(store, names.committed(tid))
+            withdraw(store, names.committed(tid))
             outcomes[tid] = decided_long_ago(store, tid)
     return outcomes
 

@@ -10,6 +10,7 @@
     ├── TableNotFoundError         nothing is there: check the path
     ├── TableExistsError           something is there already (modes "error" and "ignore")
     ├── CorruptMarkerError         a marker that cannot be what a writer wrote: inspect it
+    │   └── CheckpointLostError    what alone tells which files are live is gone, or unreadable: bring it back
     ├── HistoryLostError           vacuum has deleted what was asked of the past: ask for less, or begin anew
     ├── ChangedRowsError           a stream of appends met a commit that took rows away: say what becomes of those
     ├── RetentionError             a retention that could hurt readers or writers
@@ -73,6 +74,10 @@ class TableExistsError(DbioError):
 
 class CorruptMarkerError(DbioError):
     """A marker's name or body is not what any writer of the protocol writes."""
+
+
+class CheckpointLostError(CorruptMarkerError):
+    """A checkpoint that is needed is gone or cannot be read. Nobody can tell which files are live until it is back."""
 
 
 class HistoryLostError(DbioError):

@@ -6,21 +6,34 @@ from sys import getsizeof
 from typing import NamedTuple, Self, TypeVar
 
 from dbio_commit.collector import collector_paused
-from dbio_commit.errors import CorruptMarkerError, ObjectNotFoundError, StoreError, TableNotFoundError
+from dbio_commit.errors import (
+    CheckpointLostError,
+    CommitConflictError,
+    CorruptMarkerError,
+    ObjectNotFoundError,
+    StoreError,
+    TableNotFoundError,
+)
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint
+from dbio_commit.protocol.draft import Origin
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.footprint import checkpoint_bytes, marker_bytes
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers import (
     INSPECT,
     MAX_BYTES,
+    App,
+    Begun,
+    CommitInfo,
     CommitMarker,
     Descriptor,
     Schemas,
     Turn,
+    decode_begun,
     decode_commit,
     decode_descriptor,
+    decode_purge,
     decode_turn,
 )
 from dbio_commit.protocol.scope import Scope
@@ -54,15 +67,43 @@ def refuse_dropped(store: Store, log: Log) -> None:
         )
 
 
-def read_checkpoint(store: Store, log: Log, number: int | None = None, *, table_id: str | None = None) -> Checkpoint:
-    """The newest checkpoint of the log, or one of its others; 0 is none. Of a `table_id`, it is remembered.
+def read_checkpoint(store: Store, log: Log, *, table_id: str | None = None) -> Checkpoint:
+    """The newest checkpoint of the table with this id, which is remembered; of any table, where no id is given.
 
-    Raises ObjectNotFoundError where vacuum has purged it since.
+    Raises ObjectNotFoundError where vacuum has purged it since, CheckpointLostError where it cannot be read, or where
+    all are gone that tell what was purged.
     """
-    if number is None:
-        number = log.last_checkpoint
-    if not number:
-        return NO_CHECKPOINT
+    found = NO_CHECKPOINT
+    for number in sorted(log.checkpoints, reverse=True):
+        checkpoint = read_numbered_checkpoint(store, log, number, table_id=table_id)
+        if is_of_table(checkpoint.table_id, table_id):
+            found = checkpoint
+            break
+    _refuse_lost(store, log, found.number, table_id)
+    return found
+
+
+def is_of_table(told: str | None, table_id: str | None) -> bool:
+    """Whether an object that tells this id is of the table; earlier versions tell none."""
+    return told is None or table_id is None or told == table_id
+
+
+def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None) -> None:
+    """Raises CheckpointLostError where markers were purged that this checkpoint does not tell."""
+    for purged in sorted(log.purges, reverse=True):
+        if purged <= number:
+            return
+        entry = log.purges[purged]
+        if is_of_table(decode_purge(read_marker(store, entry), where=store.url_of(entry.path)).table_id, table_id):
+            raise CheckpointLostError(
+                f"{store.url_of(names.checkpoint(purged))} is gone, and so is every later checkpoint: commit markers "
+                f"were purged that only they tell, as {entry.path} says, so that nobody can tell which files are live. "
+                "Stop vacuum, and bring the newest of them back, from a version of the bucket or from a backup"
+            )
+
+
+def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: str | None = None) -> Checkpoint:
+    """One of the log's checkpoints, whichever table's it is. Raises as `read_checkpoint`."""
     entry = log.checkpoints[number]
     where = store.url_of(entry.path)
     if number >= names.LAST_NUMBER:
@@ -70,10 +111,23 @@ def read_checkpoint(store: Store, log: Log, number: int | None = None, *, table_
 
     def read() -> Checkpoint:
         body = read_marker(store, entry)
-        with collector_paused():
-            return decode_checkpoint(body, number=number, where=where)
+        try:
+            with collector_paused():
+                return decode_checkpoint(body, number=number, where=where)
+        except CorruptMarkerError as error:
+            raise CheckpointLostError(str(error)) from None
 
     return recall(store, table_id, entry, read, bytes=checkpoint_bytes)
+
+
+def read_begun(store: Store, entry: Entry, *, table_id: str | None) -> App | None:
+    """For which application a transaction began, as its start marker tells; None for none, or another table's."""
+
+    def read() -> Begun | None:
+        return decode_begun(read_marker(store, entry), where=store.url_of(entry.path))
+
+    begun = recall(store, table_id, entry, read, bytes=lambda it: getsizeof(it.app.id) if it and it.app else 0)
+    return begun.app if begun and is_of_table(begun.table_id, table_id) else None
 
 
 def read_descriptor(store: Store, log: Log) -> Descriptor:
@@ -81,6 +135,19 @@ def read_descriptor(store: Store, log: Log) -> Descriptor:
     if log.descriptor is None:
         raise ObjectNotFoundError(f"{store.url_of(names.DESCRIPTOR)} has gone; somebody deleted the table")
     return decode_descriptor(read_marker(store, log.descriptor), where=store.url_of(names.DESCRIPTOR))
+
+
+def refuse_other_table(store: Store, log: Log, origin: Origin | None) -> None:
+    """Raises CommitConflictError where the listing shows no descriptor any more, or that of another table."""
+    found = log.descriptor
+    if origin is None or (found is not None and found.modified == origin.dated):
+        return
+    if found is None or read_descriptor(store, log).id != origin.table_id:
+        raise CommitConflictError(
+            f"the table at {store.url} was removed, or moved, since this transaction began"
+            + (", and another one is there now" if found else "")
+            + "; nothing was committed: check the path, and begin again"
+        )
 
 
 def read_marker(store: Store, entry: Entry) -> bytes:
@@ -99,6 +166,8 @@ class Markers(NamedTuple):
     corrupt: dict[str, CorruptMarkerError]
     gone: dict[str, ObjectNotFoundError]
     """What is there no more."""
+    strange: dict[str, CommitMarker]
+    """Of a table that was here before: they decide nothing of this one."""
 
     def refuse_gone(self) -> Self:
         """Raises ObjectNotFoundError where one is there no more: others have overtaken the listing."""
@@ -115,7 +184,7 @@ class Markers(NamedTuple):
 
 
 def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_id: str | None = None) -> Markers:
-    """The commit markers, read in parallel; of a `table_id`, those that are valid are remembered."""
+    """The commit markers, read in parallel; of a `table_id`, they are remembered, and another table's are strange."""
     entries = list(entries)
     if (size := sum(min(entry.size, MAX_BYTES) for entry in entries)) > MAX_TOTAL_BYTES:
         raise CorruptMarkerError(
@@ -135,11 +204,13 @@ def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_
         except (CorruptMarkerError, ObjectNotFoundError) as error:
             return error
 
-    markers = Markers({}, {}, {})
+    markers = Markers({}, {}, {}, {})
     with collector_paused():
         each = store.ask_each(find, entries)
     for entry, found in zip(entries, each, strict=True):
         match found:
+            case CommitMarker(dbio_commit=CommitInfo(table_id=told)) if not is_of_table(told, table_id):
+                markers.strange[entry.path] = found
             case CommitMarker():
                 markers.valid[entry.path] = found
             case CorruptMarkerError():
@@ -159,14 +230,17 @@ def read_last_turn(store: Store, log: Log) -> int:
 
 
 def read_turn(store: Store, log: Log, number: int | None = None, *, table_id: str | None = None) -> Turn | None:
-    """The last turn, or another; None where vacuum has purged it since it was listed."""
+    """The last turn, or another; None where vacuum has purged it since it was listed, or where a writer of another
+    table took it, which was here before: nobody holds it.
+    """
     entry = log.turns[log.last_turn if number is None else number]
 
     def read() -> Turn:
         return decode_turn(read_marker(store, entry), where=store.url_of(entry.path))
 
     with suppress(ObjectNotFoundError):
-        return recall(store, table_id, entry, read, bytes=lambda turn: getsizeof(turn.tid))
+        turn = recall(store, table_id, entry, read, bytes=lambda turn: getsizeof(turn.tid))
+        return turn if is_of_table(turn.table_id, table_id) else None
     return None
 
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from dbio_commit.clock import Clock
 from dbio_commit.errors import ObjectNotFoundError, StoreError
 from dbio_commit.listing import Markers, read_checkpoint, read_descriptor, read_markers
 from dbio_commit.protocol.checkpoint import Checkpoint
-from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.commits import Decided, latest, redated_until
+from dbio_commit.protocol.draft import Origin
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log, settle
 from dbio_commit.protocol.markers import CommitInfo, Descriptor
@@ -37,6 +39,16 @@ class Settled:
     markers: Markers
     """Of the transactions that the checkpoint does not cover."""
 
+    @property
+    def origin(self) -> Origin:
+        """Which table it is."""
+        return Origin(self.descriptor.id, self.log.descriptor.modified if self.log.descriptor else None)
+
+    @property
+    def redated_until(self) -> datetime | None:
+        """A copy has given commits new times until then, so that they tell no order."""
+        return latest(self.checkpoint.redated_until, redated_until(self._told, self.origin.dated))
+
     def metadata(self, decided: Iterable[Decided]) -> Metadata:
         """What the table is like now, by all that is decided."""
         return current_metadata((commit.marker for commit in decided), before=self.checkpoint.metadata)
@@ -52,10 +64,17 @@ class Settled:
 
     @property
     def decided(self) -> list[Decided]:
-        """All that is decided, as far as it can be read."""
-        new, valid = self.log.uncovered(self.checkpoint.covered), self.markers.valid
-        told = [Decided(it.modified, tid, valid[it.path]) for tid, it in new.items() if it.path in valid]
+        """All that is decided, as far as it can be read. Of commits that a copy has redated, all have one time."""
+        told, until = self._told, redated_until(self._told, self.origin.dated)
+        if until is not None:
+            told = [it._replace(modified=until) if it.modified < until else it for it in told]
         return resolve([*self.checkpoint.commits, *told])
+
+    @property
+    def _told(self) -> list[Decided]:
+        """What the markers tell, with their times on the store."""
+        new, valid = self.log.uncovered(self.checkpoint.covered), self.markers.valid
+        return [Decided(it.modified, tid, valid[it.path]) for tid, it in new.items() if it.path in valid]
 
 
 def read_settled(store: Store, clock: Clock, first: Log) -> Settled:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from dbio_commit.errors import (
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
+from dbio_commit.protocol.draft import Origin
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.settings import Layout, Settings
 from dbio_commit.protocol.since import name_last
@@ -60,8 +62,10 @@ class Snapshot:
     """The root's, as it was listed last; empty in the directory scope."""
     foreign: tuple[str, ...] = field(default=(), repr=False)
     """In the directory scope: the paths of what lies there in the open and is no Parquet; no part of the table."""
-    table_id: str | None = field(default=None, repr=False)
-    """The descriptor's, which tells the table from one that was here before; None in the directory scope."""
+    origin: Origin | None = field(default=None, repr=False)
+    """Which table it is; None in the directory scope."""
+    redated_until: datetime | None = field(default=None, repr=False)
+    """A copy of the table has given its commits new times until then: their order is not known. None: none has."""
     first_layout: Layout = field(default=(), repr=False)
     """The descriptor's partition columns, before any overwrite changed them."""
     source: Source = field(default_factory=Source, repr=False, compare=False)
@@ -171,6 +175,11 @@ class Snapshot:
     def schema(self) -> Mapping[str, Any] | None:
         """The table's columns as Spark's JSON; None where no writer recorded them."""
         return self.metadata.schema
+
+    @property
+    def table_id(self) -> str | None:
+        """The descriptor's, which tells the table from one that was here before; None in the directory scope."""
+        return self.origin.table_id if self.origin else None
 
     @property
     def settings(self) -> Settings:

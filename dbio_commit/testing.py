@@ -102,6 +102,12 @@ class MemoryStore(Store):
 
         return self._apply("list_log", " ".join(prefixes), listing)
 
+    def list_log_from(self, name: str, prefix: str) -> list[Entry]:
+        def listing() -> list[Entry]:
+            return [entry for entry in self._entries(prefix) if "/" not in entry.path and entry.path >= name]
+
+        return self._apply("list_log_from", name, listing)
+
     def stat_log(self, *names: str) -> dict[str, Entry]:
         def look() -> dict[str, Entry]:
             return {entry.path: entry for entry in self._entries("_") if entry.path in names}

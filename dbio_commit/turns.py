@@ -5,9 +5,10 @@ from contextlib import suppress
 from dbio_commit.clock import Clock
 from dbio_commit.decision import PUT_ATTEMPTS, abort_all, abort_transaction, has_start
 from dbio_commit.errors import AccessDeniedError, StoreError, TransactionStateError
-from dbio_commit.listing import read_last_turn, read_turn
+from dbio_commit.listing import read_last_turn, read_turn, refuse_other_table
 from dbio_commit.logs import get_logger
 from dbio_commit.protocol import names
+from dbio_commit.protocol.draft import Origin
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers import Turn, encode
@@ -30,18 +31,23 @@ long, so does what the holder has to do."""
 _log = get_logger(__name__)
 
 
-def take_turn(store: Store, clock: Clock, tid: str, *, new_layout: bool = False) -> int | None:
+def take_turn(
+    store: Store, clock: Clock, tid: str, *, origin: Origin | None = None, new_layout: bool = False
+) -> int | None:
     """Waits for all turns before ours to be decided, and takes the next one; returns its number (I7).
 
     The turn ends when our transaction is decided. A holder that stays undecided for the lease is aborted. None where
-    our transaction is decided already. While one of a `new_layout` is undecided, nobody begins.
+    our transaction is decided already. While one of a `new_layout` is undecided, nobody begins. Raises
+    CommitConflictError where the table of this `origin` is there no more.
     """
-    body = encode(Turn(tid=tid, new_layout=new_layout))
+    table_id = origin.table_id if origin else None
+    body = encode(Turn(tid=tid, table_id=table_id, new_layout=new_layout))
     failures = 0
     while True:
-        log = parse_log(store.list_log(Kind.TURN))
+        log = parse_log(store.list_log("_d", Kind.TURN))
+        refuse_other_table(store, log, origin)
         last = read_last_turn(store, log)
-        holder = read_turn(store, log) if last else None
+        holder = read_turn(store, log, table_id=table_id) if last else None
         if _wait_for(store, clock, holder, tid):
             return None
         if holder and holder.tid == tid:

@@ -61,7 +61,7 @@ def read_directories(store: Store, entries: Iterable[Entry]) -> list[DbioDirecto
         directory, name = names.split(entry.path)
         by_directory[directory][name] = entry
     committed = [entry for directory in parsed.values() for entry in directory.log.committed.values()]
-    markers, corrupt, _ = read_markers(store, committed, scope=Scope.DIRECTORY).refuse_gone()
+    markers, corrupt, *_ = read_markers(store, committed, scope=Scope.DIRECTORY).refuse_gone()
     if corrupt:
         raise next(iter(corrupt.values()))
     queues = _read_queues(store, entries)

@@ -16,11 +16,13 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
     UnsupportedTableError,
 )
-from dbio_commit.listing import read_checkpoint
+from dbio_commit.listing import is_of_table, read_numbered_checkpoint
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.markers import Purge, encode
 from dbio_commit.publish import DIRECTORIES, Format, find_superseded, publish_as_set
 from dbio_commit.roots import read_snapshot
 from dbio_commit.roots.directory import refuse_nested
@@ -82,7 +84,9 @@ class TableVacuum:
         due = self._without_newborn(due)
         gone = self._hands.delete(due)
         left = [*self._hands.kept, *(garbage for garbage in due if garbage.path not in gone)]
-        self._write_checkpoint(snapshot, left)
+        assumed = len(self._hands.aborted) if self._hands.dry_run else 0
+        if plan.checkpoint_is_due(snapshot, self._hands.options, assume_aborted=assumed):
+            self._write_checkpoint(snapshot, left)
         self._purge(snapshot, left)
         if has_delta:
             self._delete_superseded(snapshot)
@@ -146,9 +150,6 @@ class TableVacuum:
         return abort_many(self._store, self._clock, tids)
 
     def _write_checkpoint(self, snapshot: Snapshot, left: Iterable[Candidate]) -> None:
-        assumed = len(self._hands.aborted) if self._hands.dry_run else 0
-        if not plan.checkpoint_is_due(snapshot, self._hands.options, assume_aborted=assumed):
-            return
         name = names.checkpoint(snapshot.log.checkpoint_after(snapshot.checkpoint.number))
         if self._hands.dry_run:
             self._hands.checkpoint = name
@@ -162,26 +163,67 @@ class TableVacuum:
                 snapshot,
                 gone=gone,
                 history=timedelta(days=self._hands.options.history_days),
+                again=True,
             )
         except DbioError as error:
             self._hands.failed[name] = str(error)
 
     def _purge(self, snapshot: Snapshot, left: Sequence[Candidate]) -> None:
-        log, checkpoint = snapshot.log, snapshot.checkpoint
-        number = plan.checkpoint_to_purge_by(log, self._hands.horizons)
-        if number != checkpoint.number:
-            try:
-                older = read_checkpoint(self._store, log, number)
-            except ObjectNotFoundError:
-                return  # another vacuum has purged it, and what it covers
-            # Readers go by the newest: whatever wrote that one, what it does not tell needs its markers.
-            told = tuple(commit for commit in older.commits if commit.tid in checkpoint.covered)
-            checkpoint = replace(older, commits=told)
+        """By a checkpoint that is old enough, and not the only one that tells what is purged."""
+        try:
+            checkpoint, steps = self._plan_purge(snapshot, left)
+        except ObjectNotFoundError:
+            return  # another vacuum has purged it, and what it covers
+        if _purges_transactions(steps) and not self._prepare_purge(snapshot, checkpoint, left):
+            return
         undecided: set[str | None] = set()
-        for step in plan.purge(log, checkpoint, snapshot.decided, self._hands.horizons, left=left):
+        for step in steps:
             wanted = [marker for marker in step if marker.tid is None or marker.tid not in undecided]
             gone = self._hands.delete(wanted)
             undecided |= {marker.tid for marker in wanted if marker.path not in gone}
+
+    def _plan_purge(
+        self, snapshot: Snapshot, left: Sequence[Candidate]
+    ) -> tuple[Checkpoint, Sequence[Sequence[Candidate]]]:
+        """The checkpoint to purge by, and what goes. The newest only where it tells more than the one before it."""
+        newest, horizons = snapshot.checkpoint, self._hands.horizons
+        for number in plan.checkpoints_to_purge_by(snapshot.log, newest.number, horizons):
+            checkpoint = newest
+            if number != newest.number:
+                older = read_numbered_checkpoint(self._store, snapshot.log, number)
+                if not is_of_table(older.table_id, snapshot.table_id):
+                    continue
+                # Readers go by the newest: whatever wrote that one, what it does not tell needs its markers.
+                told = tuple(commit for commit in older.commits if commit.tid in newest.covered)
+                checkpoint = replace(older, commits=told)
+            steps = plan.purge(snapshot.log, checkpoint, snapshot.decided, horizons, left=left)
+            if number != newest.number or self._hands.checkpoint or _purges_transactions(steps):
+                return checkpoint, steps
+        return NO_CHECKPOINT, plan.purge(snapshot.log, NO_CHECKPOINT, snapshot.decided, horizons, left=left)
+
+    def _prepare_purge(self, snapshot: Snapshot, checkpoint: Checkpoint, left: Sequence[Candidate]) -> bool:
+        """Before markers go: two checkpoints tell what they do, and an object says that the markers were purged.
+
+        So the loss of one checkpoint harms nobody, and that of both is noticed. False where there is none but this
+        one: the next vacuum goes on.
+        """
+        if checkpoint.number == snapshot.checkpoint.number and not self._hands.checkpoint:
+            self._write_checkpoint(snapshot, left)
+            if not self._hands.checkpoint:
+                return False
+        if self._hands.dry_run or checkpoint.number in snapshot.log.purges:
+            return True
+        name, body = names.purge(checkpoint.number), Purge(table_id=str(snapshot.table_id), created=self._clock.now())
+        try:
+            self._store.put_if_absent(name, encode(body))
+        except DbioError as error:
+            self._hands.failed[name] = str(error)
+            return False
+        return True
+
+
+def _purges_transactions(steps: Iterable[Iterable[Candidate]]) -> bool:
+    return any(marker.tid for step in steps for marker in step)
 
 
 def _another_vacuum(signs: Signs) -> str:

@@ -121,9 +121,10 @@ def gone_files(snapshot: Snapshot, left: Collection[str]) -> set[str]:
     return {path for commit in snapshot.decided for path in commit.marker.removed if path not in left}
 
 
-def checkpoint_to_purge_by(log: Log, horizons: Horizons) -> int:
-    """The highest checkpoint that is older than the purge horizon; 0 for none."""
-    return max((number for number, entry in log.checkpoints.items() if entry.modified < horizons.purge), default=0)
+def checkpoints_to_purge_by(log: Log, newest: int, horizons: Horizons) -> list[int]:
+    """The highest first: those that are older than the purge horizon, up to the newest one of the table."""
+    old = (number for number, entry in log.checkpoints.items() if entry.modified < horizons.purge)
+    return sorted((number for number in old if number <= newest), reverse=True)
 
 
 def purge(
@@ -153,7 +154,8 @@ def purge(
             decisions.append(Candidate.marker(entry, Reason.ABORT_MARKER, tid))
     older = [
         Candidate.marker(entry, Reason.CHECKPOINT)
-        for number, entry in sorted({**log.checkpoints, **log.refusals}.items())
+        for entries in (log.checkpoints, log.refusals, log.purges)
+        for number, entry in sorted(entries.items())
         if number < checkpoint.number
     ]
     turns: list[Candidate] = []

@@ -76,6 +76,10 @@ class Checkpoint:
     metadata: Metadata = NO_METADATA
     known_since: datetime | None = None
     """States before this time lack files that were removed and vacuumed; None where nothing was."""
+    redated_until: datetime | None = None
+    """A copy of the table had given commits new times until then: nobody can tell their order. None: none had."""
+    table_id: str | None = None
+    """The descriptor's of the table that it tells; None where an earlier version wrote it."""
 
     @cached_property
     def covered(self) -> frozenset[str]:
@@ -133,6 +137,7 @@ class _Header(Body, frozen=True, kw_only=True):
 
     version: Literal[1] = written(VERSION)
     number: Count
+    table_id: str | None = None
     created: datetime
     commits: Count
     """How many lines follow, one for each."""
@@ -143,9 +148,10 @@ class _Header(Body, frozen=True, kw_only=True):
     schema_turn: Count
     settings: dict[str, str] | None = None
     known_since: datetime | None = None
+    redated_until: datetime | None = None
 
     def __post_init__(self) -> None:
-        in_utc(self, "created", "known_since")
+        in_utc(self, "created", "known_since", "redated_until")
         check_told(self.settings)
 
 
@@ -198,6 +204,7 @@ def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> t
     current = index(pack_schema(checkpoint.metadata.schema))
     header = _Header(
         number=checkpoint.number,
+        table_id=checkpoint.table_id,
         created=created,
         commits=len(checkpoint.commits),
         apps=dict(checkpoint.apps),
@@ -206,6 +213,7 @@ def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> t
         schema_turn=checkpoint.metadata.turn,
         settings=None if checkpoint.metadata.settings is None else dict(checkpoint.metadata.settings),
         known_since=checkpoint.known_since,
+        redated_until=checkpoint.redated_until,
     )
     packer, packed, size = zlib.compressobj(9, wbits=_GZIP), list[bytes](), 0
     for body in chain([header], (_line(commit, index, statistics=statistics) for commit in checkpoint.commits)):
@@ -248,10 +256,12 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
     current = _schema(header.schemas, header.table_schema, where=where)
     return Checkpoint(
         number=number,
+        table_id=header.table_id,
         commits=tuple(commits),
         apps=header.apps,
         metadata=Metadata(decode_schema(current), header.schema_turn, header.settings),
         known_since=header.known_since,
+        redated_until=header.redated_until,
     )
 
 

@@ -142,11 +142,32 @@ AsOf = datetime | str | None
 """A time (aware, or ISO 8601 text with a zone), or the tid of a commit as text; None is now."""
 
 
-def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: datetime | None = None) -> list[Decided]:
-    """The commits that were there by then, oldest first. States before `known_since` cannot be told any more.
+def redated_until(told: Iterable[Decided], dated: datetime | None) -> datetime | None:
+    """When the last of these markers came that a copy has given a new time; None where no copy has.
 
-    Raises InvalidInputError where `as_of` is neither a time with a zone nor the tid of a commit, or where files that
-    were live then have been vacuumed.
+    Each writer records the time of the descriptor that it saw. `dated` is the one of now; None: nobody knows.
+    """
+    infos = ((commit.modified, commit.marker.dbio_commit) for commit in told)
+    return max((at for at, info in infos if dated and info and info.dated not in (None, dated)), default=None)
+
+
+def latest(*times: datetime | None) -> datetime | None:
+    """Of those that are known."""
+    return max((time for time in times if time), default=None)
+
+
+def committed_by(
+    commits: Iterable[Decided],
+    as_of: AsOf,
+    *,
+    known_since: datetime | None = None,
+    redated_until: datetime | None = None,
+) -> list[Decided]:
+    """The commits that were there by then, oldest first.
+
+    States before `known_since` cannot be told any more; nor can those before `redated_until`, since a copy has given
+    commits new times until then. Raises InvalidInputError for these, and where `as_of` is neither a time with a zone
+    nor the tid of a commit.
     """
     ordered = in_order(commits)
     if as_of is None:
@@ -159,6 +180,12 @@ def committed_by(commits: Iterable[Decided], as_of: AsOf, *, known_since: dateti
     else:
         time = parse_time(as_of, what="as_of")
         count = bisect_right(times, time)
+    if redated_until and (time < redated_until or bisect_right(times, redated_until) > count):
+        raise InvalidInputError(
+            f"the table as of {as_of} cannot be told: it was copied, and its objects got new times until "
+            f"{redated_until.isoformat()}, which do not say in which order the commits before came; ask for a time "
+            "from then on, or ask the original, and copy tables with `dbio copy`, which keeps their history"
+        )
     if (known_since and time < known_since) or any(commit.forgotten.removed for commit in ordered[count:]):
         since = known_since.isoformat() if known_since else "the commits after it"
         raise InvalidInputError(

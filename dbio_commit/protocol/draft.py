@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import (
@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from dbio_commit.isolation import Read
 
 
+class Origin(NamedTuple):
+    """Which table it is."""
+
+    table_id: str
+    """The descriptor's: a table that is made anew in the same place has another."""
+    dated: datetime | None = None
+    """The descriptor's time on the store: a copy has another. None where the writer has not seen it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """What a transaction is about; settled when it begins, so it may be pickled and resumed in another process."""
@@ -33,6 +42,8 @@ class Terms:
     tid: str
     operation: Operation
     scope: Scope
+    origin: Origin | None = None
+    """The table's; None in the directory scope."""
     partition_columns: tuple[str, ...]
     app: App | None
     must_be_empty: bool
@@ -76,11 +87,12 @@ class Terms:
     @property
     def begun(self) -> bytes:
         """The body of its start marker."""
-        return encode_begun(self.app, self.job)
+        return encode_begun(self.app, self.job, self.origin)
 
 
-def encode_begun(app: App | None, job: str) -> bytes:
-    return encode(Begun(app=app, job=job)) if app else b""
+def encode_begun(app: App | None, job: str, origin: Origin | None) -> bytes:
+    """In the directory scope, which has no `origin`, start markers are empty."""
+    return encode(Begun(table_id=origin.table_id, app=app, job=job)) if origin else b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,10 +152,11 @@ class Draft:
         metrics: dict[str, int],
         *,
         now: datetime,
+        origin: Origin | None = None,
         turn: int | None = None,
         metadata: Metadata | None = None,
     ) -> CommitMarker:
-        """The commit marker that adds and removes these; `metadata` of the table after it."""
+        """The commit marker that adds and removes these; `metadata` of the table after it, `origin` as it is now."""
         return CommitMarker(
             added=[file.path for file in files],
             removed=[*removed, *(file.path for file in files if self._tells(file))],
@@ -151,6 +164,8 @@ class Draft:
                 operation=self.terms.operation,
                 commit_id=self.terms.commit_id,
                 timestamp=now,
+                table_id=origin.table_id if origin else None,
+                dated=origin.dated if origin else None,
                 turn=turn,
                 app=self.terms.app,
                 metrics=metrics,

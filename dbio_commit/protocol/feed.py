@@ -15,6 +15,7 @@ from dbio_commit.errors import ChangedRowsError, CorruptMarkerError, HistoryLost
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.draft import Origin
 from dbio_commit.protocol.position import Part, Position, Start, position_of
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, Metadata, added_sizes, live_files
@@ -94,12 +95,15 @@ class History:
     """The commits of a table, as they stand now."""
 
     url: str
-    table_id: str
+    origin: Origin
+    """Which table it is."""
     layouts: Set[Layout]
     """The partition columns now, and before they changed."""
     commits: Sequence[Decided]
     """Oldest first, without what was aborted."""
     known_since: datetime | None
+    redated_until: datetime | None
+    """A copy has given the commits until then new times: they tell neither an order nor what was read before."""
     metadata: Metadata
     now: datetime
 
@@ -317,15 +321,21 @@ class Feed:
         tids = {commit.tid for commit in had}
         rest = (commit for commit in self._history.commits if commit.tid not in tids)
         at_least = {} if until is None else {"at_least": until}
-        return position_of(had, rest, table_id=self._history.table_id, part=part, **at_least)
+        return position_of(had, rest, origin=self._history.origin, part=part, **at_least)
 
     def _check(self, at: Position | Start) -> None:
         """Whether the history still tells all that comes after."""
         history = self._history
-        if isinstance(at, Position) and at.table != history.table_id:
+        if isinstance(at, Position) and at.table != history.origin.table_id:
             raise HistoryLostError(
                 f"{history.url} is another table than the one that this stream began to read: that was removed, and "
                 "this one made anew; begin anew with another checkpoint"
+            )
+        if history.redated_until and self._rests_on_times(at, history.redated_until):
+            raise HistoryLostError(
+                f"{history.url} was copied, and its objects got new times until {history.redated_until.isoformat()}: "
+                "nobody can tell which of the commits before that this stream has read, or is to begin with; begin "
+                "with the state of the table, in a new checkpoint, and copy tables with `dbio copy`, which keeps times"
             )
         if isinstance(at, Position) and (late := _late(at, history.commits)):
             self.lose(
@@ -339,6 +349,12 @@ class Feed:
                 f"{history.url} has forgotten commits since {last.isoformat()}, where this stream stands: of those "
                 "older than 30 days it keeps what is still live"
             )
+
+    def _rests_on_times(self, at: Position | Start, until: datetime) -> bool:
+        """Whether it goes by times of commits that are not what they were."""
+        if isinstance(at, Position):
+            return at.dated != self._history.origin.dated
+        return at.begin != "state" and any(commit.modified <= until for commit in self._rest(at))
 
     def _last(self, at: Position | Start) -> datetime | None:
         """As of when the history must be complete; None where nothing of it is needed."""

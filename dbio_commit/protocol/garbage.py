@@ -63,7 +63,7 @@ class Known:
     committed: Set[str]
     aborted: Set[str]
     pending: Mapping[str, datetime]
-    """Tid -> when it began; those that were decided too late to count here, too."""
+    """Tid -> when it began; those that were decided too late to count here, or for another table, too."""
     layouts: Set[Layout] | None = None
     """By which columns a table's transactions write, or wrote; None: into any directory."""
 
@@ -78,7 +78,9 @@ class Known:
         layouts: Set[Layout] | None = None,
     ) -> Self:
         """`assume_aborted`: pending transactions to be treated as if they had been aborted."""
-        commits, begun = list(commits), {**log.later, **log.started}  # what came later is none of this state's garbage
+        commits = list(commits)
+        # What came later is none of this state's garbage; nor what a marker commits that says nothing of this table.
+        begun = {**log.later, **log.committed, **log.started}
         aborted = {commit.tid for commit in commits if commit.marker.is_abort} | set(assume_aborted)
         committed = {commit.tid for commit in commits} - aborted
         return cls(

@@ -27,6 +27,8 @@ class Log:
     """Commit markers of which a reader knows, and which came too late to count in the state that it has."""
     refusals: Mapping[int, Entry] = field(default_factory=dict)
     """By number, which is higher by one than that of the checkpoint which a refused adoption has put out of use."""
+    purges: Mapping[int, Entry] = field(default_factory=dict)
+    """By the number of the checkpoint that tells what was purged."""
 
     @property
     def pending(self) -> list[str]:
@@ -44,8 +46,8 @@ class Log:
         return max(self.checkpoints, default=0)
 
     def checkpoint_after(self, number: int) -> int:
-        """The next number that nobody has had."""
-        return max(number, max(self.refusals, default=0)) + 1
+        """The next number that nobody has had, not even a writer of another table that was here."""
+        return max((number, *self.checkpoints, *self.refusals)) + 1
 
     @property
     def is_being_adopted(self) -> bool:
@@ -97,4 +99,5 @@ def parse_log(entries: Iterable[Entry]) -> Log:
         queues=found[Kind.VACUUM],
         dropped=dropped,
         clocks=found[Kind.CLOCK],
+        purges={int(number): entry for number, entry in found[Kind.PURGE].items()},
     )

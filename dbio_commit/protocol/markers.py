@@ -192,6 +192,10 @@ class CommitInfo(Body, frozen=True, kw_only=True):
     """Random: tells our own marker from a stranger's."""
     timestamp: datetime
     """By the writer's clock."""
+    table_id: str | None = None
+    """The descriptor's of the table for which it was made; None where an earlier version wrote it."""
+    dated: datetime | None = None
+    """The descriptor's time on the store, as the writer saw it: a copy of the table has another."""
     turn: Count | None = None
     """The turn under which it was committed; None for a blind append."""
     app: App | None = None
@@ -211,7 +215,7 @@ class CommitInfo(Body, frozen=True, kw_only=True):
     """Transactions, in the place of the paths of all files that they added and that are live (`references`)."""
 
     def __post_init__(self) -> None:
-        in_utc(self, "timestamp")
+        in_utc(self, "timestamp", "dated")
         check_told(self.settings)
         if not self.schema:
             force_setattr(self, "schema", NO_SCHEMA)  # for a copy: what is left out is told by identity
@@ -300,10 +304,12 @@ class Descriptor(Body, frozen=True, kw_only=True):
 
 
 class Begun(Body, frozen=True, kw_only=True):
-    """The body of `_started_<tid>`, which is empty where there is no application."""
+    """The body of `_started_<tid>`; in the directory scope, and of earlier versions, it may be empty."""
 
     version: Literal[1] = written(VERSION)
-    app: App
+    table_id: str | None = None
+    """The descriptor's of the table in which it began."""
+    app: App | None = None
     """In whose name the transaction is to commit."""
     job: str
     """The transaction's own; tells it from another that drew the same tid."""
@@ -313,6 +319,8 @@ class Turn(Body, frozen=True, kw_only=True):
     """The body of `_serial_<number>`: the transaction that holds the turn."""
 
     tid: str
+    table_id: str | None = None
+    """The descriptor's of the table in which it was taken; None where an earlier version took it."""
     new_layout: bool = False
     """Whether it changes the partition columns: then nobody begins before it is decided."""
 
@@ -323,6 +331,18 @@ class Tombstone(Body, frozen=True, kw_only=True):
     version: Literal[1] = written(VERSION)
     everything: bool
     """Whether commits may be deleted; else the table must have none."""
+    created: datetime
+
+    def __post_init__(self) -> None:
+        in_utc(self, "created")
+
+
+class Purge(Body, frozen=True, kw_only=True):
+    """The body of `_purged_<number>`: only checkpoints from this number on tell what purged markers did."""
+
+    version: Literal[1] = written(VERSION)
+    table_id: str
+    """The descriptor's of the table that was purged."""
     created: datetime
 
     def __post_init__(self) -> None:
@@ -622,6 +642,11 @@ def decode_turn(body: bytes, *, where: str) -> Turn:
     if not names.is_tid(turn.tid):
         raise CorruptMarkerError(f"{where} names no tid but {turn.tid[:100]!r}; {INSPECT}")
     return turn
+
+
+def decode_purge(body: bytes, *, where: str) -> Purge:
+    """Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol."""
+    return decode_body(Purge, body, where=where)
 
 
 def decode_tombstone(body: bytes, *, where: str) -> Tombstone:

@@ -61,6 +61,7 @@ class Kind(StrEnum):
     VACUUM = "_committed_vacuum"  # DBIO's queue of markers to delete
     TURN = "_serial_"
     CHECKPOINT = "_checkpoint_"
+    PURGE = "_purged_"  # says by which checkpoint markers were purged
     CLOCK = "_clock_"  # created and deleted by a vacuum, to ask for the store's time
 
 
@@ -96,6 +97,7 @@ _GRAMMARS = {
     Kind.COMMITTED: _TID,
     Kind.TURN: _NUMBER,
     Kind.CHECKPOINT: _NUMBER,
+    Kind.PURGE: _NUMBER,
     Kind.CLOCK: _TID,
 }
 
@@ -123,6 +125,10 @@ def turn(number: int) -> str:
 
 def checkpoint(number: int) -> str:
     return _numbered(Kind.CHECKPOINT, number)
+
+
+def purge(number: int) -> str:
+    return _numbered(Kind.PURGE, number)
 
 
 def vacuum_queue(id: str) -> str:

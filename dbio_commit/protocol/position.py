@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.draft import Origin
 from dbio_commit.protocol.markers import Body, Count, decode_as, encode, in_utc, written
 
 MARGIN = timedelta(hours=1)
@@ -64,6 +65,8 @@ class Position(Body, frozen=True, kw_only=True, dict=True, gc=True):
     version: Literal[1] = written(1)
     table: str
     """The id of the table's descriptor."""
+    dated: datetime | None = None
+    """The descriptor's time on the store: a copy of the table has another, and other times of commits."""
     until: datetime = written(_NEVER)
     """Every commit whose marker is not younger was had."""
     commits: Count = written(0)
@@ -76,7 +79,7 @@ class Position(Body, frozen=True, kw_only=True, dict=True, gc=True):
     """Of one commit that is not among these; or of the state that all of them add up to, until a commit follows."""
 
     def __post_init__(self) -> None:
-        in_utc(self, "until")
+        in_utc(self, "until", "dated")
 
     def had(self, commit: Decided) -> bool:
         return commit.modified <= self.until or commit.tid in self._tids
@@ -97,19 +100,20 @@ def position_of(
     had: Collection[Decided],
     rest: Iterable[Decided],
     *,
-    table_id: str,
+    origin: Origin,
     part: Part | None = None,
     at_least: datetime = _NEVER,
 ) -> Position:
     """The position of who has had these commits, and not the rest. All until `at_least` must be among them."""
     times = sorted((commit.modified for commit in had), reverse=True)
     if not times:
-        return Position(table=table_id, part=part)
+        return Position(table=origin.table_id, dated=origin.dated, part=part)
     until = _before(times[0], MARGIN)
     if len(times) > MOST_TIDS:
         until = max(until, min(times[MOST_TIDS], _before(times[0], LEAST_MARGIN)))
     until = min([until, *(_before(commit.modified, timedelta.resolution) for commit in rest)])
-    position = Position(table=table_id, part=part, until=max(until, at_least))
+    until = max(until, at_least)
+    position = Position(table=origin.table_id, dated=origin.dated, part=part, until=until)
     commits, older = position.count_watched(had)
     tids = sorted(commit.tid for commit in had if commit.modified > position.until)
     return replace(position, commits=commits, older=older, tids=tids)

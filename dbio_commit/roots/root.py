@@ -10,7 +10,7 @@ from dbio_commit.errors import InvalidInputError, TableExistsError, TransactionA
 from dbio_commit.logs import get_logger
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit
-from dbio_commit.protocol.draft import Draft, Terms
+from dbio_commit.protocol.draft import Draft, Origin, Terms
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers import CommitMarker, FileInfo
 from dbio_commit.protocol.scope import Scope
@@ -26,6 +26,8 @@ class Target:
 
     scope: Scope | None
     """None where nothing is there yet."""
+    origin: Origin | None = None
+    """Which table it is; None where it is none, or not yet."""
     partition_columns: Layout | None = None
     """None where nothing says what they are."""
     metadata: Metadata = NO_METADATA

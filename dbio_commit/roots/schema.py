@@ -17,6 +17,7 @@ from dbio_commit.decision import has_start
 from dbio_commit.errors import ObjectNotFoundError
 from dbio_commit.listing import read_descriptor, read_last_turn, read_turn, refuse_dropped
 from dbio_commit.protocol import names
+from dbio_commit.protocol.draft import Origin
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import CommitMarker, Descriptor, Turn, decode_commit
@@ -45,6 +46,9 @@ class Seen:
     descriptor: Descriptor
     metadata: Metadata
     """As of a decided turn."""
+    turn: Entry | None = None
+    """The object of that turn. By its number alone, a turn that was taken anew in a table that was brought back from a
+    backup would be taken for it. None where it was not listed."""
     holder: Turn | None = None
     """The turn after that, where it is taken, and was undecided."""
     at: Moment | None = None
@@ -56,13 +60,17 @@ class Seen:
         return layout_of(self.metadata.settings, self.descriptor.partition_columns)
 
     @property
+    def origin(self) -> Origin:
+        return Origin(self.descriptor.id, self.entry.modified)
+
+    @property
     def new_layout_by(self) -> Turn | None:
         """The turn of who is changing it, if somebody is: until that is decided, nobody may begin."""
         return self.holder if self.holder and self.holder.new_layout else None
 
-    def as_of(self, metadata: Metadata, holder: Turn | None = None, at: Moment | None = None) -> "Seen":
-        """The same table with these columns and settings; `holder` was undecided then."""
-        return replace(self, metadata=metadata, holder=holder, at=at)
+    def as_of(self, metadata: Metadata, log: Log, holder: Turn | None = None, at: Moment | None = None) -> "Seen":
+        """The same table with these columns and settings, by these turns; `holder` was undecided then."""
+        return replace(self, metadata=metadata, turn=log.turns.get(metadata.turn), holder=holder, at=at)
 
 
 _SEEN: LRUCache[tuple[str, ...], Seen] = LRUCache(_TABLES)
@@ -95,35 +103,34 @@ def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapsh
     return seen
 
 
-def remember_metadata(store: Store, clock: Clock, metadata: Metadata) -> None:
-    """What this process has committed under a turn; nothing where it does not remember the table."""
-    if (seen := _recall(store, clock)) is not None and seen.metadata.turn < metadata.turn:
-        _remember(store, clock, seen.as_of(metadata))
+def remember_metadata(store: Store, clock: Clock, metadata: Metadata, log: Log) -> None:
+    """What this process has committed under a turn that the log shows; nothing where it does not remember the table."""
+    seen = _recall(store, clock)
+    if seen is not None and seen.entry == log.descriptor and seen.metadata.turn < metadata.turn:
+        _remember(store, clock, seen.as_of(metadata, log))
 
 
 def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], Snapshot]) -> Seen:
     """From what was seen, turn by turn."""
     while True:
         at, turn = clock.moment(), seen.metadata.turn
-        is_watched = seen.at is not None and clock.is_within(seen.at, _UNDECIDED_S)
-        holder = seen.holder if is_watched else None
-        if holder is None:
-            if not turn:
-                break  # the first may have come since, and be purged: only a listing tells
-            found = parse_log(store.stat_log(names.turn(turn), names.turn(turn + 1)).values())
-            if turn not in found.turns:
-                break  # purged, because there are others
-            if turn + 1 not in found.turns:
-                return seen.as_of(seen.metadata)
-            holder = read_turn(store, found, turn + 1, table_id=seen.descriptor.id)
+        found = parse_log(store.list_log_from(names.turn(turn), Kind.TURN))
+        if turn not in found.turns or found.turns[turn] != seen.turn:
+            break  # purged, because there are others; or another turn of this number
+        if found.last_turn == turn:
+            return seen.as_of(seen.metadata, found)
+        if turn + 1 not in found.turns:
+            break  # purged before this one was
+        holder = read_turn(store, found, turn + 1, table_id=seen.descriptor.id)
         marker = _read_commit(store, holder.tid) if holder else None
         if marker is None:
+            is_watched = holder == seen.holder and seen.at is not None and clock.is_within(seen.at, _UNDECIDED_S)
             if holder is None or not (is_watched or _precedes(_start_of(store, holder), found.turns[turn + 1])):
                 break
-            return seen if is_watched else seen.as_of(seen.metadata, holder, at)
+            return seen if is_watched else seen.as_of(seen.metadata, found, holder, at)
         if (metadata := _metadata_after(marker, seen.metadata, turn + 1, is_next=True)) is None:
             break
-        seen = seen.as_of(metadata)
+        seen = seen.as_of(metadata, found)
     return _look_anew(store, clock, seen, parse_log(store.list_log(Kind.TURN)), read_snapshot)
 
 
@@ -131,26 +138,26 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
     """From the last turn; while that is undecided, from the one before, which is decided."""
     at, last = clock.moment(), read_last_turn(store, log)
     if not last:
-        return seen.as_of(NO_METADATA)
+        return seen.as_of(NO_METADATA, log)
     holder = read_turn(store, log, table_id=seen.descriptor.id)
     marker = _read_commit(store, holder.tid) if holder else None
     started = _start_of(store, holder) if holder is not None and (marker is None or marker.is_abort) else None
     if _precedes(started, log.turns[last]):
         if (metadata := _metadata_of(store, log, last - 1, seen)) is not None:
             if marker is None:
-                return seen.as_of(metadata, holder, at)
-            return seen.as_of(metadata._replace(turn=last))
+                return seen.as_of(metadata, log, holder, at)
+            return seen.as_of(metadata._replace(turn=last), log)
     elif marker is not None and (metadata := _metadata_after(marker, seen.metadata, last)) is not None:
-        return seen.as_of(metadata)
+        return seen.as_of(metadata, log)
     # A snapshot tells in any case.
     snapshot = read_snapshot()
     metadata = snapshot.metadata
     if metadata.turn < last and holder:
         if holder.tid in snapshot.checkpoint.covered or holder.tid in {commit.tid for commit in snapshot.decided}:
-            return seen.as_of(metadata._replace(turn=last))  # that turn ended without a change
+            return seen.as_of(metadata._replace(turn=last), log)  # that turn ended without a change
         if started is not None and marker is None:
-            return seen.as_of(metadata._replace(turn=last - 1), holder, at)
-    return seen.as_of(metadata)
+            return seen.as_of(metadata._replace(turn=last - 1), log, holder, at)
+    return seen.as_of(metadata, log)
 
 
 def _start_of(store: Store, holder: Turn) -> Entry | None:
@@ -173,7 +180,7 @@ def _metadata_of(store: Store, log: Log, turn: int, seen: Seen) -> Metadata | No
     None where vacuum has purged it, or nothing is recorded.
     """
     for earlier in range(turn, 0, -1):
-        if earlier == seen.metadata.turn:
+        if earlier == seen.metadata.turn and log.turns.get(earlier) == seen.turn:
             return seen.metadata._replace(turn=turn)
         if earlier not in log.turns:
             return None

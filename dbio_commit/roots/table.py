@@ -8,9 +8,17 @@ from typing import Any
 
 from dbio_commit.clock import Clock, Moment
 from dbio_commit.courtesies import courtesy
-from dbio_commit.decision import abort_transaction, commit_once, decided_long_ago, find_decision, has_start, read_own
+from dbio_commit.decision import (
+    abort_transaction,
+    commit_once,
+    decided_long_ago,
+    find_decision,
+    read_own,
+    withdraw,
+)
 from dbio_commit.errors import (
     CommitConflictError,
+    CommitStateUnknownError,
     CorruptMarkerError,
     DbioError,
     InvalidInputError,
@@ -21,17 +29,25 @@ from dbio_commit.errors import (
     TransactionStateError,
 )
 from dbio_commit.isolation import refuse_news
-from dbio_commit.listing import read_checkpoint, read_descriptor, refuse_dropped, until_quiet, with_sizes
+from dbio_commit.listing import (
+    read_begun,
+    read_checkpoint,
+    read_descriptor,
+    refuse_dropped,
+    refuse_other_table,
+    until_quiet,
+    with_sizes,
+)
 from dbio_commit.logs import get_logger
 from dbio_commit.probe import probe
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit, Decided, committed_by, in_order
 from dbio_commit.protocol.constraints import Constraints
-from dbio_commit.protocol.draft import Draft, Terms
+from dbio_commit.protocol.draft import Draft, Origin, Terms
 from dbio_commit.protocol.feed import History
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import MAX_BYTES, App, CommitMarker, FileInfo, decode_begun, encode_commit
+from dbio_commit.protocol.markers import MAX_BYTES, App, CommitMarker, FileInfo, encode_commit
 from dbio_commit.protocol.operations import RULES
 from dbio_commit.protocol.references import refer
 from dbio_commit.protocol.scope import Scope
@@ -70,9 +86,9 @@ class TableRoot(Root):
 
     def snapshot(self, *, as_of: AsOf = None, ignore_corrupt: bool = False) -> Snapshot:
         store, settled = self.store, self.settled()
-        checkpoint, decided = settled.checkpoint, settled.decided
+        checkpoint, decided, redated = settled.checkpoint, settled.decided, settled.redated_until
         settled.markers.only_valid(ignore_corrupt=ignore_corrupt)
-        commits = committed_by(decided, as_of, known_since=checkpoint.known_since)
+        commits = committed_by(decided, as_of, known_since=checkpoint.known_since, redated_until=redated)
         files = live_files(commits)
         before = NO_METADATA if as_of else checkpoint.metadata
         layout = settled.layout(current_metadata((it.marker for it in commits), before=before))
@@ -88,7 +104,8 @@ class TableRoot(Root):
             decided=tuple(commits),
             checkpoint=NO_CHECKPOINT if as_of else checkpoint,
             log=settled.log,
-            table_id=settled.descriptor.id,
+            origin=settled.origin,
+            redated_until=redated,
             source=Source(store),
         )
 
@@ -109,20 +126,28 @@ class TableRoot(Root):
             return None
         if must_be_empty and self._snapshot_now().tids:
             raise self.table_exists()
-        return Target(scope=self.scope, partition_columns=seen.layout, metadata=seen.metadata, looked=looked)
+        return Target(
+            scope=self.scope,
+            origin=seen.origin,
+            partition_columns=seen.layout,
+            metadata=seen.metadata,
+            looked=looked,
+        )
 
     def logs(self) -> tuple[Mapping[str, Log], Checkpoint]:
         log = self._log()
-        read_descriptor(self.store, log)  # refuses what a later version wrote
-        return {"": log}, read_checkpoint(self.store, log)
+        return {"": log}, self._read_checkpoint(log)
 
     def abort_pending(self, tid: str) -> None:
         log = self._log()
-        if tid in read_checkpoint(self.store, log).covered and tid not in log.committed:
+        if tid in self._read_checkpoint(log).covered and tid not in log.committed:
             raise decided_long_ago(self.store, tid)
         if tid not in log.started and tid not in log.committed:
             raise self.unknown_transaction(tid)
         abort_transaction(self.store, self.clock, tid)
+
+    def _read_checkpoint(self, log: Log) -> Checkpoint:
+        return read_checkpoint(self.store, log, table_id=read_descriptor(self.store, log).id)
 
     def history(self) -> History:
         """Every commit that the table still tells, for who reads them one by one."""
@@ -131,10 +156,11 @@ class TableRoot(Root):
         decided = settled.decided
         return History(
             url=self.store.url,
-            table_id=settled.descriptor.id,
+            origin=settled.origin,
             layouts=settled.layouts(decided),
             commits=[commit for commit in in_order(decided) if not commit.marker.is_abort],
             known_since=settled.checkpoint.known_since,
+            redated_until=settled.redated_until,
             metadata=settled.metadata(decided),
             now=self.clock.now(),
         )
@@ -166,15 +192,15 @@ class TableRoot(Root):
     def claim(self, target: Target, layout: Layout | None, begun: bytes) -> str:
         tid = _claim_tid(self.store, self.clock, begun)
         if not (target.looked and self.clock.is_within(target.looked, TRUST_S)):
-            self._refuse_changed(tid, layout)
+            self._refuse_changed(tid, layout, target.origin)
         return tid
 
-    def _refuse_changed(self, tid: str, layout: Layout | None) -> None:
+    def _refuse_changed(self, tid: str, layout: Layout | None, origin: Origin | None) -> None:
         """Where the table that we looked at was dropped, or its layout changed, before our start marker came."""
         seen = None
         with suppress(TableNotFoundError):
             seen = self._look()
-        if seen and (layout is None or (seen.layout == layout and not seen.new_layout_by)):
+        if seen and _is_same_table(origin, seen.descriptor.id) and _is_by(layout, seen):
             return
         self.store.delete_many([names.started(tid)])
         raise CommitConflictError(
@@ -189,7 +215,8 @@ class TableRoot(Root):
         while not self._put_start(terms):
             pass
         if not self.clock.is_within(terms.unclaimed, TRUST_S):
-            self._refuse_changed(terms.tid, None if terms.changes_layout else terms.partition_columns)
+            layout = None if terms.changes_layout else terms.partition_columns
+            self._refuse_changed(terms.tid, layout, terms.origin)
         self._claimed = terms.tid
 
     def _put_start(self, terms: Terms) -> bool:
@@ -238,6 +265,7 @@ class TableRoot(Root):
             return self._result_as_found(terms.tid, found)
         rules = RULES[terms.operation]
         turn, removed, metadata, shorten = None, list[str](), terms.metadata, None
+        origin = terms.origin
         if rules.needs_state or terms.app or terms.is_conditional or terms.sets or draft.changes_schema:
             taken = self._take_turn(terms)
             if isinstance(taken, CommitMarker):
@@ -250,22 +278,49 @@ class TableRoot(Root):
                 table = self._snapshot_now()
                 if self._comes_too_late(terms, table):
                     return self._skip(draft, turn)
-            removed = rules.removes(draft, table)
+            removed, origin = rules.removes(draft, table), table.origin
             if draft.read:
                 refuse_news(table, draft.read, tid=terms.tid)
             shorten = partial(refer, live=table.files, commits=table.decided)
             metadata = self._metadata_after(draft, table.metadata, turn, sets_schema=rules.sets_schema)
-        marker = self._marker(draft, removed, turn, metadata)
+        if origin is None or origin.dated is None:
+            origin = self._look_at_descriptor(terms)
+        marker = self._marker(draft, removed, turn, metadata, origin)
         body = encode_commit(marker, shorten=shorten, shorten_above=self.refer_above)
         self.check_life(terms)
         found = commit_once(
             self.store, terms.tid, body, commit_id=terms.commit_id, is_young=lambda: self._is_young(terms)
         )
+        self._refuse_gone(terms.tid, origin)
         if turn is not None and not found:
-            remember_metadata(self.store, self.clock, metadata)
+            remember_metadata(self.store, self.clock, metadata, table.log)
             if terms.app:
                 self._abort_superseded(terms.tid, terms.app, table)
         return self._result_as_found(terms.tid, found) if found else self.result(terms.tid, marker)
+
+    def _look_at_descriptor(self, terms: Terms) -> Origin | None:
+        """Of a table that this transaction created, with its time. Raises CommitConflictError where it has gone."""
+        log = parse_log(self.store.stat_log(names.DESCRIPTOR).values())
+        refuse_other_table(self.store, log, terms.origin)
+        return terms.origin and log.descriptor and terms.origin._replace(dated=log.descriptor.modified)
+
+    def _refuse_gone(self, tid: str, origin: Origin | None) -> None:
+        """After the commit marker was put: somebody may have moved or removed the table before that, and it not counts.
+
+        Raises CommitConflictError, CommitStateUnknownError where the marker is not there, either.
+        """
+        try:
+            log = parse_log(self.store.stat_log(names.DESCRIPTOR).values())
+            refuse_other_table(self.store, log, origin)
+        except CommitConflictError:
+            path = names.committed(tid)
+            if self.store.stat_many([path]) == [None]:
+                raise CommitStateUnknownError(
+                    f"the table at {self.store.url} was removed, or moved, when transaction {tid} had committed; if it "
+                    f"is elsewhere now, `dbio show` tells there whether it has the commit"
+                ) from None
+            withdraw(self.store, path)
+            raise
 
     def _comes_too_late(self, terms: Terms, table: Snapshot) -> bool:
         """Whether the version of its application is committed already (I8).
@@ -290,13 +345,12 @@ class TableRoot(Root):
         for other in table.log.pending:
             if other == tid or not started[other].size or other in table.checkpoint.covered:
                 continue
-            path = names.started(other)
             with courtesy(_logger, "%s: could not tell whether %s is an earlier attempt", self.store.url, other):
-                begun = decode_begun(self.store.get(path), where=self.store.url_of(path))
-                if begun and begun.app.id == app.id and begun.app.version <= app.version:
+                theirs = read_begun(self.store, started[other], table_id=table.table_id)
+                if theirs and theirs.id == app.id and theirs.version <= app.version:
                     abort_transaction(self.store, self.clock, other)
                     _logger.info("%s: aborted %s, an attempt at version %d of application %r that came to nothing",
-                                 self.store.url, other, begun.app.version, app.id)  # fmt: skip
+                                 self.store.url, other, theirs.version, app.id)  # fmt: skip
 
     def _result_as_found(self, tid: str, marker: CommitMarker) -> Commit:
         """Of a transaction that was committed already; with the paths that it removed, if the table can be read."""
@@ -307,12 +361,14 @@ class TableRoot(Root):
         return self.result(tid, marker)
 
     def _skip(self, draft: Draft, turn: int | None = None) -> Commit:
-        nothing = self._marker(replace(draft, files=()), [], turn, draft.terms.metadata)
+        nothing = self._marker(replace(draft, files=()), [], turn, draft.terms.metadata, draft.terms.origin)
         return self.result(draft.terms.tid, nothing, skipped=True)
 
-    def _marker(self, draft: Draft, removed: list[str], turn: int | None, metadata: Metadata) -> CommitMarker:
-        metrics = draft.metrics(self.clock.monotonic())
-        return draft.marker(draft.files, removed, metrics, now=self.clock.now(), turn=turn, metadata=metadata)
+    def _marker(
+        self, draft: Draft, removed: list[str], turn: int | None, metadata: Metadata, origin: Origin | None
+    ) -> CommitMarker:
+        metrics, now = draft.metrics(self.clock.monotonic()), self.clock.now()
+        return draft.marker(draft.files, removed, metrics, now=now, origin=origin, turn=turn, metadata=metadata)
 
     def _is_young(self, terms: Terms) -> bool:
         """Whether vacuum cannot have purged any of its markers."""
@@ -335,9 +391,14 @@ class TableRoot(Root):
         That was an earlier call of commit that was interrupted, or another copy of the transaction.
         """
         while True:
-            turn = take_turn(self.store, self.clock, terms.tid, new_layout=terms.changes_layout)
+            turn = take_turn(self.store, self.clock, terms.tid, origin=terms.origin, new_layout=terms.changes_layout)
             if turn is not None:
                 table = self._snapshot_now()
+                if not _is_same_table(terms.origin, table.table_id):
+                    raise CommitConflictError(
+                        f"the table at {self.store.url} was removed since transaction {terms.tid} began, and another "
+                        "one is there now; nothing was committed: begin again"
+                    )
                 if not any(it.tid == terms.tid and not it.marker.is_abort for it in table.decided):
                     if table.log.last_turn <= turn:
                         return turn, table
@@ -383,12 +444,22 @@ class TableRoot(Root):
 
     def _decide_against(self, terms: Terms) -> None:
         """Leaves no marker where there is nothing to decide any more: the table may be gone (`drop`), or another."""
-        if self._is_young(terms) or has_start(self.store, terms.tid):
+        descriptor, started = self.store.stat_many([names.DESCRIPTOR, names.started(terms.tid)])
+        if started or (descriptor and self._is_young(terms)):
             abort_transaction(self.store, self.clock, terms.tid)
             return
         with suppress(TransactionAbortedError):
             find_decision(self.store, terms.tid, commit_id=terms.commit_id, is_known=True)
             raise TransactionStateError(f"transaction {terms.tid} of {self.store.url} was committed long ago")
+
+
+def _is_same_table(origin: Origin | None, table_id: str | None) -> bool:
+    return origin is None or origin.table_id == table_id
+
+
+def _is_by(layout: Layout | None, seen: Seen) -> bool:
+    """Whether the table has, and keeps, these partition columns; any will do for None."""
+    return layout is None or (seen.layout == layout and not seen.new_layout_by)
 
 
 def is_committed(snapshot: Snapshot, app: App) -> bool:

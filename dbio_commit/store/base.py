@@ -86,6 +86,10 @@ class Store(ABC):
         name neighbours together. On Azure, one for each.
         """
 
+    def list_log_from(self, name: str, prefix: str) -> list[Entry]:
+        """Of what `list_log` lists of the prefix, the object of this name and all whose names come after it."""
+        return [entry for entry in self.list_log(prefix) if entry.path >= name]
+
     @abstractmethod
     def stat_log(self, *names: str) -> dict[str, Entry]:
         """Those of the objects at the root that are there, by name; at least one name is given.

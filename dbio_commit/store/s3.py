@@ -63,6 +63,10 @@ class S3Store(FsspecStore):
         found = self._list_range(min(wanted), max(wanted))
         return [entry for entry in found if entry.path.startswith(wanted)]
 
+    def list_log_from(self, name: str, prefix: str) -> list[Entry]:
+        before = self._prefix + _just_before(name)
+        return self._list("", self._prefix + prefix, Delimiter="/", StartAfter=before).entries
+
     def stat_log(self, *names: str) -> dict[str, Entry]:
         return {entry.path: entry for entry in self._list_range(min(names), max(names)) if entry.path in names}
 

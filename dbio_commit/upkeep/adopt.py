@@ -53,15 +53,19 @@ def adopt(store: Store, clock: Clock) -> Commit:
         Decided(min(entry.modified, at - _TICK), tid, CommitMarker(added=[], removed=[]))
         for tid, entry in log.committed.items()
     ]
+    table_id = new_uuid(clock)
     checkpoint = Checkpoint(
-        number=log.checkpoint_after(log.last_checkpoint), commits=(*covered, commit), known_since=commit.modified
+        number=log.checkpoint_after(log.last_checkpoint),
+        table_id=table_id,
+        commits=(*covered, commit),
+        known_since=commit.modified,
     )
     name, body = names.checkpoint(checkpoint.number), encode_checkpoint(checkpoint, created=clock.now())
     if not store.put_if_absent(name, body):
         raise CommitConflictError(f"somebody else is adopting {store.url}; look at it with `dbio check`")
     probe(store, name, body)
     _refuse_change(store, entries, number=checkpoint.number)
-    created = create_descriptor(store, clock, columns)
+    created = create_descriptor(store, clock, table_id, columns)
     _warn_of_late_writers(store, entries)
     if not created:
         raise TableExistsError(f"{store.url} was made a table by somebody else just now; look at it with `dbio check`")

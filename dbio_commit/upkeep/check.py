@@ -178,7 +178,7 @@ def _look_at_directories(root: DirectoryRoot, entries: Sequence[Entry]) -> _Foun
     directories = root.directories
     found = _Found([it.log for it in directories.values()], {e.path for e in entries if is_foreign(e.path)})
     told = [entry for log in found.logs for entry in log.committed.values()]
-    markers, found.corrupt, _ = read_markers(root.store, told, scope=root.scope).refuse_gone()
+    markers, found.corrupt, *_ = read_markers(root.store, told, scope=root.scope).refuse_gone()
     found.useless_statistics = _useless(root.store, markers)
     for path, directory in directories.items():
         committed = directory.log.committed

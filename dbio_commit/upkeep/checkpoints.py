@@ -26,14 +26,16 @@ def write_checkpoint(
     *,
     gone: Collection[str] = (),
     history: timedelta = HISTORY,
+    again: bool = False,
 ) -> str | None:
     """Writes what the snapshot, of now, counted as the next checkpoint; returns its name.
 
-    `gone` are removed files that are deleted. None where somebody else was faster, or where there is nothing new.
-    Raises InvalidInputError where it would not fit into one object.
+    `gone` are removed files that are deleted. None where somebody else was faster, or where there is nothing new; with
+    `again`, another says the same then. Raises InvalidInputError where it would not fit into one object.
     """
     before = snapshot.checkpoint
-    if not snapshot.decided or (len(snapshot.decided) == len(before.commits) and not gone):
+    has_news = len(snapshot.decided) != len(before.commits) or gone
+    if not snapshot.decided or not (has_news or again):
         return None
     now = clock.now()
     commits, known_since = condense(
@@ -45,10 +47,12 @@ def write_checkpoint(
     )
     checkpoint = Checkpoint(
         number=snapshot.log.checkpoint_after(before.number),
+        table_id=snapshot.table_id,
         commits=tuple(commits),
         apps=snapshot.app_versions,
         metadata=snapshot.metadata,
         known_since=known_since,
+        redated_until=snapshot.redated_until,
     )
     name = names.checkpoint(checkpoint.number)
     body = encode_checkpoint(checkpoint, created=now)

@@ -142,7 +142,7 @@ def _read_offset(checkpoint: Store, batch: int, history: History) -> Position | 
         told: Any = None
         with suppress(ValueError):
             told = json.loads(line)
-        if isinstance(told, dict) and told.get("table") == history.table_id:
+        if isinstance(told, dict) and told.get("table") == history.origin.table_id:
             return decode_position(told)
     raise InvalidInputError(
         f"batch {batch} of {checkpoint.url} has read nothing of {history.url}: it is the checkpoint of another stream, "

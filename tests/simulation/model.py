@@ -225,10 +225,11 @@ class Model:
         if (asked := self.restoring.get(self._who())) is not None:
             self.asked.setdefault(tid, asked)
         if body:
-            app = json.loads(body)["app"]
-            self._begun[tid] = app["id"], app["version"]
+            app = json.loads(body).get("app")
+            if app:
+                self._begun[tid] = app["id"], app["version"]
 
-    def _on_turn(self, tid: str, *, new_layout: bool = False) -> None:
+    def _on_turn(self, tid: str, table_id: str | None = None, *, new_layout: bool = False) -> None:
         if new_layout:
             self.moves.add(tid)
         if tid in self.turns:

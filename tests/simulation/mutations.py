@@ -31,7 +31,7 @@ from dbio_commit.errors import (
 from dbio_commit.protocol import feed, names, position
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit, Decided
-from dbio_commit.protocol.draft import Draft, Terms
+from dbio_commit.protocol.draft import Draft, Origin, Terms
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.feed import Change, Feed
 from dbio_commit.protocol.garbage import Known
@@ -338,7 +338,7 @@ def leave_out_the_turn() -> Iterator[None]:
 @mutation("turns", "I7", "I8")
 def take_the_turn_without_waiting() -> Iterator[None]:
     """The turn is taken while its holder is undecided."""
-    with patch.object(turns, "read_turn", lambda store, number: None):
+    with patch.object(turns, "read_turn", lambda store, log, table_id: None):
         yield
 
 
@@ -610,8 +610,8 @@ def never_begin() -> Iterator[None]:
 def go_by_the_newest_tid() -> Iterator[None]:
     """A stream has had all whose tids are not higher than the highest that it has had."""
 
-    def of(had: Iterable[Decided], rest: Any, *, table_id: str, part: Any = None, **options: Any) -> Position:
-        return Position(table=table_id, part=part, tids=[max(commit.tid for commit in had)] if had else [])
+    def of(had: Iterable[Decided], rest: Any, *, origin: Origin, part: Any = None, **options: Any) -> Position:
+        return Position(table=origin.table_id, part=part, tids=[max(commit.tid for commit in had)] if had else [])
 
     with (
         patch.object(feed, "position_of", of),
@@ -964,7 +964,7 @@ def take_the_rows_of_a_compaction_for_old() -> Iterator[None]:
 def change_the_layout_without_a_word() -> Iterator[None]:
     """The turn of an overwrite that changes the partition columns looks like any other."""
     taken = turns.take_turn
-    with patch.object(table, "take_turn", lambda store, clock, tid, *, new_layout: taken(store, clock, tid)):
+    with patch.object(table, "take_turn", lambda store, clock, tid, **options: taken(store, clock, tid)):
         yield
 
 
@@ -985,7 +985,7 @@ def leave_alone_who_began_in_another_layout() -> Iterator[None]:
 @mutation("layouts", "I9", "I10")
 def believe_what_was_seen_of_the_layout_for_ever() -> Iterator[None]:
     """Who claims a tid long after a look does not look again."""
-    with patch.object(TableRoot, "_refuse_changed", lambda self, tid, layout: None):
+    with patch.object(TableRoot, "_refuse_changed", lambda self, tid, layout, origin: None):
         yield
 
 

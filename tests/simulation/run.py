@@ -170,9 +170,9 @@ def settle(world: World, stage: Stage) -> None:
     if isinstance(stage.model, Model):  # of a directory that was adopted, those below stay, and mean nothing
         log = {path for path in log if "/" not in path}
     allowed = [Kind.CHECKPOINT]  # in the directory scope, of an adopter that died
-    allowed += [Kind.TURN] if isinstance(stage.model, Model) else []
+    allowed += [Kind.TURN, Kind.PURGE] if isinstance(stage.model, Model) else []
     markers = {path for path in log if (it := names.parse_log_name(path)) is None or it.kind not in allowed}
-    if markers or (isinstance(stage.model, Model) and len(log) > 3):
+    if markers or (isinstance(stage.model, Model) and len(log) > 5):
         raise Violation(f"vacuum left the markers {sorted(log)}")
     if (isinstance(stage.model, Model) or data) and not table.check().ok:
         raise Violation("check finds something wrong")

@@ -24,8 +24,8 @@ from dbio_commit.errors import (
     UnsupportedTableError,
 )
 from dbio_commit.protocol import names
-from dbio_commit.protocol.draft import Terms, encode_begun
-from dbio_commit.protocol.markers import App, Begun, FileInfo, decode_begun, encode
+from dbio_commit.protocol.draft import Origin, Terms, encode_begun
+from dbio_commit.protocol.markers import App, Begun, FileInfo, decode_begun
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.turns import TRUST_S
 from tests.faults import calls_to, fail_with, once, unwatched
@@ -64,13 +64,14 @@ def pending(table: Table) -> set[str]:
 # --- what a start marker says -------------------------------------------------------------------------------------
 
 
-def test_a_start_marker_tells_the_application_and_is_empty_where_there_is_none(
-    table: Table, store: MemoryStore
-) -> None:
+def test_a_start_marker_tells_its_table_and_the_application_if_there_is_one(table: Table, store: MemoryStore) -> None:
     plain, ours = table.begin(), table.begin(app=("nightly", 7))
-    assert store.get(names.started(plain.tid)) == b""
-    told = decode_begun(store.get(names.started(ours.tid)), where="here")
-    assert told == Begun(app=App(id="nightly", version=7), job=ours.terms.job)
+    table_id = table.snapshot().table_id
+    told = [decode_begun(store.get(names.started(it.tid)), where="here") for it in (plain, ours)]
+    assert told == [
+        Begun(table_id=table_id, job=plain.terms.job),
+        Begun(table_id=table_id, app=App(id="nightly", version=7), job=ours.terms.job),
+    ]
     assert ours.terms.begun == store.get(names.started(ours.tid))
     assert decode_begun(b"", where="here") is None
 
@@ -79,14 +80,14 @@ def test_a_start_marker_tells_the_application_and_is_empty_where_there_is_none(
 def test_what_a_start_marker_says_is_read_back(id: str, version: int, job: str) -> None:
     try:
         app = App(id=id, version=version)
-        body = encode_begun(app, job)
+        body = encode_begun(app, job, Origin("a table"))
     except (ValueError, InvalidInputError):
         return  # no text that UTF-8 holds
-    assert decode_begun(body, where="here") == Begun(app=app, job=job)
+    assert decode_begun(body, where="here") == Begun(table_id="a table", app=app, job=job)
 
 
 HOSTILE = [
-    b"{", b"[]", b"null", b"rows", b"\0", b"{}", b'{"app": {"id": "a", "version": 1}}', b'{"job": "j"}',
+    b"{", b"[]", b"null", b"rows", b"\0", b"{}", b'{"app": {"id": "a", "version": 1}}',
     b'{"app": {"id": "", "version": 1}, "job": "j"}', b'{"app": {"id": "a", "version": -1}, "job": "j"}',
     b'{"app": {"id": "a", "version": "1"}, "job": "j"}', b'{"app": ["a", 1], "job": "j"}',
     b'{"app": {"id": "a", "version": 1}, "job": 7}', b'{"version": 0, "app": {"id": "a", "version": 1}, "job": "j"}',
@@ -243,7 +244,7 @@ def test_an_unclaimed_transaction_leaves_nothing_before_its_first_file(table: Ta
     terms = unclaimed(table, 3)
     assert set(store.objects) == before
     write_as_task(table, terms)
-    assert store.get(names.started(terms.tid)) == encode(Begun(app=App(id=QUERY, version=3), job=terms.job))
+    assert store.get(names.started(terms.tid)) == terms.begun
 
 
 def test_the_start_marker_comes_before_the_first_file_of_each_task(table: Table, store: MemoryStore) -> None:
@@ -293,8 +294,9 @@ def test_a_batch_of_a_driver_that_died_is_aborted_by_the_next_that_commits(table
 
 def test_a_tid_that_another_has_claimed_is_not_shared(table: Table, store: MemoryStore) -> None:
     write(table)
-    for body in (b"", encode_begun(App(id=QUERY, version=3), "another job")):
+    for job in (None, "another job"):
         terms = unclaimed(table, 3)
+        body = encode_begun(App(id=QUERY, version=3), job, terms.origin) if job else b""
         store.put(names.started(terms.tid), body)
         with pytest.raises(StoreError, match="of another writer; write again"):
             write_as_task(table, terms)

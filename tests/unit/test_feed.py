@@ -17,6 +17,7 @@ from msgspec import structs
 from dbio_commit.errors import ChangedRowsError, CorruptMarkerError, HistoryLostError, InvalidInputError
 from dbio_commit.protocol import position
 from dbio_commit.protocol.commits import Decided, Forgotten, in_order
+from dbio_commit.protocol.draft import Origin
 from dbio_commit.protocol.feed import ALL, Change, Feed, History, Lag, Most, Wanted
 from dbio_commit.protocol.markers import AddedFiles
 from dbio_commit.protocol.position import Position, Start, decode_position, encode_position
@@ -86,7 +87,8 @@ class Books:
     def feed(self, wanted: Wanted | None = None, **changed: Any) -> Feed:
         history = History(
             url="memory://table",
-            table_id="t",
+            origin=Origin("t"),
+            redated_until=None,
             layouts=frozenset({()}),
             commits=in_order(self.commits),
             known_since=self.known_since,
@@ -612,7 +614,7 @@ def test_a_table_that_was_made_anew_is_another(books: Books) -> None:
     books.add()
     stream = Stream(books)
     stream.drain()
-    feed = books.feed(table_id="other")
+    feed = books.feed(origin=Origin("other"))
     assert isinstance(stream.at, Position)
     with pytest.raises(HistoryLostError, match="another table than the one that this stream began to read"):
         feed.after(stream.at)

@@ -19,7 +19,7 @@ from dbio_commit.protocol.state import live_files
 from dbio_commit.snapshot import Snapshot
 from vacuum import Deletion, Reason, VacuumOptions, VacuumReport
 from vacuum.plan import Candidate, Contents, Horizons, emptied
-from vacuum.table_plan import Judge, checkpoint_is_due, checkpoint_to_purge_by, gone_files, purge, timed_out
+from vacuum.table_plan import Judge, checkpoint_is_due, checkpoints_to_purge_by, gone_files, purge, timed_out
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TICK = timedelta(microseconds=1)
@@ -329,11 +329,12 @@ def test_only_removed_files_that_are_not_there_any_more_are_gone() -> None:
     assert gone_files(it, {"b"}) == {"a"}
 
 
-def test_the_checkpoint_to_purge_by_is_the_highest_that_is_older_than_the_metadata_horizon() -> None:
+def test_the_checkpoints_to_purge_by_are_those_that_are_older_than_the_metadata_horizon() -> None:
     times = {1: NOW - timedelta(days=1), 2: HORIZONS.metadata - TICK, 3: HORIZONS.metadata, 4: NOW}
     log = log_of(*[entry(names.checkpoint(number), at) for number, at in times.items()])
-    assert checkpoint_to_purge_by(log, HORIZONS) == 2
-    assert checkpoint_to_purge_by(Log(), HORIZONS) == 0
+    assert checkpoints_to_purge_by(log, 4, HORIZONS) == [2, 1]
+    assert checkpoints_to_purge_by(log, 1, HORIZONS) == [1], "a higher one is another table's"
+    assert checkpoints_to_purge_by(Log(), 0, HORIZONS) == []
 
 
 # --- purge --------------------------------------------------------------------------------------------------------

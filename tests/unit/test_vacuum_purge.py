@@ -65,7 +65,9 @@ def test_what_a_checkpoint_covers_is_purged_once_the_checkpoint_is_half_an_hour_
     assert paths(report, Reason.COMMIT_MARKER) == {names.committed(tid) for tid in tids}
     assert scene.names - data_files(scene.store) == {
         names.DESCRIPTOR,
+        names.purge(1),
         names.checkpoint(1),
+        names.checkpoint(2),
         names.started(later),
         names.committed(later),
     }
