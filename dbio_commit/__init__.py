@@ -44,6 +44,7 @@ from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
 from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
+from dbio_commit.upkeep.copy import CopyReport
 from dbio_commit.upkeep.drop import DropReport
 from dbio_commit.upkeep.inspect import TransactionReport, TransactionState
 from dbio_commit.upkeep.restore import RestorePlan
@@ -92,6 +93,7 @@ __all__ = [
     "CompactReport",
     "Compacted",
     "Compression",
+    "CopyReport",
     "CorruptMarkerError",
     "DataFile",
     "DbioError",

@@ -1,6 +1,6 @@
 """One state of a table from listings of its log, however many commits come meanwhile (PROTOCOL.md 8.1)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -77,8 +77,10 @@ class Settled:
         return [Decided(it.modified, tid, valid[it.path]) for tid, it in new.items() if it.path in valid]
 
 
-def read_settled(store: Store, clock: Clock, first: Log) -> Settled:
+def read_settled(store: Store, clock: Clock, first: Log, *, passing_over: Collection[int] = ()) -> Settled:
     """The state as of the listing `first`, or later. Lists commit markers at most twice more, checkpoints once.
+
+    `passing_over` are the numbers of checkpoints that do not count, since they cannot be read.
 
     The checkpoints are listed last: a marker that a listing missed, since vacuum had purged it, is covered by one from
     before that. Only where one, or a marker, is gone when it is read, they are listed again.
@@ -87,7 +89,7 @@ def read_settled(store: Store, clock: Clock, first: Log) -> Settled:
     log = _list_commits(store, clock, first)
     gone: set[str] = set()
     for _ in range(_ATTEMPTS):
-        log = _list_checkpoints(store, log)
+        log = _list_checkpoints(store, log, passing_over)
         try:
             checkpoint = read_checkpoint(store, log, table_id=descriptor.id)
         except ObjectNotFoundError:
@@ -119,9 +121,11 @@ def _list_commits(store: Store, clock: Clock, first: Log) -> Log:
     return replace(first, committed=committed, later=later)
 
 
-def _list_checkpoints(store: Store, log: Log) -> Log:
+def _list_checkpoints(store: Store, log: Log, passing_over: Collection[int]) -> Log:
     found = parse_log(store.list_log(Kind.CHECKPOINT))
-    return replace(log, checkpoints=found.checkpoints, refusals=found.refusals)
+    count = {number: entry for number, entry in found.checkpoints.items() if number not in passing_over}
+    taken = {number: entry for number, entry in found.checkpoints.items() if number in passing_over}
+    return replace(log, checkpoints=count, refusals={**found.refusals, **taken})
 
 
 def _with_earlier_turns(store: Store, log: Log, checkpoint: Checkpoint, descriptor: Descriptor) -> Log:

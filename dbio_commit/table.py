@@ -28,8 +28,10 @@ from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep.adopt import adopt
 from dbio_commit.upkeep.check import CheckReport, check_table
 from dbio_commit.upkeep.checkpoints import checkpoint_now
+from dbio_commit.upkeep.copy import CopyReport, copy_table
 from dbio_commit.upkeep.drop import DropReport, drop
 from dbio_commit.upkeep.inspect import TransactionReport, inspect_transaction
+from dbio_commit.upkeep.rebuild import rebuild_checkpoint
 from dbio_commit.upkeep.restore import RestorePlan, plan_restore, restore
 from dbio_commit.upkeep.settings import change_settings
 from dbio_commit.upkeep.streams import CommitChanges, StreamLag, find_lag, list_changes
@@ -176,12 +178,16 @@ class Table:
         self.refuse_partition()
         return check_table(self.store, self.clock)
 
-    def checkpoint(self) -> str | None:
+    def checkpoint(self, rebuild: bool = False) -> str | None:
         """Writes what the log says into one object, for faster reads; returns its name, None where nothing is new.
 
-        Vacuum does so by itself, and purges what it covers. Raises InvalidInputError where this is no table of ours.
+        Vacuum does so by itself, and purges what it covers. With `rebuild`, it takes the place of a checkpoint that
+        cannot be read, where an older one and the markers tell the same. Raises InvalidInputError where this is no
+        table of ours, or where there is nothing to rebuild, CheckpointLostError.
         """
         self.refuse_partition()
+        if rebuild:
+            return rebuild_checkpoint(self.store, self.clock)
         return until_quiet(self.store, lambda: checkpoint_now(self.store, self.clock))
 
     def publish(self, to: str | Sequence[str]) -> list[Published]:
@@ -250,6 +256,19 @@ class Table:
         """What `restore` would do, which takes the plan, too. Changes nothing; raises as `restore` does."""
         self.refuse_partition()
         return plan_restore(self.store, self.clock, as_of)
+
+    def copy(self, path: str, storage_options: Mapping[str, Any] | None = None) -> CopyReport:
+        """Copies the table as it is now to another path, where nothing is: files, history, columns and settings.
+
+        The times of its commits stay, so that time travel and streams go on there; a tool that copies objects gives
+        them new ones. `storage_options` are the other store's; by default, of this table. Commits that come meanwhile
+        are not copied. Raises InvalidInputError where this is no table of ours, TableExistsError, HistoryLostError
+        where vacuum deletes a live file meanwhile, StoreError.
+        """
+        self.refuse_partition()
+        other = Table(path, self.storage_options if storage_options is None else storage_options)
+        other.refuse_partition()
+        return copy_table(self.store, other.store, self.clock)
 
     def drop(self, everything: bool = False) -> DropReport:
         """Removes a table that has no commits, such as a first write that failed leaves; or `everything`.

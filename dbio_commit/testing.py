@@ -188,6 +188,15 @@ class MemoryStore(Store):
                 failures[path] = error
         return failures
 
+    def delete_same(self, path: str, body: bytes) -> bool:
+        def delete() -> bool:
+            is_same = path in self.objects and self.objects[path][0] == body
+            if is_same:
+                del self.objects[path]
+            return is_same
+
+        return self._apply("delete", path, delete)
+
     def abort_unfinished(self, items: Sequence[Unfinished]) -> dict[str, StoreError]:
         def abort(item: Unfinished) -> None:
             self.unfinished = [other for other in self.unfinished if other != item]

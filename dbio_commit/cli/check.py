@@ -31,6 +31,7 @@ def print_check(report: CheckReport) -> None:
     print_part("of another size than its marker says", _WRONG_SIZE, report.wrong_size)
     print_part("corrupt markers", text_column("what is wrong"), list(report.corrupt.values()))
     print_part("another vacuum", text_column("what shows that it was here"), report.another_vacuum)
+    print_part("commits of another table", text_column("path"), report.strange)
     print_part("publications", text_column("what is wrong"), report.publications)
     print_part("settings that no writer evaluates", text_column("what is wrong"), report.refused_settings)
     print_part("statistics", text_column("what is wrong"), list(report.useless_statistics.values()))
@@ -52,6 +53,8 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "wrong_size": [{"path": it.path, "expected": it.expected, "found": it.found} for it in report.wrong_size],
         "corrupt": [{"path": path, "problem": problem} for path, problem in report.corrupt.items()],
         "another_vacuum": report.another_vacuum,
+        "strange": report.strange,
+        "redated_until": report.redated_until,
         "publications": report.publications,
         "refused_settings": report.refused_settings,
         "useless_statistics": [{"path": path, "problem": it} for path, it in report.useless_statistics.items()],
@@ -81,6 +84,9 @@ def _facts(report: CheckReport) -> Mapping[str, str]:
         "pending": count_text(len(report.pending), "transaction"),
         "garbage": total_text([entry for entries in report.garbage.values() for entry in entries]),
         "foreign": f"{total_text(report.foreign)}: no Parquet, and left alone" if report.foreign else "",
+        "copied": f"until {time_text(report.redated_until)}: no state before can be told"
+        if report.redated_until
+        else "",
     }
 
 
@@ -96,6 +102,11 @@ def advice(report: CheckReport) -> str:
     if report.another_vacuum:
         wrong.append(
             "Another tool's vacuum may have purged commits: keep it away, and see docs/OPERATIONS.md for what is lost."
+        )
+    if count := len(report.strange):
+        wrong.append(
+            f"{count_text(count, 'commit marker')} of another table decide nothing here: see whether the descriptor is "
+            "the right one; if it is, they are of a writer that came too late, and can go."
         )
     if report.refused_settings:
         wrong.append(

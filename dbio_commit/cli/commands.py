@@ -32,7 +32,7 @@ from dbio_commit.cli.transactions import (
     transaction_json,
 )
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
-from dbio_commit.cli.values import count_text, parse_size, total_json, total_text
+from dbio_commit.cli.values import count_text, files_text, parse_size, total_json, total_text
 from dbio_commit.clock import SYSTEM_CLOCK
 from dbio_commit.errors import DbioError, InvalidInputError, RetentionError, UnsupportedStoreError
 from dbio_commit.table import Table
@@ -332,15 +332,45 @@ def compact(
 
 
 @app.command()
-def checkpoint(path: _Path, as_json: _Json = False) -> None:
+def checkpoint(
+    path: _Path,
+    rebuild: Annotated[
+        bool, typer.Option("--rebuild", help="In the place of one that cannot be read; `dbio check` says whether.")
+    ] = False,
+    as_json: _Json = False,
+) -> None:
     """Write what the log says into one object, so that reading the table takes fewer requests."""
     with _errors(as_json):
         table = Table(path)
-        name = table.checkpoint()
+        name = table.checkpoint(rebuild=rebuild)
     if as_json:
         print_json({"url": table.url, "checkpoint": name})
     else:
-        say(f"wrote {name}" if name else "nothing is new since the last checkpoint")
+        nothing = "somebody else was faster" if rebuild else "nothing is new since the last checkpoint"
+        say(f"wrote {name}" if name else nothing)
+
+
+@app.command()
+def copy(
+    path: _Path,
+    target: Annotated[str, typer.Argument(metavar="TARGET", show_default=False, help="A path where nothing is.")],
+    as_json: _Json = False,
+) -> None:
+    """Copy a table to another path: files, history, columns and settings, as they are now.
+
+    The times of its commits stay, so that time travel and streams go on there. A tool that copies objects gives them
+    new times. Commits that come meanwhile are not copied: to move a table, stop its writers before.
+    """
+    with _errors(as_json):
+        table = Table(path)
+        with status(f"copying it to {target}"):
+            report = table.copy(target)
+    facts = {"url": report.url, "tid": report.tid, "commits": report.commits, "files": report.files}
+    if as_json:
+        print_json({**facts, "size": report.size, "copied_from": table.url})
+    else:
+        what = files_text(report.files, report.size)
+        say(f"copied {table.url} to {report.url}: {what}, {count_text(report.commits, 'commit')}")
 
 
 @app.command("set")

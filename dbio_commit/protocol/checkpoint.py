@@ -50,7 +50,7 @@ MAX_UNPACKED_BYTES = 1024**3
 
 BRING_BACK = (
     "do not remove it: nothing else says which of the files that it covers are live. Stop vacuum, and bring the object "
-    "back as it was, from a version of the bucket or from a backup"
+    "back as it was, from a version of the bucket or from a backup; `dbio check` says whether it can be made anew"
 )
 """What to do about a checkpoint that cannot be read."""
 

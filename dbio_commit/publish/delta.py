@@ -103,7 +103,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
         return None
     after = DeltaState(frozenset(live.files), metadata, protocol, mark)
     place = Place.of(store, live.table_id)
-    keep_new(place, path, len(body), listing.versions.get(last), after, bytes=after.memory_bytes)
+    keep_new(store, place, path, after, bytes=after.memory_bytes)
     if checkpoint_is_due(listing, number, len(body)):
         _write_checkpoint(store, clock, number, live, columns, after)
     return published(number, is_new=True)
@@ -192,8 +192,7 @@ def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
     versions = _read_versions(store, wanted, told, table_id)
     state = (state or DeltaState()).then(versions, where=store.url_of(DIRECTORY))
     if known != last:
-        entry, before = listing.versions[last], listing.versions.get(last - 1)
-        keep(Place.of(store, table_id), entry, before, state, bytes=state.memory_bytes)
+        keep(Place.of(store, table_id), listing.versions[last], state, bytes=state.memory_bytes)
     return state
 
 
@@ -203,7 +202,7 @@ def _remembered(store: Store, listing: DeltaListing, table_id: str) -> tuple[int
     for number in sorted(versions, reverse=True):
         if number < listing.last_checkpoint:
             break
-        state = find(place, versions[number], versions.get(number - 1))
+        state = find(place, versions[number])
         if isinstance(state, DeltaState):
             return number, state
     return -1, None

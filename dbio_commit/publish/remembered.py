@@ -1,12 +1,13 @@
 """What this process has read or written of numbered publications, which never change.
 
-Who creates one is not told its time, by which `recall` knows an object. So it is known by its size and by the one that
-was listed before it: where somebody has deleted all and begun anew, that one is another.
+Each is known by its name, size and time together: in a table that was brought back from a backup, another may have the
+same name and size.
 """
 
-from collections.abc import Hashable
+from contextlib import suppress
 from typing import NamedTuple
 
+from dbio_commit.errors import StoreError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.recall import MEMORY
 from dbio_commit.store import Store
@@ -28,21 +29,17 @@ class Place(NamedTuple):
         return cls(store.identity, store.principal, store.url, table_id)
 
 
-def find(place: Place, entry: Entry, before: Entry | None) -> object:
-    """What is remembered of the publication; None where nothing is. `before` is the one that was listed before it."""
-    return MEMORY.find(_key(place, entry, before))
+def find(place: Place, entry: Entry) -> object:
+    """What is remembered of the publication; None where nothing is."""
+    return MEMORY.find((place, entry))
 
 
-def keep(place: Place, entry: Entry, before: Entry | None, value: object, *, bytes: int) -> None:
+def keep(place: Place, entry: Entry, value: object, *, bytes: int) -> None:
     """What the publication says, which takes so much memory."""
-    MEMORY.keep(_key(place, entry, before), value, bytes=_AT_LEAST + bytes)
+    MEMORY.keep((place, entry), value, bytes=_AT_LEAST + bytes)
 
 
-def keep_new(place: Place, path: str, size: int, before: Entry | None, value: object, *, bytes: int) -> None:
-    """The same of one that was created just now; without one before it, nothing is kept."""
-    if before is not None:
-        keep(place, Entry(path, size, before.modified), before, value, bytes=bytes)
-
-
-def _key(place: Place, entry: Entry, before: Entry | None) -> Hashable:
-    return (place, before, entry.path, entry.size) if before else (place, entry)
+def keep_new(store: Store, place: Place, path: str, value: object, *, bytes: int) -> None:
+    """The same of one that was created just now; where the store does not tell its time, nothing is kept."""
+    with suppress(StoreError):
+        keep(place, store.stat(path), value, bytes=bytes)

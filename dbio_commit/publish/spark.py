@@ -88,7 +88,7 @@ def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Publis
     if not store.put_if_absent(path, body) and not is_there(store, path, body):
         return None
     place, listed = Place.of(store, live.table_id), Listed(frozenset(wanted), None)
-    keep_new(place, path, len(body), listing.lists.get(last), (root, listed), bytes=memory_of(listed.paths))
+    keep_new(store, place, path, (root, listed), bytes=memory_of(listed.paths))
     store.delete_many([entry.path for other, entry in listing.lists.items() if other < last])  # what stays does no harm
     return published(number, is_new=True)
 
@@ -109,15 +109,15 @@ def _read(store: Store, listing: SparkListing, root: str, table_id: str) -> List
     """What the last list says. Raises UnsupportedTableError where a Spark stream wrote it."""
     if listing.last < 0:
         return Listed(frozenset(), None)
-    entry, before = listing.lists[listing.last], listing.lists.get(listing.last - STEP)
+    entry = listing.lists[listing.last]
     place = Place.of(store, table_id)
-    match find(place, entry, before):
+    match find(place, entry):
         case (str() as told, Listed() as listed) if told == root:
             return listed
     listed = decode_list(read_lines(store, entry), root, where=store.url_of(entry.path))
     if listed.is_streams:
         raise _of_a_stream(store, split(entry.path)[1])
-    keep(place, entry, before, (root, listed), bytes=memory_of(listed.paths))
+    keep(place, entry, (root, listed), bytes=memory_of(listed.paths))
     return listed
 
 

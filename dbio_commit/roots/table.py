@@ -1,6 +1,6 @@
 """The table scope: one descriptor and one log at the root decide about the whole table (PROTOCOL.md 8 and 9)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -77,9 +77,12 @@ class TableRoot(Root):
     refer_above = MAX_BYTES
     """From how many bytes on a marker names transactions instead of the paths that it removes; tests have less."""
 
-    def __init__(self, store: Store, clock: Clock, log: Log | None = None) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, log: Log | None = None, *, passing_over: Collection[int] = ()
+    ) -> None:
+        """`passing_over` are the numbers of checkpoints that do not count, since they cannot be read."""
         super().__init__(store, clock)
-        self._listed = log
+        self._listed, self._passing_over = log, passing_over
         self._claimed: str | None = None
 
     # --- read -----------------------------------------------------------------------------------------------------
@@ -167,7 +170,7 @@ class TableRoot(Root):
 
     def settled(self) -> Settled:
         """The whole log as one state, for a snapshot and for whoever looks at all of it."""
-        return read_settled(self.store, self.clock, self._log())
+        return read_settled(self.store, self.clock, self._log(), passing_over=self._passing_over)
 
     def _log(self) -> Log:
         return self._listed or parse_log(self.store.list_log())
@@ -445,7 +448,7 @@ class TableRoot(Root):
     def _decide_against(self, terms: Terms) -> None:
         """Leaves no marker where there is nothing to decide any more: the table may be gone (`drop`), or another."""
         descriptor, started = self.store.stat_many([names.DESCRIPTOR, names.started(terms.tid)])
-        if started or (descriptor and self._is_young(terms)):
+        if started or (terms.unclaimed and descriptor and self._is_young(terms)):  # a late task may put one
             abort_transaction(self.store, self.clock, terms.tid)
             return
         with suppress(TransactionAbortedError):

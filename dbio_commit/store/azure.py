@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any, ClassVar, TypeVar, cast
 
 from adlfs import AzureBlobFileSystem
+from azure.core import MatchConditions
 from azure.core.exceptions import (
     AzureError,
     ClientAuthenticationError,
@@ -22,6 +23,7 @@ from dbio_commit.protocol.names import split
 from dbio_commit.store.base import (
     BATCHES,
     CONCURRENCY,
+    ClientFailure,
     FsspecStore,
     Listing,
     Unfinished,
@@ -156,6 +158,21 @@ class AzureStore(FsspecStore):
             return True
 
         return self._run("create", path, put)
+
+    def delete_same(self, path: str, body: bytes) -> bool:
+        try:
+            found = self._run("look at", path, lambda: self._blob(path).get_blob_properties())
+            same = {"etag": found.etag, "match_condition": MatchConditions.IfNotModified}
+            if self.get(path) != body:
+                return False
+            self._run("delete", path, lambda: self._blob(path).delete_blob(**same))
+        except ObjectNotFoundError:
+            return False
+        except StoreError as error:
+            if isinstance(error.__cause__, ClientFailure) and error.__cause__.code == "ConditionNotMet":
+                return False
+            raise
+        return True
 
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
         return self.in_batches(self._delete_batch, paths)

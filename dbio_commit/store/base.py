@@ -189,6 +189,19 @@ class Store(ABC):
         was refused, blob by blob. A local disk takes one system call for each path.
         """
 
+    def delete_same(self, path: str, body: bytes) -> bool:
+        """Deletes the object if it has this body; False where it has another, or is not there.
+
+        S3 and Azure compare in the moment of the deletion. Elsewhere another object may take its place right before it.
+        Raises StoreError.
+        """
+        with suppress(ObjectNotFoundError):
+            if self.get(path) == body:
+                for error in self.delete_many([path]).values():
+                    raise error
+                return True
+        return False
+
     @abstractmethod
     def remove_directories(self, paths: Iterable[str]) -> list[str]:
         """Removes those of the directories that are empty, the deepest first, then each parent that became empty.

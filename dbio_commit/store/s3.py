@@ -205,6 +205,25 @@ class S3Store(FsspecStore):
         )
         return self.call("create", path, lambda: again(put))
 
+    def delete_same(self, path: str, body: bytes) -> bool:
+        def delete() -> bool:
+            try:
+                self.fs.call_s3("delete_object", **self._object(path), IfMatch=head["ETag"])
+            except OSError as error:
+                match _status(error):
+                    case 412 | 404:
+                        return False
+                    case 400 | 501:  # the service knows no such condition
+                        return super(S3Store, self).delete_same(path, body)
+                raise
+            return True
+
+        try:
+            head = self._unless_absent("look at", path, lambda: self.fs.call_s3("head_object", **self._object(path)))
+            return self.get(path) == body and self.call("delete", path, delete)
+        except ObjectNotFoundError:
+            return False
+
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
         return self.in_batches(self._delete_batch, paths)
 

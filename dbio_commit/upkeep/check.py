@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from dbio_commit.clock import Clock
 from dbio_commit.data.parquet import not_parquet
-from dbio_commit.errors import CorruptMarkerError
+from dbio_commit.errors import CheckpointLostError, CorruptMarkerError, DbioError
 from dbio_commit.listing import read_markers, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application, list_applications
@@ -22,7 +22,9 @@ from dbio_commit.publish import find_problems
 from dbio_commit.roots import DirectoryRoot, TableRoot, open_root
 from dbio_commit.roots.table import check_partitions
 from dbio_commit.store import Store
+from dbio_commit.texts import command
 from dbio_commit.upkeep.other_vacuum import find_signs
+from dbio_commit.upkeep.rebuild import plan_rebuild
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,16 +83,40 @@ class CheckReport:
     refused_settings: Sequence[str] = ()
     """Settings whose expressions no writer evaluates, and why: until they are changed, nobody writes."""
 
+    strange: Sequence[str] = ()
+    """Commit markers of another table, by its id: they decide nothing here, and no file that they add is deleted."""
+
+    redated_until: datetime | None = None
+    """A copy has given the commits until then new times: no state before can be told. The rows of now are right."""
+
     @property
     def ok(self) -> bool:
         """Whether readers and writers find what they are promised. What is pending, and garbage, is nothing wrong."""
         wrong = (self.missing, self.wrong_size, self.corrupt, self.another_vacuum, self.publications)
-        return not any((*wrong, self.refused_settings))
+        return not any((*wrong, self.refused_settings, self.strange))
 
 
 def check_table(store: Store, clock: Clock) -> CheckReport:
-    """Reads every marker and lists every file; changes nothing. Raises as `read_snapshot` does."""
-    return until_quiet(store, lambda: _check(store, clock))
+    """Reads every marker and lists every file; changes nothing. Raises as `read_snapshot` does.
+
+    Of a checkpoint that is lost, the error says whether it can be made anew.
+    """
+    try:
+        return until_quiet(store, lambda: _check(store, clock))
+    except CheckpointLostError as error:
+        raise CheckpointLostError(*error.args, _say_how_to_rebuild(store, clock)) from None
+
+
+def _say_how_to_rebuild(store: Store, clock: Clock) -> str:
+    try:
+        plan = plan_rebuild(store, clock)
+    except DbioError as error:
+        return f"It cannot be made anew from what is there: {error}"
+    if plan is None:
+        return "It can be read again: check the table once more"
+    by = names.checkpoint(plan.base) + " and the markers" if plan.base else "The markers"
+    run = command("dbio", "checkpoint", store.url, "--rebuild")
+    return f"{by} tell the same: `{run}` makes it anew, and loses nothing"
 
 
 def _check(store: Store, clock: Clock) -> CheckReport:
@@ -122,6 +148,8 @@ def _check(store: Store, clock: Clock) -> CheckReport:
         publications=found.publications,
         useless_statistics=found.useless_statistics,
         refused_settings=found.refused_settings,
+        strange=found.strange,
+        redated_until=found.redated_until,
     )
 
 
@@ -141,6 +169,8 @@ class _Found:
     publications: Sequence[str] = ()
     useless_statistics: Mapping[str, str] = field(default_factory=dict)
     refused_settings: Sequence[str] = ()
+    strange: Sequence[str] = ()
+    redated_until: datetime | None = None
 
     def judge(self, known: Known, files: Iterable[Entry], strangers: Collection[tuple[str, str]] = ()) -> None:
         for entry in files:
@@ -169,6 +199,7 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     found.applications = list_applications(commits, remembered=checkpoint.apps, now=now)
     found.another_vacuum = find_signs(store, log, checkpoint.covered, now=now).in_words()
     found.publications = find_problems(store, entries, settled.descriptor.id)
+    found.strange, found.redated_until = sorted(settled.markers.strange), settled.redated_until
     unsafe = Constraints.of(metadata.settings).unsafe()
     found.refused_settings = [f"{setting}={sql!r:.200}: {problem}" for setting, (sql, problem) in unsafe.items()]
     return found

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from dbio_commit.clock import Clock
 from dbio_commit.decision import abort_all
 from dbio_commit.errors import (
+    CheckpointLostError,
     CommitConflictError,
     InvalidInputError,
     ObjectNotFoundError,
@@ -20,6 +21,7 @@ from dbio_commit.listing import read_checkpoint, read_descriptor, read_markers
 from dbio_commit.logs import get_logger
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import find_strangers
@@ -64,6 +66,7 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
     """
     while (tombstone := _find_tombstone(store, everything=everything)) is None:
         _bury(store, clock, everything=everything)
+    buried = _read_if_there(store, names.DESCRIPTOR), _read_if_there(store, names.DROPPED)
     known: set[str] = set()
     aborted: list[str] = []
     deleted: dict[str, int] = {}
@@ -74,10 +77,10 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
         found, left = _sort(store)
         for batch in found:
             _require(store, tombstone)
-            _delete(store, batch)
+            _delete(store, batch, same=buried)
             deleted |= {entry.path: entry.size for entry in batch}
         if not _left_in_log(store):
-            _delete(store, [tombstone])
+            _delete(store, [tombstone], same=buried)
             store.remove_directories({names.split(path)[0] for path in deleted} - {""})
             _log.info("%s: dropped, %d objects deleted", store.url, len(deleted))
             return DropReport(
@@ -153,7 +156,11 @@ def _require(store: Store, tombstone: Entry) -> None:
     with suppress(ObjectNotFoundError):
         if store.stat(names.DROPPED) == tombstone:
             return
-    raise CommitConflictError(f"another drop of {store.url} has come to its end; see what is there now")
+    raise _ended(store)
+
+
+def _ended(store: Store) -> CommitConflictError:
+    return CommitConflictError(f"another drop of {store.url} has come to its end; see what is there now")
 
 
 # --- writers ------------------------------------------------------------------------------------------------------
@@ -219,9 +226,11 @@ def _table_id(store: Store) -> str | None:
 def _named(store: Store) -> set[str]:
     """All that a commit added or removed; the last word on it is in markers that go after these files."""
     log = parse_log(store.list_log())
-    checkpoint = read_checkpoint(store, log)
+    covered: Sequence[Decided] = ()
+    with suppress(CheckpointLostError):  # what it told goes by the tids in its files' names
+        covered = read_checkpoint(store, log).commits
     markers = read_markers(store, log.committed.values(), scope=Scope.TABLE).refuse_gone().valid
-    told = [*markers.values(), *(commit.marker for commit in checkpoint.commits)]
+    told = [*markers.values(), *(commit.marker for commit in covered)]
     return {path for marker in told for path in (*marker.added, *marker.removed)}
 
 
@@ -262,8 +271,24 @@ def _kind(path: str) -> Kind | None:
     return marker.kind if marker else None
 
 
-def _delete(store: Store, entries: Sequence[Entry]) -> None:
-    failures = store.delete_many([entry.path for entry in entries])
+_FIXED = (names.DESCRIPTOR, names.DROPPED)
+"""Names that another table at this place has, too."""
+
+
+def _read_if_there(store: Store, path: str) -> bytes | None:
+    with suppress(ObjectNotFoundError):
+        return store.get(path)
+    return None
+
+
+def _delete(store: Store, entries: Sequence[Entry], *, same: Collection[bytes | None] = ()) -> None:
+    """Of a descriptor or tombstone, only that of these bodies: another drop may have ended this one, and somebody made
+    another table, while this process slept. Raises CommitConflictError then, StoreError.
+    """
+    for entry in entries if same else ():
+        if entry.path in _FIXED and not any(body and store.delete_same(entry.path, body) for body in same):
+            raise _ended(store)
+    failures = store.delete_many([entry.path for entry in entries if not (same and entry.path in _FIXED)])
     if failures:
         path, error = next(iter(failures.items()))
         raise StoreError(

@@ -71,7 +71,7 @@ def count_to_numbers(store: Store, listing: DeltaListing, table_id: str) -> tupl
     """As it was: number by number."""
     place, versions = Place.of(store, table_id), listing.versions
     for number in range(listing.last, listing.last_checkpoint - 1, -1):
-        if number in versions and (state := find(place, versions[number], versions.get(number - 1))):
+        if number in versions and (state := find(place, versions[number])):
             return number, state
     return -1, None
 

@@ -1,0 +1,158 @@
+"""Copies a table to another place, with its history and the times of its commits: `Table.copy`, `dbio copy`.
+
+A tool that copies objects gives them new times, and so takes the order of its commits from a table. Here one checkpoint
+tells the whole history at the new place. Until all is there, a tombstone says that there is no table: a copy that was
+killed is removed with `dbio drop`.
+"""
+
+import shutil
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from dbio_commit.begin import look
+from dbio_commit.clock import Clock
+from dbio_commit.errors import (
+    CommitConflictError,
+    HistoryLostError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StoreError,
+    TableExistsError,
+)
+from dbio_commit.listing import read_descriptor, read_last_turn
+from dbio_commit.probe import probe
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint
+from dbio_commit.protocol.markers import Purge, Tombstone, encode
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import UNKNOWN_SIZE, added_sizes
+from dbio_commit.publish import publish_as_set
+from dbio_commit.roots import read_snapshot
+from dbio_commit.snapshot import Snapshot
+from dbio_commit.store import Store
+
+_PIECE_BYTES = 8 * 1024 * 1024
+_AT_ONCE = 8
+
+Progress = Callable[[int, int], None]
+"""What is told how many files were copied, and of how many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyReport:
+    """What a copy has."""
+
+    url: str
+    """Of the copy."""
+    tid: str
+    """The last commit that it has; later ones of the original it has not."""
+    commits: int
+    files: int
+    """Data files, those included that were removed and that vacuum has not deleted yet."""
+    size: int
+    """Of those, in bytes."""
+
+
+def copy_table(
+    source: Store, target: Store, clock: Clock, *, progress: Progress = lambda done, total: None
+) -> CopyReport:
+    """Copies the table as it is now. The copy is the same table, by its id, at another place.
+
+    Raises InvalidInputError where the source is no table of ours, TableExistsError where anything is at the target,
+    HistoryLostError where vacuum deletes a live file meanwhile, StoreError.
+    """
+    snapshot = read_snapshot(source, clock)
+    if snapshot.scope is not Scope.TABLE:
+        raise InvalidInputError(
+            f"{source.url} has no {names.DESCRIPTOR}, and so no history to copy; `dbio adopt` makes it a table"
+        )
+    if look(target, clock).scope is not None or target.list_files():
+        raise TableExistsError(f"there is something at {target.url} already; copy to another path, or drop it first")
+    tombstone = encode(Tombstone(everything=True, created=clock.now()))
+    if not target.put_if_absent(names.DROPPED, tombstone):
+        raise TableExistsError(f"somebody else is copying to {target.url}, or dropping a table there")
+    probe(target, names.DROPPED, tombstone)
+    sizes = _copy_files(source, target, snapshot, progress)
+    _tell_history(source, target, clock, snapshot, copied=sizes.keys())
+    if not target.delete_same(names.DROPPED, tombstone):
+        raise CommitConflictError(f"somebody else has begun to drop the copy {target.url}; look at it, and copy again")
+    publish_as_set(target, clock, snapshot.settings)
+    return CopyReport(
+        url=target.url, tid=snapshot.tid, commits=len(snapshot.tids), files=len(sizes), size=sum(sizes.values())
+    )
+
+
+def _copy_files(source: Store, target: Store, snapshot: Snapshot, progress: Progress) -> dict[str, int]:
+    """Every file that a commit added and that is still there; their sizes, by path."""
+    told = {
+        path: size
+        for commit in snapshot.decided
+        for path, size in zip(commit.marker.added, added_sizes(commit.marker), strict=True)
+    }
+    live = {file.path for file in snapshot.files}
+    paths = sorted(told)
+    found: dict[str, int] = {}
+
+    def copy(path: str) -> tuple[str, int] | None:
+        try:
+            return path, _copy_file(source, target, path, told[path])
+        except ObjectNotFoundError as error:
+            if path not in live:
+                return None  # vacuum has deleted it
+            raise HistoryLostError(
+                f"{source.url_of(path)} is live, and is not there (any more); nothing counts as copied. See `dbio "
+                f"check` of the original; remove what was copied with `dbio drop`, and copy again"
+            ) from error
+
+    for start in range(0, len(paths), _AT_ONCE * 4):
+        batch = paths[start : start + _AT_ONCE * 4]
+        found.update(filter(None, source.in_parallel(copy, batch, at_once=_AT_ONCE)))
+        progress(min(start + len(batch), len(paths)), len(paths))
+    target.make_durable(found)
+    return found
+
+
+def _copy_file(source: Store, target: Store, path: str, told: int) -> int:
+    target.prepare(path)
+    with source.open_read(path) as original, target.open_write(path) as stream:
+        shutil.copyfileobj(original, stream, _PIECE_BYTES)
+    size = target.stat(path).size
+    if told not in (UNKNOWN_SIZE, size):
+        raise StoreError(
+            f"{source.url_of(path)} has {told} bytes, as its marker says, and its copy has {size}; see `dbio check` of "
+            "the original, remove what was copied with `dbio drop`, and copy again"
+        )
+    return size
+
+
+def _tell_history(source: Store, target: Store, clock: Clock, snapshot: Snapshot, *, copied: Collection[str]) -> None:
+    """Two checkpoints that tell it, an object that says that nothing else does, the last turn; then the descriptor."""
+    removed = {path for commit in snapshot.decided for path in commit.marker.removed}
+    commits, known_since = condense(
+        snapshot.decided,
+        gone=removed.difference(copied),
+        noted=(),
+        keep_since=datetime.min.replace(tzinfo=clock.now().tzinfo),
+        known_since=snapshot.checkpoint.known_since,
+    )
+    for number in (1, 2):
+        checkpoint = Checkpoint(
+            number=number,
+            commits=tuple(commits),
+            apps=snapshot.app_versions,
+            metadata=snapshot.metadata,
+            known_since=known_since,
+            redated_until=snapshot.redated_until,
+            table_id=snapshot.table_id,
+        )
+        _create(target, names.checkpoint(number), encode_checkpoint(checkpoint, created=clock.now()))
+    _create(target, names.purge(1), encode(Purge(table_id=str(snapshot.table_id), created=clock.now())))
+    if last := read_last_turn(source, snapshot.log):  # turns go on from there, as the columns' do
+        _create(target, names.turn(last), source.get(names.turn(last)))
+    _create(target, names.DESCRIPTOR, encode(read_descriptor(source, snapshot.log)))
+
+
+def _create(target: Store, path: str, body: bytes) -> None:
+    if not target.put_if_absent(path, body) and target.get(path) != body:
+        raise CommitConflictError(f"somebody else writes to {target.url} while it is copied to; copy to another path")
