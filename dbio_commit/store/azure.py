@@ -12,6 +12,7 @@ from azure.core.exceptions import (
     ClientAuthenticationError,
     HttpResponseError,
     ResourceExistsError,
+    ResourceModifiedError,
     ResourceNotFoundError,
 )
 from fsspec.asyn import sync
@@ -23,7 +24,6 @@ from dbio_commit.protocol.names import split
 from dbio_commit.store.base import (
     BATCHES,
     CONCURRENCY,
-    ClientFailure,
     FsspecStore,
     Listing,
     Unfinished,
@@ -160,19 +160,18 @@ class AzureStore(FsspecStore):
         return self._run("create", path, put)
 
     def delete_same(self, path: str, body: bytes) -> bool:
+        async def delete() -> bool:
+            try:
+                await self._blob(path).delete_blob(etag=found.etag, match_condition=MatchConditions.IfNotModified)
+            except ResourceModifiedError:
+                return False
+            return True
+
         try:
             found = self._run("look at", path, lambda: self._blob(path).get_blob_properties())
-            same = {"etag": found.etag, "match_condition": MatchConditions.IfNotModified}
-            if self.get(path) != body:
-                return False
-            self._run("delete", path, lambda: self._blob(path).delete_blob(**same))
+            return self.get(path) == body and self._run("delete", path, delete)
         except ObjectNotFoundError:
             return False
-        except StoreError as error:
-            if isinstance(error.__cause__, ClientFailure) and error.__cause__.code == "ConditionNotMet":
-                return False
-            raise
-        return True
 
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
         return self.in_batches(self._delete_batch, paths)

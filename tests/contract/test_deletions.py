@@ -286,3 +286,36 @@ def test_blobs_are_deleted_one_by_one_where_a_batch_is_refused(azure: Place, azu
     failures = store.delete_many(["a", "b"])
     assert {path: type(error) for path, error in failures.items()} == {"b": AccessDeniedError}
     assert left(store) == ["b", "kept"]
+
+
+# --- only if it is the same ---------------------------------------------------------------------------------------
+
+
+def test_an_object_is_deleted_if_it_has_the_body_that_is_named(place: Place) -> None:
+    store = place.open()
+    for path, body in (("_a", b"one"), ("_b", b"two"), ("_empty", b"")):
+        store.put_if_absent(path, body)
+    assert not store.delete_same("_a", b"two")
+    assert not store.delete_same("_a", b"")
+    assert not store.delete_same("_none", b"one")
+    assert left(store) == ["_a", "_b", "_empty"]
+    assert store.delete_same("_a", b"one")
+    assert store.delete_same("_empty", b"")
+    assert left(store) == ["_b"]
+
+
+def test_what_takes_its_place_in_between_is_not_deleted(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    if place.kind not in ("s3", "azure"):
+        return  # a disk has no deletion that compares, and says so; memory has nothing in between
+    store, get = place.open(), type(place.open()).get
+
+    def get_and_replace(self: Store, path: str, **options: Any) -> bytes:
+        body = get(self, path, **options)
+        self.replace(path, b"another")
+        return body
+
+    store.put_if_absent("_a", b"one")
+    monkeypatch.setattr(type(store), "get", get_and_replace)
+    assert not store.delete_same("_a", b"one")
+    monkeypatch.undo()
+    assert store.get("_a") == b"another"

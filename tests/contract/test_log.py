@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from azure.storage.blob.aio import ContainerClient
 
-from dbio_commit.protocol.names import DESCRIPTOR, DROPPED, checkpoint, committed, started, turn
+from dbio_commit.protocol.names import DESCRIPTOR, DROPPED, Kind, checkpoint, committed, started, turn
 from dbio_commit.store import Store
 from dbio_commit.store.s3 import S3Store
 from tests.contract.places import Place
@@ -151,3 +151,14 @@ def test_pages_make_no_difference(remote: Place, size: int, monkeypatch: pytest.
         assert sorted(entry.path for entry in found) == sorted(x for x in LOG if x.startswith(prefixes or "_"))
     for names in [*NAMES, *combinations([turn(0), turn(9), turn(10), turn(13)], 2)]:
         assert store.stat_log(*names) == {name: listed[name] for name in names if name in LOG}
+
+
+@pytest.mark.parametrize("first", [1, 2, 9, 10, 12, 13, 999])
+def test_turns_from_one_on_are_listed(log: Store, first: int) -> None:
+    listed = {entry.path: entry for entry in log.list_log(Kind.TURN)}
+    wanted = [listed[turn(number)] for number in range(first, 13)]
+    assert sorted(log.list_log_from(turn(first), Kind.TURN)) == wanted
+
+
+def test_no_turns_are_listed_where_there_is_no_root(store: Store) -> None:
+    assert store.list_log_from(turn(1), Kind.TURN) == []
