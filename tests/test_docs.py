@@ -240,6 +240,7 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     begun = markers.decode_begun(bodies["begun"], where="the document")
     turn = markers.decode_turn(bodies["turn"], where="the document")
     tombstone = markers.decode_tombstone(bodies["tombstone"], where="the document")
+    purge = markers.decode_purge(bodies["purge"], where="the document")
     assert commit.dbio_commit
     assert commit.dbio_commit.files
     assert referring.dbio_commit
@@ -251,6 +252,7 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     shown = {key for info in told if info for key in json.loads(markers.encode(info))}
     assert shown == {*markers.CommitInfo.__struct_fields__}, "a key is not shown"
     examples = {"descriptor": descriptor, "commit": commit, "begun": begun, "turn": turn, "tombstone": tombstone}
+    examples |= {"purge": purge}
     for name, example in examples.items():
         assert json.loads(bodies[name]).keys() == {*example.__struct_fields__}, "a key is not shown"
     files = json.loads(bodies["commit"])["dbio_commit"]["files"]
@@ -258,7 +260,7 @@ def test_the_bodies_in_the_protocol_are_those_that_the_code_reads_and_writes() -
     assert abort.is_abort
     decoded = {"descriptor": descriptor, "commit": commit, "abort": abort, "referring": referring,
                "settings": settings, "compaction": compaction, "begun": begun, "turn": turn,
-               "tombstone": tombstone}  # fmt: skip
+               "tombstone": tombstone, "purge": purge}  # fmt: skip
     for name, body in decoded.items():
         assert json.loads(markers.encode(body)) == json.loads(bodies[name])
 
