@@ -668,6 +668,24 @@ def _stop(world: World, haste: float) -> bool:
     return world.random.random() < haste
 
 
+def loser(stage: Stage) -> Act:
+    """Somebody who removes a checkpoint by mistake, once: any, and mostly the newest."""
+
+    def act(world: World, actor: Actor) -> None:
+        while True:
+            actor.clock.sleep(world.random.choice((600.0, HOUR_S, 3 * HOUR_S)))
+            there = sorted(path for path in world.store.objects if path.startswith(Kind.CHECKPOINT))
+            if there and world.random.random() < 0.5:
+                path = there[-1] if world.random.random() < 0.7 else world.random.choice(there)
+                world.happened("a checkpoint was removed by mistake")
+                world.store.delete_many([path])
+                return
+            if world.time_s > 3 * DAY_S:
+                return
+
+    return tolerant(act)
+
+
 def operator(stage: Stage, *, actions: int = 2) -> Act:
     """Somebody who runs `dbio abort` and `dbio checkpoint`."""
 

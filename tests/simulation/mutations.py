@@ -59,7 +59,7 @@ from vacuum.table_plan import Judge
 
 from . import streams
 from .run import simulate
-from .world import SerialStore, Violation, World
+from .world import Violation, World
 
 Switch = Callable[[], AbstractContextManager[None]]
 
@@ -900,18 +900,14 @@ def number_checkpoints_by_time() -> Iterator[None]:
         yield
 
 
-@mutation("vacuums", "I8", "I9", first=39)
-def replace_checkpoints() -> Iterator[None]:
-    """A checkpoint replaces one of the same number."""
-    put_if_absent = SerialStore.put_if_absent
+@mutation("losses", "I6", "I8", "I9", "I4", "R1", "vacuum left")
+def purge_by_the_only_checkpoint() -> Iterator[None]:
+    """Markers go that one checkpoint tells alone."""
 
-    def mutated(self: SerialStore, path: str, body: bytes) -> bool:
-        if not path.startswith("_checkpoint_"):
-            return put_if_absent(self, path, body)
-        _overwrite(self, path, body)
+    def mutated(self: TableVacuum, snapshot: Snapshot, checkpoint: Checkpoint, left: Any) -> bool:
         return True
 
-    with patch.object(SerialStore, "put_if_absent", mutated):
+    with patch.object(TableVacuum, "_prepare_purge", mutated):
         yield
 
 

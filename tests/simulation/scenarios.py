@@ -220,6 +220,16 @@ def _vacuums(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     return [*cast, *(world.spawn(f"vacuum{i}", vacuum) for i in range(3))]
 
 
+def _losses(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """A checkpoint is removed by mistake, beside vacuums that purge what it tells."""
+    writer = actors.writer(stage, transactions=6, operations=("append", "append", "overwrite"), naps_s=(60.0, 1900.0))
+    cast = [world.spawn(f"writer{i}", writer, stalls_s=(1,)) for i in range(2)]
+    vacuum = actors.vacuumer(stage, runs=8, naps_s=(60.0, 1900.0), checkpoint_after=(0, 3))
+    cast += [world.spawn(f"vacuum{i}", vacuum) for i in range(2)]
+    cast.append(world.spawn("reader", actors.reader(stage, reads=6, naps_s=(60.0, 1900.0))))
+    return [*cast, world.spawn("loser", actors.loser(stage))]
+
+
 def _late(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Writers that sleep for days and weeks, and vacuums that give them up."""
     cast = [
@@ -468,6 +478,9 @@ SCENARIOS = {
     ),
     "vacuums": Scenario(
         risks=stalls(1900, 2 * HOUR_S, likely=0.03, skew=SKEW), cast=_vacuums, share=2, retentions_hours=(1,)
+    ),
+    "losses": Scenario(
+        risks=stalls(60, 2 * HOUR_S, likely=0.02, skew=SKEW), cast=_losses, share=1, retentions_hours=(1,)
     ),
     "late": Scenario(risks=stalls(60, 50 * HOUR_S, 5 * DAY_S, likely=0.03), cast=_late, share=2),
     "young": Scenario(risks=stalls(1, likely=0.1, skew=SKEW), cast=_young, share=1, retentions_hours=(1,)),
