@@ -159,8 +159,8 @@ def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> CommitMar
                 raise failure from None
             continue  # it had not landed: put again
         except StoreError as error:
-            raise _unknown(store, path, error) from error
-    raise _unknown(store, path, failure) from failure
+            raise unknown(store, path, error) from error
+    raise unknown(store, path, failure) from failure
 
 
 def commit_once(
@@ -174,7 +174,7 @@ def commit_once(
     try:
         return find_decision(store, tid, commit_id=commit_id, is_known=False) or found
     except StoreError as error:
-        raise _unknown(store, path, error) from error
+        raise unknown(store, path, error) from error
 
 
 def _lost(store: Store, path: str, found: CommitMarker) -> Exception:
@@ -190,7 +190,8 @@ def _lost(store: Store, path: str, found: CommitMarker) -> Exception:
     )
 
 
-def _unknown(store: Store, path: str, cause: Exception | None) -> CommitStateUnknownError:
+def unknown(store: Store, path: str, cause: Exception | None) -> CommitStateUnknownError:
+    """For a commit marker of which the store does not tell whether it counts."""
     return CommitStateUnknownError(
         f"whether {store.url_of(path)} was created is not known: {cause}; look for the tid with `dbio log` before you "
         "write the same data again"

@@ -46,6 +46,9 @@ _T = TypeVar("_T")
 _ATTEMPTS = 100
 """How often a read starts again because others overtook it, before it gives up."""
 
+_MOST_STRANGE = 100
+"""Checkpoints, and purge records, of other tables: each is of a process that slept while a table was made anew."""
+
 MAX_TOTAL_BYTES = 1024**3
 """Of the commit markers that one state is read from. Vacuum's checkpoints keep it at some twenty markers."""
 
@@ -74,11 +77,16 @@ def read_checkpoint(store: Store, log: Log, *, table_id: str | None = None) -> C
     all are gone that tell what was purged.
     """
     found = NO_CHECKPOINT
-    for number in sorted(log.checkpoints, reverse=True):
+    for place, number in enumerate(sorted(log.checkpoints, reverse=True)):
         checkpoint = read_numbered_checkpoint(store, log, number, table_id=table_id)
         if is_of_table(checkpoint.table_id, table_id):
             found = checkpoint
             break
+        if place >= _MOST_STRANGE:
+            raise CorruptMarkerError(
+                f"{store.url} has over {_MOST_STRANGE} checkpoints of other tables, and no writer leaves so many: "
+                f"inspect {log.checkpoints[number].path} and those above it"
+            )
     _refuse_lost(store, log, found.number, table_id)
     return found
 
@@ -90,9 +98,13 @@ def is_of_table(told: str | None, table_id: str | None) -> bool:
 
 def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None) -> None:
     """Raises CheckpointLostError where markers were purged that this checkpoint does not tell."""
-    for purged in sorted(log.purges, reverse=True):
-        if purged <= number:
-            return
+    told = sorted((purged for purged in log.purges if purged > number), reverse=True)
+    if len(told) > _MOST_STRANGE:
+        raise CorruptMarkerError(
+            f"{store.url} has {len(told)} objects such as {log.purges[told[0]].path} without a checkpoint of these "
+            f"numbers, and no writer leaves so many; {INSPECT}"
+        )
+    for purged in told:
         entry = log.purges[purged]
         if is_of_table(decode_purge(read_marker(store, entry), where=store.url_of(entry.path)).table_id, table_id):
             raise CheckpointLostError(

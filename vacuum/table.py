@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from dbio_commit.decision import abort_many
 from dbio_commit.errors import (
+    CheckpointLostError,
     CorruptMarkerError,
     DbioError,
     ObjectNotFoundError,
@@ -190,7 +191,10 @@ class TableVacuum:
         for number in plan.checkpoints_to_purge_by(snapshot.log, newest.number, horizons):
             checkpoint = newest
             if number != newest.number:
-                older = read_numbered_checkpoint(self._store, snapshot.log, number)
+                try:
+                    older = read_numbered_checkpoint(self._store, snapshot.log, number)
+                except CheckpointLostError:  # another was made in its place (`rebuild`)
+                    continue
                 if not is_of_table(older.table_id, snapshot.table_id):
                     continue
                 # Readers go by the newest: whatever wrote that one, what it does not tell needs its markers.

@@ -14,6 +14,7 @@ from dbio_commit.decision import (
     decided_long_ago,
     find_decision,
     read_own,
+    unknown,
     withdraw,
 )
 from dbio_commit.errors import (
@@ -310,20 +311,21 @@ class TableRoot(Root):
     def _refuse_gone(self, tid: str, origin: Origin | None) -> None:
         """After the commit marker was put: somebody may have moved or removed the table before that, and it not counts.
 
-        Raises CommitConflictError, CommitStateUnknownError where the marker is not there, either.
+        Raises CommitConflictError, CommitStateUnknownError where the marker is not there, either, or nobody can tell.
         """
+        path = names.committed(tid)
         try:
             log = parse_log(self.store.stat_log(names.DESCRIPTOR).values())
             refuse_other_table(self.store, log, origin)
         except CommitConflictError:
-            path = names.committed(tid)
-            if self.store.stat_many([path]) == [None]:
-                raise CommitStateUnknownError(
-                    f"the table at {self.store.url} was removed, or moved, when transaction {tid} had committed; if it "
-                    f"is elsewhere now, `dbio show` tells there whether it has the commit"
-                ) from None
-            withdraw(self.store, path)
-            raise
+            if self.store.stat_many([path]) != [None] and withdraw(self.store, path):
+                raise
+            raise CommitStateUnknownError(
+                f"the table at {self.store.url} was removed, or moved, when transaction {tid} had committed; if it is "
+                "elsewhere now, `dbio show` tells there whether it has the commit"
+            ) from None
+        except StoreError as error:
+            raise unknown(self.store, path, error) from error
 
     def _comes_too_late(self, terms: Terms, table: Snapshot) -> bool:
         """Whether the version of its application is committed already (I8).

@@ -67,6 +67,8 @@ def copy_table(
         raise InvalidInputError(
             f"{source.url} has no {names.DESCRIPTOR}, and so no history to copy; `dbio adopt` makes it a table"
         )
+    if f"{target.url}/".startswith(f"{source.url}/"):
+        raise InvalidInputError(f"{target.url} lies in the table {source.url}; copy it to a path outside of it")
     if look(target, clock).scope is not None or target.list_files():
         raise TableExistsError(f"there is something at {target.url} already; copy to another path, or drop it first")
     tombstone = encode(Tombstone(everything=True, created=clock.now()))

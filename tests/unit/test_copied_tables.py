@@ -306,6 +306,14 @@ def test_nothing_is_copied_over_what_is_there(table: Table, clock: ManualClock, 
     assert len(target.history()) == 1
 
 
+def test_nothing_is_copied_into_the_table_itself(tmp_path: Path) -> None:
+    table = Table.over(Table(tmp_path / "table").store)
+    write(table)
+    with pytest.raises(InvalidInputError, match="lies in the table"):
+        table.copy(f"{table.url}/backup")
+    assert table.check().ok
+
+
 def test_a_live_file_that_vacuum_deletes_meanwhile_ends_the_copy(
     table: Table, store: MemoryStore, clock: ManualClock, days: list[str], target: Table
 ) -> None:

@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
-from dbio_commit.errors import CommitConflictError, CommitStateUnknownError, DbioError
+from dbio_commit.errors import CommitConflictError, CommitStateUnknownError, DbioError, StoreError
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.table import Table
+from dbio_commit.testing import MemoryStore
 from dbio_commit.transaction import Transaction
+from tests.faults import fail_with, heal, once
+from tests.writers import stage
 
 OVERWRITTEN = "part-00000-0a1b2c3d-0000-4000-8000-000000000000-c000.snappy.parquet"
 """As Spark's own writer names a file."""
@@ -111,3 +114,24 @@ def test_a_commit_beside_a_table_that_was_made_anew_in_less_than_a_minute_is_wit
         transaction.commit()
     assert Table(root).snapshot().tids == (other.tid,)
     assert f"_committed_{transaction.tid}" not in os.listdir(root)
+
+
+def test_a_commit_of_which_the_last_look_fails_is_of_unknown_state_and_can_be_asked_again() -> None:
+    store = MemoryStore()
+    table = Table.over(store)
+    transaction = table.begin()
+    stage(table, transaction)
+    store.before = fail_with(StoreError("503"), "stat_log", "_dbio_table", times=None)
+    with pytest.raises(StoreError):
+        transaction.commit()  # which has not begun: the first look of who created the table
+    heal(store)
+    store.before = once("put_if_absent", "_committed_*", lambda: fail_after(store))
+    with pytest.raises(CommitStateUnknownError):
+        transaction.commit()
+    heal(store)
+    assert transaction.commit().tid == transaction.tid
+    assert table.snapshot().tids == (transaction.tid,)
+
+
+def fail_after(store: MemoryStore) -> None:
+    store.before = fail_with(StoreError("503"), "stat_log", "_dbio_table", times=None)

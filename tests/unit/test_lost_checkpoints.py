@@ -96,7 +96,9 @@ def test_the_error_goes_away_when_the_checkpoint_is_brought_back(purged: Table, 
     assert live(purged) == files
 
 
-def test_a_checkpoint_that_cannot_be_read_is_made_anew_of_the_one_before(purged: Table, store: MemoryStore) -> None:
+def test_a_checkpoint_that_cannot_be_read_is_made_anew_of_the_one_before(
+    purged: Table, store: MemoryStore, clock: ManualClock
+) -> None:
     files, history = live(purged), purged.history()
     break_off(store, names.checkpoint(2))
     with pytest.raises(CheckpointLostError, match="breaks off"):
@@ -110,6 +112,11 @@ def test_a_checkpoint_that_cannot_be_read_is_made_anew_of_the_one_before(purged:
     assert purged.check().ok
     with pytest.raises(InvalidInputError, match="nothing to rebuild"):
         purged.checkpoint(rebuild=True)
+    for _ in range(3):
+        assert vacuum_table(purged, VacuumOptions()).ok
+        assert live(purged) == files
+        clock.advance(HOUR)
+    assert names.checkpoint(2) not in store.objects
 
 
 def test_a_checkpoint_that_cannot_be_read_is_made_anew_of_the_markers_where_nothing_was_purged(
