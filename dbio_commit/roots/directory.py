@@ -147,6 +147,7 @@ class DirectoryRoot(Root):
             self.mark(terms, directory)
         self._refuse_table(terms.tid)
         self._put(terms, bodies)
+        self._refuse_gone(terms, draft.files)
         if self.age_s(terms) > MAX_LIFE_S:
             raise CommitStateUnknownError(
                 f"the commit of {terms.tid} to {self.store.url} took so long that vacuum may have deleted its files; "
@@ -189,6 +190,20 @@ class DirectoryRoot(Root):
                     f"yet in {directory or 'the root'}: {error}; without {names.DESCRIPTOR} commits are atomic for "
                     "each directory only. See `dbio show` for what is committed"
                 ) from error
+
+    def _refuse_gone(self, terms: Terms, files: Iterable[FileInfo]) -> None:
+        """Somebody may have moved or removed a directory before its marker came: of each that gained files, one look.
+
+        Raises CommitStateUnknownError.
+        """
+        one = [*{names.split(file.path)[0]: file.path for file in files}.values()]
+        gone = [path for path, entry in zip(one, self.store.stat_many(one), strict=True) if entry is None]
+        if gone:
+            raise CommitStateUnknownError(
+                f"the markers of {terms.tid} are in {self.store.url}, but files that they add are not there, first "
+                f"{gone[0]}: the directory was removed, or moved, meanwhile. If it is elsewhere now, `dbio show` tells "
+                "there whether it has the commit"
+            )
 
     def abort(self, terms: Terms, paths: Iterable[str]) -> None:
         """Directory by directory; where it is committed, its files stay."""

@@ -69,6 +69,23 @@ def test_a_commit_to_a_table_that_is_gone_fails_and_leaves_nothing_there(
         assert transaction.tid not in moved.snapshot().tids
 
 
+@pytest.mark.parametrize("disturb", [move, remove, overwrite])
+def test_a_commit_to_a_plain_directory_that_is_gone_is_not_reported_as_done(
+    tmp_path: Path, disturb: Callable[[Path], None]
+) -> None:
+    root = tmp_path / "plain"
+    root.mkdir()
+    (root / OVERWRITTEN).write_bytes(b"PAR1 rows PAR1")
+    table = Table(root)
+    transaction = table.begin()
+    transaction.inspector = None
+    path = Path(transaction.new_file())
+    path.write_bytes(b"PAR1 rows PAR1")
+    disturb(root)
+    with pytest.raises(DbioError):
+        transaction.commit()
+
+
 def test_a_table_that_is_moved_right_after_its_commit_has_it_where_it_is_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
