@@ -40,6 +40,9 @@ class DirectorySink:
         finally:
             self.open_now -= 1
 
+    def confirm(self) -> None:
+        """Nobody has dropped the directory."""
+
     def delete(self, paths: Sequence[str]) -> None:
         for path in paths:
             with suppress(FileNotFoundError):

@@ -95,6 +95,12 @@ class Root(ABC):
     def check_place(self, file: FileInfo, terms: Terms) -> None:
         """Raises InvalidInputError for a new file where readers would expect none."""
 
+    def confirm(self, terms: Terms) -> None:  # noqa: B027  (the directory scope has no drop)
+        """Comes after the last data file of a task: a drop may have overlooked it.
+
+        Raises TransactionAbortedError where the transaction was given up meanwhile: then the task's files are to go.
+        """
+
     @abstractmethod
     def raise_if_aborted(self, terms: Terms, directory: str) -> None:
         """Raises TransactionAbortedError where somebody has aborted it, and so deleted its files there."""

@@ -245,6 +245,17 @@ class TableRoot(Root):
                 f"{list(terms.partition_columns)}; readers would refuse the whole table"
             )
 
+    def confirm(self, terms: Terms) -> None:
+        """A drop lists files no earlier than a minute after it has aborted who is pending."""
+        if self._is_young(terms):
+            return
+        started, decided = self.store.stat_many([names.started(terms.tid), names.committed(terms.tid)])
+        if started is None or (decided is not None and decided.size):
+            raise TransactionAbortedError(
+                f"transaction {terms.tid} of {self.store.url} was decided while this task wrote, or its table dropped; "
+                "the task's files were deleted"
+            )
+
     def raise_if_aborted(self, terms: Terms, directory: str) -> None:
         with suppress(ObjectNotFoundError):
             read_own(self.store, names.committed(terms.tid), commit_id=terms.commit_id)

@@ -95,6 +95,9 @@ class StoreSink:
             yield stream
         self._store.make_durable([path])  # before the marker that names it (I2)
 
+    def confirm(self) -> None:
+        self._root.confirm(self._terms)
+
     def delete(self, paths: Sequence[str]) -> None:
         self._store.delete_many(paths)
 

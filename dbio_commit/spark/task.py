@@ -51,6 +51,9 @@ RESULT_SCHEMA = "file string"
 class FileSink(Protocol):
     """Where a task's files go. Paths are relative to the root of the table."""
 
+    def confirm(self) -> None:
+        """Comes after the last file. Raises TransactionAbortedError where the files are of no use any more."""
+
     def open(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A stream that creates the file, durably, when it is left; left by an exception, it need not."""
 
@@ -320,6 +323,8 @@ class _Output:
         while self._closing:
             self._done.append(self._closing.popleft().result())
         self._pool.shutdown()
+        if self._paths:
+            self._files.confirm()
         return self._done
 
     def discard(self, error: BaseException) -> None:

@@ -6,14 +6,18 @@ that it purged.
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
+import pyarrow
 import pytest
 
-from dbio_commit.errors import CommitConflictError, DbioError
+from dbio_commit.errors import CommitConflictError, DbioError, TransactionAbortedError
 from dbio_commit.options import checkpoint_every
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import decode_begun, decode_commit, decode_turn
+from dbio_commit.spark.job import StoreSink
+from dbio_commit.spark.task import TaskSpec, write_task
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import columns
@@ -183,6 +187,33 @@ def test_a_turn_that_a_writer_of_the_table_before_takes_is_held_by_nobody(
     begun = clock.monotonic()
     write(table, "overwrite", schema=columns("c"))
     assert clock.monotonic() - begun < 1, "nobody waits for it"
+
+
+@pytest.mark.parametrize("disturb", ["drops and makes it anew", "aborts", "neither"])
+def test_a_task_leaves_no_file_where_its_table_was_dropped_while_it_wrote(
+    table: Table, store: MemoryStore, anew: Callable[[], None], disturb: str
+) -> None:
+    write(table)
+    transaction = table.begin()
+    job = transaction.terms.job
+
+    def act() -> None:
+        table.clock.sleep(3600)
+        if disturb == "drops and makes it anew":
+            anew()
+        elif disturb == "aborts":
+            table.abort(transaction.tid)
+
+    store.before = once("write", f"part-*{transaction.tid}*", act)
+    spec = TaskSpec(table=None, tid=transaction.tid, job=job, columns=((0, "a"),))  # type: ignore[arg-type]
+    batches = [pyarrow.record_batch({"a": [1, 2]})]
+    write_it = partial(write_task, spec, batches, task=0, attempt=0, files=StoreSink(store, transaction.terms))
+    if disturb == "neither":
+        assert len(write_it()) == 1
+        return
+    with pytest.raises(TransactionAbortedError, match="the task's files were deleted"):
+        write_it()
+    assert not [path for path in data_files(store) if transaction.tid in path]
 
 
 def test_a_drop_that_sleeps_while_another_ends_leaves_the_new_table_alone(
