@@ -481,7 +481,7 @@ def list_again_without_a_wait() -> Iterator[None]:
 @mutation("readers", "R1", "R2", "R3", "I6", "I9", "I7")
 def list_checkpoints_first() -> Iterator[None]:
     """A read goes by the checkpoints that it has listed first."""
-    with patch.object(settled, "_list_checkpoints", lambda store, log: log):
+    with patch.object(settled, "_list_checkpoints", lambda store, log, passing_over: log):
         yield
 
 
@@ -1034,7 +1034,7 @@ def restore_by_a_later_look() -> Iterator[None]:
         yield
 
 
-@mutation("restores", "I9", first=215)
+@mutation("restores", "I9", first=1856)
 def take_a_file_that_is_gone_for_an_empty_one() -> Iterator[None]:
     """What vacuum deletes before it is copied comes back without its rows."""
     copied = restore._copy_file
