@@ -25,7 +25,7 @@ from dbio_commit.protocol.markers import (
 )
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import LiveFiles
-from dbio_commit.recall import recall
+from dbio_commit.recall import is_recalled, recall
 from dbio_commit.store import Store
 
 _T = TypeVar("_T")
@@ -90,6 +90,18 @@ def read_marker(store: Store, entry: Entry) -> bytes:
             f"{store.url_of(entry.path)} has {entry.size} bytes, and no writer writes over {MAX_BYTES}; {INSPECT}"
         )
     return store.get(entry.path)
+
+
+def unread(store: Store, log: Log, table_id: str | None) -> set[Entry]:
+    """What of the newest checkpoint, and of the commit markers that it does not cover, this process would have to read.
+
+    Where it has not read that checkpoint, all markers may be among them.
+    """
+    newest = log.checkpoints.get(log.last_checkpoint)
+    is_known = newest is None or (table_id is not None and is_recalled(store, table_id, newest))
+    covered = read_checkpoint(store, log, table_id=table_id).covered if is_known else ()
+    found = {*log.uncovered(covered).values(), *([newest] if newest and not is_known else [])}
+    return {entry for entry in found if table_id is None or not is_recalled(store, table_id, entry)}
 
 
 class Markers(NamedTuple):

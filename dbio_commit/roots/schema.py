@@ -101,6 +101,12 @@ def remember_metadata(store: Store, clock: Clock, metadata: Metadata) -> None:
         _remember(store, clock, seen.as_of(metadata))
 
 
+def remembered_id(store: Store, clock: Clock) -> str | None:
+    """Of the table that this process remembers here; None where it remembers none."""
+    seen = _recall(store, clock)
+    return seen.descriptor.id if seen else None
+
+
 def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], Snapshot]) -> Seen:
     """From what was seen, turn by turn."""
     while True:

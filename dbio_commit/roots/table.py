@@ -1,10 +1,10 @@
 """The table scope: one descriptor and one log at the root decide about the whole table (PROTOCOL.md 8 and 9)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from dbio_commit.clock import Clock, Moment
 from dbio_commit.courtesies import courtesy
@@ -21,7 +21,7 @@ from dbio_commit.errors import (
     TransactionStateError,
 )
 from dbio_commit.isolation import refuse_news
-from dbio_commit.listing import read_checkpoint, read_descriptor, refuse_dropped, until_quiet, with_sizes
+from dbio_commit.listing import read_checkpoint, read_descriptor, refuse_dropped, unread, until_quiet, with_sizes
 from dbio_commit.logs import get_logger
 from dbio_commit.probe import probe
 from dbio_commit.protocol import names
@@ -29,6 +29,7 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit, Decided, committed_by, in_order
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.draft import Draft, Terms
+from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.feed import History
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import MAX_BYTES, App, CommitMarker, FileInfo, decode_begun, encode_commit
@@ -38,8 +39,9 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout, change
 from dbio_commit.protocol.since import refuse_changed
 from dbio_commit.protocol.state import NO_METADATA, DataFile, LiveFiles, Metadata, current_metadata, live_files
+from dbio_commit.recall import holding
 from dbio_commit.roots.root import MAX_LIFE_S, Root, Target
-from dbio_commit.roots.schema import Seen, look_at_table, remember_metadata
+from dbio_commit.roots.schema import Seen, look_at_table, remember_metadata, remembered_id
 from dbio_commit.settled import Settled, read_settled
 from dbio_commit.snapshot import Snapshot, Source
 from dbio_commit.store import Store
@@ -49,7 +51,12 @@ from dbio_commit.turns import TRUST_S, end_others, take_turn, wait_for_layout
 YOUNG_S = 60.0
 """Vacuum purges the markers of none that is younger: it would be another copy that has committed."""
 
+AHEAD_BYTES, AHEAD_MARKERS = 8 * 1024**2, 200
+"""Of checkpoint and markers that it has not read, a writer reads more than these before it has its turn, not in it."""
+
 _TIDS_TO_TRY = 10
+
+_T = TypeVar("_T")
 
 _logger = get_logger(__name__)
 
@@ -150,14 +157,17 @@ class TableRoot(Root):
         return look_at_table(self.store, self.clock, self._snapshot_now)
 
     def _snapshot_now(self) -> Snapshot:
-        def read() -> Snapshot:
+        return self._read_now(TableRoot.snapshot)
+
+    def _read_now(self, what: Callable[["TableRoot"], _T]) -> _T:
+        def read() -> _T:
             log = parse_log(self.store.list_log())
             refuse_dropped(self.store, log)
             if log.descriptor is None:
                 raise TableNotFoundError(
                     f"{self.store.url_of(names.DESCRIPTOR)} has gone; somebody deleted the table: begin again"
                 )
-            return TableRoot(self.store, self.clock, log).snapshot()
+            return what(TableRoot(self.store, self.clock, log))
 
         return until_quiet(self.store, read)
 
@@ -222,7 +232,8 @@ class TableRoot(Root):
         """Was it decided already? Else its turn, if it needs one; then the commit marker decides."""
         app = draft.terms.app
         try:
-            return self._commit(draft)
+            with holding(self.store):
+                return self._commit(draft)
         except TransactionAbortedError:
             if app and is_committed(self._snapshot_now(), app):
                 return self._skip(draft)  # who committed for it has aborted all others, which would be skipped
@@ -334,8 +345,9 @@ class TableRoot(Root):
 
         That was an earlier call of commit that was interrupted, or another copy of the transaction.
         """
+        read_ahead = self._reader_ahead()
         while True:
-            turn = take_turn(self.store, self.clock, terms.tid, new_layout=terms.changes_layout)
+            turn = take_turn(self.store, self.clock, terms.tid, new_layout=terms.changes_layout, read_ahead=read_ahead)
             if turn is not None:
                 table = self._snapshot_now()
                 if not any(it.tid == terms.tid and not it.marker.is_abort for it in table.decided):
@@ -344,6 +356,19 @@ class TableRoot(Root):
                     continue  # a listing that vacuum overtook showed no turn where there were many: ours is long past
             if found := find_decision(self.store, terms.tid, commit_id=terms.commit_id, is_known=True):
                 return found
+
+    def _reader_ahead(self) -> Callable[[Log], None]:
+        """Reads what a snapshot would have to, where that is much: whoever has the turn keeps all others waiting."""
+        had = set[Entry]()
+
+        def read_ahead(log: Log) -> None:
+            nonlocal had
+            new = unread(self.store, log, remembered_id(self.store, self.clock)) - had
+            if len(new) > AHEAD_MARKERS or sum(entry.size for entry in new) > AHEAD_BYTES:
+                self._read_now(TableRoot.settled)
+                had |= new
+
+        return read_ahead
 
     def _metadata_after(self, draft: Draft, before: Metadata, turn: int, *, sets_schema: bool) -> Metadata:
         """What the commit makes of the table as it stands in its turn."""

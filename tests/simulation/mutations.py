@@ -349,6 +349,13 @@ def wait_for_ever() -> Iterator[None]:
         yield
 
 
+@mutation("slow", "no end")
+def give_each_holder_the_same_time() -> Iterator[None]:
+    """A lease is no longer where the turns before it were given up."""
+    with patch.object(turns, "MOST_LEASES", 1):
+        yield
+
+
 @mutation("turns", "I7", "I8", first=96)
 def end_a_lease_without_an_abort() -> Iterator[None]:
     """Who has waited for long enough takes the next turn, and does not decide the holder of the last."""
@@ -964,7 +971,7 @@ def take_the_rows_of_a_compaction_for_old() -> Iterator[None]:
 def change_the_layout_without_a_word() -> Iterator[None]:
     """The turn of an overwrite that changes the partition columns looks like any other."""
     taken = turns.take_turn
-    with patch.object(table, "take_turn", lambda store, clock, tid, *, new_layout: taken(store, clock, tid)):
+    with patch.object(table, "take_turn", lambda store, clock, tid, **_: taken(store, clock, tid)):
         yield
 
 
