@@ -23,6 +23,9 @@ MOST_LEASES = 16
 """So many times as long it waits at the most, after others were aborted in their turns. That is less than the half hour
 after which vacuum purges the turns that tell so."""
 
+_UNSEEN_S = 1.0
+"""The pause before a turn is asked for again that is taken, and that a listing of a disk has missed."""
+
 _TURNS_BACK = 20
 """How many earlier turns a waiter asks about at the most."""
 
@@ -55,7 +58,7 @@ def take_turn(
     need not be read in the turn.
     """
     body = encode(Turn(tid=tid, new_layout=new_layout))
-    failures, is_ahead = 0, False
+    failures, is_ahead, lost = 0, False, 0
     while True:
         log = parse_log(store.list_log(*([Kind.TURN] if is_ahead else [Kind.CHECKPOINT, Kind.COMMITTED, Kind.TURN])))
         last = read_last_turn(store, log)
@@ -67,9 +70,18 @@ def take_turn(
             return None
         if holder and holder.tid == tid:
             return last  # taken by a request whose answer was lost
+        if lost > last:
+            failures += 1
+            if failures >= PUT_ATTEMPTS:
+                raise StoreError(
+                    f"{store.url_of(names.turn(lost))} is there, and no listing shows it; see what it is, and whether "
+                    "the store lists what was written before"
+                )
+            clock.sleep(_UNSEEN_S)
         try:
             if store.put_if_absent(names.turn(last + 1), body):
                 return last + 1
+            lost = last + 1
         except AccessDeniedError:
             raise
         except StoreError:

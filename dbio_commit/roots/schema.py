@@ -101,6 +101,12 @@ def remember_metadata(store: Store, clock: Clock, metadata: Metadata) -> None:
         _remember(store, clock, seen.as_of(metadata))
 
 
+def forget_holder(store: Store, clock: Clock) -> None:
+    """The next look asks the store what became of the holder that was undecided, whatever there was to see of it."""
+    if (seen := _recall(store, clock)) is not None:
+        _remember(store, clock, seen.as_of(seen.metadata))
+
+
 def remembered_id(store: Store, clock: Clock) -> str | None:
     """Of the table that this process remembers here; None where it remembers none."""
     seen = _recall(store, clock)

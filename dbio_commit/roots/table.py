@@ -8,7 +8,15 @@ from typing import Any, TypeVar
 
 from dbio_commit.clock import Clock, Moment
 from dbio_commit.courtesies import courtesy
-from dbio_commit.decision import abort_transaction, commit_once, decided_long_ago, find_decision, has_start, read_own
+from dbio_commit.decision import (
+    PUT_ATTEMPTS,
+    abort_transaction,
+    commit_once,
+    decided_long_ago,
+    find_decision,
+    has_start,
+    read_own,
+)
 from dbio_commit.errors import (
     CommitConflictError,
     CorruptMarkerError,
@@ -41,7 +49,7 @@ from dbio_commit.protocol.since import refuse_changed
 from dbio_commit.protocol.state import NO_METADATA, DataFile, LiveFiles, Metadata, current_metadata, live_files
 from dbio_commit.recall import holding
 from dbio_commit.roots.root import MAX_LIFE_S, Root, Target
-from dbio_commit.roots.schema import Seen, look_at_table, remember_metadata, remembered_id
+from dbio_commit.roots.schema import Seen, forget_holder, look_at_table, remember_metadata, remembered_id
 from dbio_commit.settled import Settled, read_settled
 from dbio_commit.snapshot import Snapshot, Source
 from dbio_commit.store import Store
@@ -110,6 +118,7 @@ class TableRoot(Root):
         seen = self._look()
         while seen and seen.new_layout_by:
             wait_for_layout(self.store, self.clock, seen.new_layout_by)
+            forget_holder(self.store, self.clock)
             looked = self.clock.moment()
             seen = self._look()
         if seen is None:
@@ -196,8 +205,8 @@ class TableRoot(Root):
         """Its start marker is at the root, since it was claimed; or comes now, from whichever task is the first."""
         if terms.unclaimed is None or self._claimed == terms.tid:
             return
-        while not self._put_start(terms):
-            pass
+        if not any(self._put_start(terms) for _ in range(PUT_ATTEMPTS)):
+            raise StoreError(f"{self.store.url_of(names.started(terms.tid))} comes and goes; write again")
         if not self.clock.is_within(terms.unclaimed, TRUST_S):
             self._refuse_changed(terms.tid, None if terms.changes_layout else terms.partition_columns)
         self._claimed = terms.tid

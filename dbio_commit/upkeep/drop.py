@@ -62,8 +62,14 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
     Called again after a failure, it goes on. Raises InvalidInputError where there are commits (and not `everything`)
     or no table of ours, TableNotFoundError, StoreError where something could not be deleted.
     """
-    while (tombstone := _find_tombstone(store, everything=everything)) is None:
+    for _ in range(_ROUNDS):
+        if (tombstone := _find_tombstone(store, everything=everything)) is not None:
+            break
         _bury(store, clock, everything=everything)
+    else:
+        raise CommitConflictError(
+            f"{store.url_of(names.DROPPED)} is no object that a listing shows, or comes and goes; see what it is"
+        )
     known: set[str] = set()
     aborted: list[str] = []
     deleted: dict[str, int] = {}

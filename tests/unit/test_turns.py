@@ -5,15 +5,16 @@ from datetime import timedelta
 import pytest
 
 from dbio_commit import recall as recall_module
-from dbio_commit.errors import AccessDeniedError, TransactionAbortedError
+from dbio_commit.errors import AccessDeniedError, StoreError, TransactionAbortedError
 from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
 from dbio_commit.recall import Memory
 from dbio_commit.roots import table as table_module
 from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
 from dbio_commit.transaction import Transaction
 from dbio_commit.turns import LEASE_S, MOST_LEASES
-from tests.faults import calls_to, fail_with, heal, once
+from tests.faults import calls_to, fail_with, give_up_after, heal, once
 from tests.writers import WakingClock, contents, stage, write
 
 
@@ -110,6 +111,39 @@ def test_a_holder_whose_work_takes_longer_than_a_lease_gets_through(
     store.before = once("put_if_absent", f"_committed_{slow.tid}", work)
     slow.commit()
     assert contents(table) == [b"second"]
+
+
+class Blind(MemoryStore):
+    """A store of which no listing shows what begins so; such as a directory of this name, on a disk."""
+
+    unlisted = "_serial_"
+
+    def list_log(self, *prefixes: str) -> list[Entry]:
+        return [entry for entry in super().list_log(*prefixes) if not entry.path.startswith(self.unlisted)]
+
+
+def test_a_turn_that_is_taken_and_that_no_listing_shows_is_an_error_and_no_loop(clock: WakingClock) -> None:
+    table = Table.over(store := Blind(clock), clock)
+    write(table)
+    store.put(names.turn(1))
+    transaction = begin_overwrite(table)
+    store.before = give_up_after(100)
+    with pytest.raises(StoreError, match="_serial_0*1 is there, and no listing shows it"):
+        transaction.commit()
+
+
+def test_a_turn_that_one_listing_misses_is_waited_for_as_any_other(clock: WakingClock) -> None:
+    table = Table.over(store := Blind(clock), clock)
+    write(table, bodies=[b"old"])
+    store.unlisted = "none"
+    die_in_its_turn(table, store)
+    store.unlisted = "_serial_"
+    clock.at(clock.monotonic() + 1, lambda: setattr(store, "unlisted", "none"))
+    transaction = begin_overwrite(table)
+    store.before = give_up_after(1000)
+    transaction.commit()
+    heal(store)
+    assert contents(table) == [b"new"]
 
 
 # --- reading ahead ------------------------------------------------------------------------------------------------
