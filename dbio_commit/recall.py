@@ -5,11 +5,11 @@ So whatever reads a table again and again (a `Table`, a stream, the service) rea
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from threading import Lock
 from typing import NamedTuple, TypeVar, cast
 
 from cachetools import LRUCache
 
+from dbio_commit.forks import ProcessLock
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
 
@@ -43,9 +43,13 @@ class Memory:
     """Keeps what was read, by key, in bounded memory. Threads may share it."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
-        self._kept: LRUCache[Hashable, _Recalled] = LRUCache(limit_bytes, getsizeof=lambda it: it.bytes)
+        self._limit_bytes = limit_bytes
+        self._lock = ProcessLock(self._begin_anew)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._kept: LRUCache[Hashable, _Recalled] = LRUCache(self._limit_bytes, getsizeof=lambda it: it.bytes)
         self._held: list[tuple[tuple[str, ...], dict[Hashable, _Recalled]]] = []
-        self._lock = Lock()
 
     def recall(self, key: Hashable, read: Callable[[], _T], *, bytes: Callable[[_T], int]) -> _T:
         """What `read` returns, now or when it was called for this key. `bytes` says what that takes in memory."""

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from threading import Lock
 
 from cachetools import LRUCache
 
 from dbio_commit.clock import Clock, Moment
 from dbio_commit.decision import has_start
 from dbio_commit.errors import ObjectNotFoundError
+from dbio_commit.forks import ProcessLock
 from dbio_commit.listing import read_descriptor, read_last_turn, read_turn, refuse_dropped
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
@@ -66,7 +66,14 @@ class Seen:
 
 
 _SEEN: LRUCache[tuple[str, ...], Seen] = LRUCache(_TABLES)
-_LOCK = Lock()
+
+
+def _begin_anew() -> None:
+    global _SEEN
+    _SEEN = LRUCache(_TABLES)
+
+
+_LOCK = ProcessLock(_begin_anew)
 
 
 def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapshot]) -> Seen | None:
