@@ -8,7 +8,7 @@ from typing import NamedTuple, Self, TypeVar
 from dbio_commit.collector import collector_paused
 from dbio_commit.errors import CorruptMarkerError, ObjectNotFoundError, StoreError, TableNotFoundError
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint, is_of_adoption
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.footprint import checkpoint_bytes, marker_bytes
 from dbio_commit.protocol.log import Log
@@ -51,6 +51,26 @@ def refuse_dropped(store: Store, log: Log) -> None:
         raise TableNotFoundError(
             f"the table at {store.url} was dropped, and what is left of it is still to be deleted; end that with "
             "`dbio drop`, by whoever may delete there"
+        )
+
+
+def refuse_lost_descriptor(store: Store, log: Log) -> None:
+    """Raises CorruptMarkerError where there is no descriptor, and turns or a checkpoint say that there was a table.
+
+    Adoptions put a checkpoint before the descriptor: one of these says nothing yet. Raises ObjectNotFoundError where
+    a creation or a drop has overtaken the listing.
+    """
+    if log.descriptor is not None or log.dropped is not None:
+        return
+    if log.turns or (log.is_being_adopted and not is_of_adoption(read_checkpoint(store, log))):
+        what = names.turn(log.last_turn) if log.turns else names.checkpoint(log.last_checkpoint)
+        descriptor, dropped, witness = store.stat_many([names.DESCRIPTOR, names.DROPPED, what])
+        if descriptor or dropped or not witness:
+            raise ObjectNotFoundError(f"{store.url} was created or dropped while it was listed; look again")
+        raise CorruptMarkerError(
+            f"{store.url_of(names.DESCRIPTOR)} is missing, and {what} says that there is a table: a copy may have left "
+            "it out, or somebody deleted it. Its markers and files say all else: bring back that one object, from "
+            "where the table was copied or from a backup, before anything reads, writes or deletes here"
         )
 
 

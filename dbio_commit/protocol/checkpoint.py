@@ -86,6 +86,12 @@ class Checkpoint:
 NO_CHECKPOINT: Final = Checkpoint(0)
 
 
+def is_of_adoption(checkpoint: Checkpoint) -> bool:
+    """Whether an adoption wrote it: one line says what lay in the directory, and the others nothing."""
+    told = [commit.marker for commit in checkpoint.commits if commit.marker.dbio_commit or commit.marker.data_files]
+    return [marker.dbio_commit.operation for marker in told if marker.dbio_commit] == ["adopt"] and len(told) == 1
+
+
 def condense(
     commits: Sequence[Decided],
     *,

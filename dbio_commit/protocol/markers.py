@@ -603,11 +603,11 @@ def _check_local(marker: CommitMarker, *, where: str) -> None:
 
 def decode_descriptor(body: bytes, *, where: str) -> Descriptor:
     """Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol."""
-    descriptor = decode_body(Descriptor, body, where=where)
+    descriptor = decode_body(Descriptor, body, where=where, mend=_MEND_DESCRIPTOR)
     try:
         names.check_partition_columns(descriptor.partition_columns)
     except InvalidInputError as error:
-        raise CorruptMarkerError(f"{where}: {error!s:.500}; {INSPECT}") from None
+        raise CorruptMarkerError(f"{where}: {error!s:.500}; {_MEND_DESCRIPTOR}") from None
     return descriptor
 
 
@@ -631,6 +631,11 @@ def decode_tombstone(body: bytes, *, where: str) -> Tombstone:
 
 INSPECT = "inspect it: bring back what its writer wrote, or remove it if no writer can have made it"
 
+_MEND_DESCRIPTOR = (
+    "bring back what its writer wrote, from where the table was copied or from a backup. Do not remove it: all else of "
+    "the table is there, and without it nothing tells what that is"
+)
+
 _B = TypeVar("_B", bound=Body)
 
 
@@ -644,10 +649,10 @@ class _CommitVersion(Struct):
     dbio_commit: _Version | None = None
 
 
-def decode_body(model: type[_B], body: bytes, *, where: str) -> _B:
+def decode_body(model: type[_B], body: bytes, *, where: str, mend: str = INSPECT) -> _B:
     """Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol."""
     if len(body) > MAX_BYTES:
-        raise CorruptMarkerError(f"{where} has {len(body)} bytes, and no writer writes over {MAX_BYTES}; {INSPECT}")
+        raise CorruptMarkerError(f"{where} has {len(body)} bytes, and no writer writes over {MAX_BYTES}; {mend}")
     try:
         return decode_as(model, body)
     except ValueError as error:
@@ -659,7 +664,7 @@ def decode_body(model: type[_B], body: bytes, *, where: str) -> _B:
             "upgrade dbio-commit"
         )
     name = model.__name__.strip("_")
-    raise CorruptMarkerError(f"{where} ({len(body)} bytes) cannot be read as a {name}: {reason}; {INSPECT}")
+    raise CorruptMarkerError(f"{where} ({len(body)} bytes) cannot be read as a {name}: {reason}; {mend}")
 
 
 def _version(model: type[Body], body: bytes) -> float:

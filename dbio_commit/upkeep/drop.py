@@ -16,7 +16,7 @@ from dbio_commit.errors import (
     StoreError,
     TableNotFoundError,
 )
-from dbio_commit.listing import read_checkpoint, read_descriptor, read_markers
+from dbio_commit.listing import read_checkpoint, read_descriptor, read_markers, refuse_lost_descriptor
 from dbio_commit.logs import get_logger
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
@@ -128,6 +128,9 @@ def _bury(store: Store, clock: Clock, *, everything: bool) -> None:
 def _refuse_others(store: Store, log: Log) -> None:
     entries = store.list_files()
     if log.descriptor is None:
+        log = parse_log(store.list_log())  # it comes before all else of its table
+    if log.descriptor is None:
+        refuse_lost_descriptor(store, log)
         check_directories(store, (entry.path for entry in entries))
         if is_empty(parse_directories(entries)):
             raise TableNotFoundError(f"there is no table at {store.url}; check the path")

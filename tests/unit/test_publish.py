@@ -29,7 +29,7 @@ from dbio_commit.publish.delta_log import DeltaListing, DeltaState, decode_versi
 from dbio_commit.publish.sink_log import decode_list
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from tests.builders import columns
+from tests.builders import as_dbio_sees, columns
 from tests.faults import Killed, Killer, act_before_call, calls_to, count_calls, fail_with, heal, unwatched
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
 from tests.writers import live, stage
@@ -510,7 +510,8 @@ def test_a_drop_removes_publications(table: Table) -> None:
 def test_without_a_descriptor_another_formats_log_is_refused_as_ever(table: Table) -> None:
     commit(table)
     table.publish("delta")
-    del memory_of(table).objects["_dbio_table"]
+    store = memory_of(table)
+    store.objects = as_dbio_sees(store.objects)
     for action in (table.snapshot, table.adopt, lambda: commit(table)):
         with pytest.raises(UnsupportedTableError, match="_delta_log"):
             action()
