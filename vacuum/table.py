@@ -3,7 +3,7 @@
 The order of the steps is what makes it safe at every moment, also where it is killed: PROTOCOL.md 10.2.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -82,6 +82,7 @@ class TableVacuum:
         due = self._without_newborn(due)
         gone = self._hands.delete(due)
         left = [*self._hands.kept, *(garbage for garbage in due if garbage.path not in gone)]
+        left += self._unseen(plan.gone_files(snapshot, {garbage.path for garbage in left}) - gone)
         self._write_checkpoint(snapshot, left)
         self._purge(snapshot, left)
         if has_delta:
@@ -89,6 +90,20 @@ class TableVacuum:
         self._hands.abort_unfinished()
         if not self._is_pending(snapshot):
             self._hands.remove_directories(tree, gone)
+
+    def _unseen(self, absent: Collection[str]) -> list[Candidate]:
+        """Of the removed files that the listing did not show, those that may be there all the same."""
+        paths = sorted(self._store.behind_links(absent))
+        if paths:
+            self._hands.warnings.append(
+                f"{len(paths):,} removed files are, or lie behind, symbolic links, first {paths[0]}; they are left alone, "
+                "and remembered"
+            )
+        now = self._hands.horizons.now
+        return [
+            Candidate(path, 0, now, Reason.REMOVED, due=False, tid=names.parse_data_file(names.split(path)[1]))
+            for path in paths
+        ]
 
     def _delete_superseded(self, snapshot: Snapshot) -> None:
         """Of a Delta log that is another's, or that cannot be read, nothing."""

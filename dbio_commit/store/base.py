@@ -213,6 +213,13 @@ class Store(ABC):
         """Whether two different paths lead to one object: by such spellings, on a disk also by a second link to it."""
         return False
 
+    def behind_links(self, paths: Iterable[str]) -> set[str]:
+        """Those of the paths that are, or lie behind, a symbolic link, also one that leads nowhere.
+
+        What is there, a listing without links does not show.
+        """
+        return set()
+
     @property
     @abstractmethod
     def identity(self) -> str:
