@@ -96,8 +96,8 @@ class TableVacuum:
         paths = sorted(self._store.behind_links(absent))
         if paths:
             self._hands.warnings.append(
-                f"{len(paths):,} removed files are, or lie behind, symbolic links, first {paths[0]}; they are left alone, "
-                "and remembered"
+                f"{len(paths):,} removed files are, or lie behind, symbolic links, first {paths[0]}; they are left "
+                "alone, and remembered"
             )
         now = self._hands.horizons.now
         return [
