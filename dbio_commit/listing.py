@@ -1,7 +1,8 @@
 """Lists the log and reads what is in it: descriptor, markers, checkpoints, turns; and what it lacks. Writes nothing."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import groupby
 from sys import getsizeof
 from typing import NamedTuple, Self, TypeVar
 
@@ -34,7 +35,10 @@ _ATTEMPTS = 100
 """How often a read starts again because others overtook it, before it gives up."""
 
 MAX_TOTAL_BYTES = 1024**3
-"""Of the commit markers that one state is read from. Vacuum's checkpoints keep it at some twenty markers."""
+"""Of the commit markers that one state is read from. Checkpoints of vacuum and of writers keep it far below."""
+
+_PARTS = 4
+"""A part of them is so much less: what is read at once where all would be too many; more, a writer covers at once."""
 
 
 def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
@@ -146,13 +150,58 @@ class Markers(NamedTuple):
         return self.valid
 
 
+def are_too_many(markers: Iterable[Entry]) -> bool:
+    """Whether readers refuse to read so many at once."""
+    return _total_bytes(markers) > MAX_TOTAL_BYTES
+
+
+def are_many(markers: Iterable[Entry]) -> bool:
+    """Whether they soon will be too many."""
+    return _total_bytes(markers) > MAX_TOTAL_BYTES // _PARTS
+
+
+def _total_bytes(markers: Iterable[Entry]) -> int:
+    return sum(min(entry.size, MAX_BYTES) for entry in markers)  # of one that is too large, no more is read
+
+
+def in_parts(markers: Mapping[str, Entry]) -> list[dict[str, Entry]]:
+    """Commit markers by tid, the oldest first, in parts that may be read at once.
+
+    Those of the same time are in one part, where they fit: what is in between orders them.
+    """
+    most = MAX_TOTAL_BYTES // _PARTS
+    listed = sorted(markers.items(), key=lambda it: (it[1].modified, it[0]))
+    together = [list(same) for _, same in groupby(listed, key=lambda it: it[1].modified)]
+    units = [
+        unit
+        for same in together
+        for unit in ([same] if _total_bytes(entry for _, entry in same) <= most else [[it] for it in same])
+    ]
+    parts: list[dict[str, Entry]] = []
+    left = 0
+    for unit in units:
+        size = _total_bytes(entry for _, entry in unit)
+        if not parts or size > left:
+            parts.append({})
+            left = most
+        parts[-1].update(unit)
+        left -= size
+    return parts
+
+
 def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_id: str | None = None) -> Markers:
     """The commit markers, read in parallel; of a `table_id`, those that are valid are remembered."""
     entries = list(entries)
-    if (size := sum(min(entry.size, MAX_BYTES) for entry in entries)) > MAX_TOTAL_BYTES:
+    if are_too_many(entries):
+        mend = {
+            Scope.TABLE: "`dbio checkpoint` and `dbio vacuum` read them part by part, and make a checkpoint that tells "
+            "what they do: run one of them, then try again",
+            Scope.DIRECTORY: "only in a table a checkpoint can tell what they do; read its directories one by one, or "
+            "inspect the largest",
+        }
         raise CorruptMarkerError(
-            f"the {len(entries)} commit markers of {store.url} have {size} bytes together, and {MAX_TOTAL_BYTES} are "
-            "read at most; inspect the largest, and remove those that no writer wrote"
+            f"the {len(entries)} commit markers of {store.url} that are to be read have {_total_bytes(entries)} bytes "
+            f"together, and {MAX_TOTAL_BYTES} are read at most; {mend[scope]}"
         )
 
     schemas: Schemas = {}

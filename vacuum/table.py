@@ -16,7 +16,7 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
     UnsupportedTableError,
 )
-from dbio_commit.listing import read_checkpoint
+from dbio_commit.listing import are_many, read_checkpoint
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
 from dbio_commit.protocol.garbage import Reason
@@ -25,7 +25,7 @@ from dbio_commit.publish import DIRECTORIES, Format, find_superseded, publish_as
 from dbio_commit.roots import read_snapshot
 from dbio_commit.roots.directory import refuse_nested
 from dbio_commit.snapshot import Snapshot
-from dbio_commit.upkeep.checkpoints import write_checkpoint
+from dbio_commit.upkeep.checkpoints import catch_up, write_checkpoint
 from dbio_commit.upkeep.other_vacuum import Signs, find_signs
 from vacuum import table_plan as plan
 from vacuum.hands import Hands
@@ -48,6 +48,8 @@ class TableVacuum:
         self._hands, self._store, self._clock = hands, hands.store, hands.clock
 
     def run(self) -> None:
+        if not self._hands.dry_run:
+            self._hands.checkpoint = catch_up(self._store, self._clock)
         snapshot = read_snapshot(self._store, self._clock)
         late = plan.timed_out(snapshot, self._hands.horizons)
         if self._hands.dry_run:
@@ -162,7 +164,8 @@ class TableVacuum:
 
     def _write_checkpoint(self, snapshot: Snapshot, left: Iterable[Candidate]) -> None:
         assumed = len(self._hands.aborted) if self._hands.dry_run else 0
-        if not plan.checkpoint_is_due(snapshot, self._hands.options, assume_aborted=assumed):
+        is_due = plan.checkpoint_is_due(snapshot, self._hands.options, assume_aborted=assumed)
+        if not is_due and not are_many(snapshot.log.uncovered(snapshot.checkpoint.covered).values()):
             return
         name = names.checkpoint(snapshot.log.checkpoint_after(snapshot.checkpoint.number))
         if self._hands.dry_run:
@@ -171,13 +174,14 @@ class TableVacuum:
         gone = plan.gone_files(snapshot, {garbage.path for garbage in left})
         try:
             prove_store(self._store)
-            self._hands.checkpoint = write_checkpoint(
+            written = write_checkpoint(
                 self._store,
                 self._clock,
                 snapshot,
                 gone=gone,
                 history=timedelta(days=self._hands.options.history_days),
             )
+            self._hands.checkpoint = written or self._hands.checkpoint
         except DbioError as error:
             self._hands.failed[name] = str(error)
 

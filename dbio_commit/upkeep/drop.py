@@ -16,7 +16,7 @@ from dbio_commit.errors import (
     StoreError,
     TableNotFoundError,
 )
-from dbio_commit.listing import read_checkpoint, read_descriptor, read_markers, refuse_lost_descriptor
+from dbio_commit.listing import in_parts, read_checkpoint, read_descriptor, read_markers, refuse_lost_descriptor
 from dbio_commit.logs import get_logger
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
@@ -229,9 +229,11 @@ def _named(store: Store) -> set[str]:
     """All that a commit added or removed; the last word on it is in markers that go after these files."""
     log = parse_log(store.list_log())
     checkpoint = read_checkpoint(store, log)
-    markers = read_markers(store, log.committed.values(), scope=Scope.TABLE).refuse_gone().valid
-    told = [*markers.values(), *(commit.marker for commit in checkpoint.commits)]
-    return {path for marker in told for path in (*marker.added, *marker.removed)}
+    named = {path for commit in checkpoint.commits for path in (*commit.marker.added, *commit.marker.removed)}
+    for part in in_parts(log.uncovered(checkpoint.covered)):
+        markers = read_markers(store, part.values(), scope=Scope.TABLE).refuse_gone().valid
+        named |= {path for marker in markers.values() for path in (*marker.added, *marker.removed)}
+    return named
 
 
 def _strangers(entries: Iterable[Entry], named: Collection[str]) -> set[tuple[str, str]]:

@@ -620,7 +620,7 @@ def test_more_markers_than_memory_are_refused_before_they_are_read(monkeypatch: 
     monkeypatch.setattr(listing_module, "MAX_TOTAL_BYTES", total - 1)
     with calls_to(world) as calls:
         for ignore in (False, True):
-            with pytest.raises(CorruptMarkerError, match=f"3 commit markers of memory://table have {total} bytes"):
+            with pytest.raises(CorruptMarkerError, match=f"3 commit markers of .* have {total} bytes"):
                 table.snapshot(ignore_corrupt_markers=ignore)
     assert not [path for operation, path in calls if operation == "get" and "_committed_" in path]
 
