@@ -19,7 +19,7 @@ table that is, and whether it was dropped: descriptor and tombstone."""
 
 
 class Follower:
-    """The history as it stands now. Where nothing is new since the last look, one LIST tells so."""
+    """The history as it stands now. Where nothing is new since the last look, one LIST tells so; on Azure, two."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
