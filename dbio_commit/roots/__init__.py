@@ -45,8 +45,8 @@ def find_root(
         return TableRoot(store, clock, log)
     if entries is None:
         entries = store.list_files()
-    if entries:  # a descriptor comes before all else of its table: whoever saw anything after the log looks again (I1)
-        log = _list_log(store, even_dropped=even_dropped)
+    if entries:
+        log = _look_again(store, log, even_dropped=even_dropped)
     if log.descriptor is not None:
         return TableRoot(store, clock, log)
     refuse_lost_descriptor(store, log)
@@ -89,3 +89,8 @@ def _list_log(store: Store, *, even_dropped: bool) -> Log:
     if not even_dropped:
         refuse_dropped(store, log)
     return log
+
+
+def _look_again(store: Store, log: Log, *, even_dropped: bool) -> Log:
+    """A descriptor comes before all else of its table: whoever saw anything after the log looks again (I1)."""
+    return _list_log(store, even_dropped=even_dropped)
