@@ -47,7 +47,8 @@ def _look(store: Store, clock: Clock, *, must_be_empty: bool) -> Target:
     if root.log.checkpoints:
         raise InvalidInputError(
             f"{store.url} holds nothing but the checkpoint of an adoption that did not come to its end; it would "
-            f"count in a new table: remove {names.checkpoint(root.log.last_checkpoint)}, then write again"
+            f"count in a new table: bring back what {names.checkpoint(root.log.last_checkpoint)} names, or write to "
+            "another path"
         )
     return Target(scope=None, looked=looked)
 

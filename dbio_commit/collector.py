@@ -1,12 +1,11 @@
 """Python's collector of cycles, kept from looking through a log again and again while that is decoded."""
 
 import gc
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Lock
 
-_LOCK = Lock()
+from dbio_commit.forks import ProcessLock
+
 _paused = 0
 """By how many at once."""
 _was_on = False
@@ -36,11 +35,10 @@ def collector_paused() -> Iterator[None]:
 
 def _go_on_in_child() -> None:
     """A process that was forked meanwhile has none of the threads that would end the pause."""
-    global _LOCK, _paused
-    _LOCK = Lock()
+    global _paused
     if _paused and _was_on:
         gc.enable()
     _paused = 0
 
 
-os.register_at_fork(after_in_child=_go_on_in_child)
+_LOCK = ProcessLock(_go_on_in_child)

@@ -5,31 +5,34 @@ from datetime import datetime
 
 from dbio_commit.clock import Clock
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.listing import until_quiet
+from dbio_commit.listing import refuse_dropped, until_quiet
+from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.feed import Change, Feed, History, Wanted
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.position import Start
 from dbio_commit.roots import TableRoot, open_root
 from dbio_commit.store import Store
 
-_DECIDED = "_c"
-"""With this begin the names of what tells what was decided: commit markers and checkpoints."""
+_TOLD = "_c", "_d"
+"""With these begin the names of what tells what was decided, commit markers and checkpoints; and of what tells which
+table that is, and whether it was dropped: descriptor and tombstone."""
 
 
 class Follower:
-    """The history as it stands now. Where nothing is new since the last look, one LIST tells so."""
+    """The history as it stands now. Where nothing is new since the last look, one LIST tells so; on Azure, two."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
-        self._seen: tuple[tuple[frozenset[str], int], History] | None = None
+        self._seen: tuple[tuple[Entry | None, frozenset[str], int], History] | None = None
 
     def history(self) -> History:
         """Raises TableNotFoundError, InvalidInputError where it is none of ours, CorruptMarkerError, StoreError."""
-        log = parse_log(self._store.list_log(_DECIDED))
+        log = parse_log(self._store.list_log(*_TOLD))
+        refuse_dropped(self._store, log)
         # A marker that came and was purged since is told by a newer checkpoint.
-        names = frozenset(log.committed), log.last_checkpoint
-        if self._seen is None or self._seen[0] != names:
-            self._seen = names, until_quiet(self._store, self._read)  # which has all that was there before it
+        told = log.descriptor, frozenset(log.committed), log.last_checkpoint
+        if self._seen is None or self._seen[0] != told:
+            self._seen = told, until_quiet(self._store, self._read)  # which has all that was there before it
         return self._seen[1]
 
     def _read(self) -> History:

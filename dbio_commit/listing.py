@@ -1,7 +1,8 @@
 """Lists the log and reads what is in it: descriptor, markers, checkpoints, turns; and what it lacks. Writes nothing."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import groupby
 from sys import getsizeof
 from typing import NamedTuple, Self, TypeVar
 
@@ -15,7 +16,7 @@ from dbio_commit.errors import (
     TableNotFoundError,
 )
 from dbio_commit.protocol import names
-from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint, is_of_adoption
 from dbio_commit.protocol.draft import Origin
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.footprint import checkpoint_bytes, marker_bytes
@@ -28,6 +29,7 @@ from dbio_commit.protocol.markers import (
     CommitInfo,
     CommitMarker,
     Descriptor,
+    Purge,
     Schemas,
     Turn,
     decode_begun,
@@ -38,7 +40,7 @@ from dbio_commit.protocol.markers import (
 )
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import LiveFiles
-from dbio_commit.recall import recall
+from dbio_commit.recall import is_recalled, recall
 from dbio_commit.store import Store
 
 _T = TypeVar("_T")
@@ -46,11 +48,14 @@ _T = TypeVar("_T")
 _ATTEMPTS = 100
 """How often a read starts again because others overtook it, before it gives up."""
 
-_MOST_STRANGE = 100
+_MOST_STRANGE = 20
 """Checkpoints, and purge records, of other tables: each is of a process that slept while a table was made anew."""
 
 MAX_TOTAL_BYTES = 1024**3
-"""Of the commit markers that one state is read from. Vacuum's checkpoints keep it at some twenty markers."""
+"""Of the commit markers that one state is read from. Checkpoints of vacuum and of writers keep it far below."""
+
+_PARTS = 4
+"""A part of them is so much less: what is read at once where all would be too many; more, a writer covers at once."""
 
 
 def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
@@ -67,6 +72,26 @@ def refuse_dropped(store: Store, log: Log) -> None:
         raise TableNotFoundError(
             f"the table at {store.url} was dropped, and what is left of it is still to be deleted; end that with "
             "`dbio drop`, by whoever may delete there"
+        )
+
+
+def refuse_lost_descriptor(store: Store, log: Log) -> None:
+    """Raises CorruptMarkerError where there is no descriptor, and turns or a checkpoint say that there was a table.
+
+    Adoptions put a checkpoint before the descriptor: one of these says nothing yet. Raises ObjectNotFoundError where
+    a creation or a drop has overtaken the listing.
+    """
+    if log.descriptor is not None or log.dropped is not None:
+        return
+    if log.turns or (log.is_being_adopted and not is_of_adoption(read_checkpoint(store, log))):
+        what = names.turn(log.last_turn) if log.turns else names.checkpoint(log.last_checkpoint)
+        descriptor, dropped, witness = store.stat_many([names.DESCRIPTOR, names.DROPPED, what])
+        if descriptor or dropped or not witness:
+            raise ObjectNotFoundError(f"{store.url} was created or dropped while it was listed; look again")
+        raise CorruptMarkerError(
+            f"{store.url_of(names.DESCRIPTOR)} is missing, and {what} says that there is a table: a copy may have left "
+            "it out, or somebody deleted it. Its markers and files say all else: bring back that one object, from "
+            "where the table was copied or from a backup, before anything reads, writes or deletes here"
         )
 
 
@@ -106,7 +131,7 @@ def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None) -> N
         )
     for purged in told:
         entry = log.purges[purged]
-        if is_of_table(decode_purge(read_marker(store, entry), where=store.url_of(entry.path)).table_id, table_id):
+        if is_of_table(_read_purge(store, entry, table_id).table_id, table_id):
             raise CheckpointLostError(
                 f"{store.url_of(names.checkpoint(purged))} is gone, and so is every later checkpoint: commit markers "
                 f"were purged that only they tell, as {entry.path} says, so that nobody can tell which files are live. "
@@ -114,11 +139,24 @@ def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None) -> N
             )
 
 
+def _read_purge(store: Store, entry: Entry, table_id: str | None) -> Purge:
+    def read() -> Purge:
+        return decode_purge(read_marker(store, entry), where=store.url_of(entry.path))
+
+    try:
+        return recall(store, table_id, entry, read, bytes=lambda it: getsizeof(it.table_id))
+    except CorruptMarkerError as error:
+        raise CheckpointLostError(
+            f"{error.args[0]}. It says that commit markers were purged, and no checkpoint of its number is there: do "
+            "not remove it, but bring the checkpoint back, from a version of the bucket or from a backup"
+        ) from None
+
+
 def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: str | None = None) -> Checkpoint:
     """One of the log's checkpoints, whichever table's it is. Raises as `read_checkpoint`."""
     entry = log.checkpoints[number]
     where = store.url_of(entry.path)
-    if number >= names.LAST_NUMBER:
+    if number >= names.LAST_NUMBER - 1:
         raise CorruptMarkerError(f"{where} is a checkpoint that no writer reaches; {INSPECT}")
 
     def read() -> Checkpoint:
@@ -171,6 +209,18 @@ def read_marker(store: Store, entry: Entry) -> bytes:
     return store.get(entry.path)
 
 
+def unread(store: Store, log: Log, table_id: str | None) -> set[Entry]:
+    """What of the newest checkpoint, and of the commit markers that it does not cover, this process would have to read.
+
+    Where it has not read that checkpoint, all markers may be among them.
+    """
+    newest = log.checkpoints.get(log.last_checkpoint)
+    is_known = newest is None or (table_id is not None and is_recalled(store, table_id, newest))
+    covered = read_checkpoint(store, log, table_id=table_id).covered if is_known else ()
+    found = {*log.uncovered(covered).values(), *([newest] if newest and not is_known else [])}
+    return {entry for entry in found if table_id is None or not is_recalled(store, table_id, entry)}
+
+
 class Markers(NamedTuple):
     """Commit markers as they were read, by path."""
 
@@ -195,13 +245,58 @@ class Markers(NamedTuple):
         return self.valid
 
 
+def are_too_many(markers: Iterable[Entry]) -> bool:
+    """Whether readers refuse to read so many at once."""
+    return _total_bytes(markers) > MAX_TOTAL_BYTES
+
+
+def are_many(markers: Iterable[Entry]) -> bool:
+    """Whether they soon will be too many."""
+    return _total_bytes(markers) > MAX_TOTAL_BYTES // _PARTS
+
+
+def _total_bytes(markers: Iterable[Entry]) -> int:
+    return sum(min(entry.size, MAX_BYTES) for entry in markers)  # of one that is too large, no more is read
+
+
+def in_parts(markers: Mapping[str, Entry]) -> list[dict[str, Entry]]:
+    """Commit markers by tid, the oldest first, in parts that may be read at once.
+
+    Those of the same time are in one part, where they fit: what is in between orders them.
+    """
+    most = MAX_TOTAL_BYTES // _PARTS
+    listed = sorted(markers.items(), key=lambda it: (it[1].modified, it[0]))
+    together = [list(same) for _, same in groupby(listed, key=lambda it: it[1].modified)]
+    units = [
+        unit
+        for same in together
+        for unit in ([same] if _total_bytes(entry for _, entry in same) <= most else [[it] for it in same])
+    ]
+    parts: list[dict[str, Entry]] = []
+    left = 0
+    for unit in units:
+        size = _total_bytes(entry for _, entry in unit)
+        if not parts or size > left:
+            parts.append({})
+            left = most
+        parts[-1].update(unit)
+        left -= size
+    return parts
+
+
 def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_id: str | None = None) -> Markers:
     """The commit markers, read in parallel; of a `table_id`, they are remembered, and another table's are strange."""
     entries = list(entries)
-    if (size := sum(min(entry.size, MAX_BYTES) for entry in entries)) > MAX_TOTAL_BYTES:
+    if are_too_many(entries):
+        mend = {
+            Scope.TABLE: "`dbio checkpoint` and `dbio vacuum` read them part by part, and make a checkpoint that tells "
+            "what they do: run one of them, then try again",
+            Scope.DIRECTORY: "only in a table a checkpoint can tell what they do; read its directories one by one, or "
+            "inspect the largest",
+        }
         raise CorruptMarkerError(
-            f"the {len(entries)} commit markers of {store.url} have {size} bytes together, and {MAX_TOTAL_BYTES} are "
-            "read at most; inspect the largest, and remove those that no writer wrote"
+            f"the {len(entries)} commit markers of {store.url} that are to be read have {_total_bytes(entries)} bytes "
+            f"together, and {MAX_TOTAL_BYTES} are read at most; {mend[scope]}"
         )
 
     schemas: Schemas = {}
@@ -234,7 +329,7 @@ def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_
 
 def read_last_turn(store: Store, log: Log) -> int:
     """The highest turn that was taken. Raises CorruptMarkerError for one that no writer reaches."""
-    if log.last_turn >= names.LAST_NUMBER:
+    if log.last_turn >= names.LAST_NUMBER - 1:
         raise CorruptMarkerError(
             f"{store.url_of(names.turn(log.last_turn))} is a turn that no writer reaches; inspect it"
         )

@@ -3,12 +3,13 @@
 So whatever reads a table again and again (a `Table`, a stream, the service) reads only what is new.
 """
 
-from collections.abc import Callable, Hashable
-from threading import Lock
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple, TypeVar, cast
 
 from cachetools import LRUCache
 
+from dbio_commit.forks import ProcessLock
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
 
@@ -42,29 +43,53 @@ class Memory:
     """Keeps what was read, by key, in bounded memory. Threads may share it."""
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES) -> None:
-        self._kept: LRUCache[Hashable, _Recalled] = LRUCache(limit_bytes, getsizeof=lambda it: it.bytes)
-        self._lock = Lock()
+        self._limit_bytes = limit_bytes
+        self._lock = ProcessLock(self._begin_anew)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._kept: LRUCache[Hashable, _Recalled] = LRUCache(self._limit_bytes, getsizeof=lambda it: it.bytes)
+        self._held: list[tuple[tuple[str, ...], dict[Hashable, _Recalled]]] = []
 
     def recall(self, key: Hashable, read: Callable[[], _T], *, bytes: Callable[[_T], int]) -> _T:
         """What `read` returns, now or when it was called for this key. `bytes` says what that takes in memory."""
-        with self._lock:
-            if (kept := self._kept.get(key)) is not None:
-                return cast(_T, kept.value)
+        if (kept := self._find(key)) is not None:
+            return cast(_T, kept.value)
         value = read()
         self.keep(key, value, bytes=bytes(value))
         return value
 
     def find(self, key: Hashable) -> object:
         """What is kept for the key; None where nothing is."""
-        with self._lock:
-            kept = self._kept.get(key)
+        kept = self._find(key)
         return kept.value if kept is not None else None
+
+    def _find(self, key: Hashable) -> _Recalled | None:
+        with self._lock:
+            kept: _Recalled | None = self._kept.get(key)
+            return kept or next((held[key] for _, held in self._held if key in held), None)
 
     def keep(self, key: Hashable, value: object, *, bytes: int) -> None:
         """Keeps what the caller knows without reading it."""
+        kept = _Recalled(value, bytes)
         with self._lock:
             if bytes <= self._kept.maxsize:
-                self._kept[key] = _Recalled(value, bytes)
+                self._kept[key] = kept
+            for place, held in self._held:
+                if isinstance(key, Key) and key[: len(place)] == place:
+                    held[key] = kept
+
+    @contextmanager
+    def holding(self, service: str, principal: str, url: str) -> Iterator[None]:
+        """Within, all that is read of the table is kept, whatever it takes: no more than a snapshot of it does."""
+        held = (service, principal, url), dict[Hashable, _Recalled]()
+        with self._lock:
+            self._held.append(held)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held = [other for other in self._held if other is not held]
 
 
 MEMORY = Memory()
@@ -79,3 +104,13 @@ def recall(
         return read()
     key = Key(store.identity, store.principal, store.url, table_id, entry)
     return MEMORY.recall(key, read, bytes=lambda value: bytes(value) + _AT_LEAST)
+
+
+def is_recalled(store: Store, table_id: str, entry: Entry) -> bool:
+    """Whether `recall` would return what the object says without reading it."""
+    return MEMORY.find(Key(store.identity, store.principal, store.url, table_id, entry)) is not None
+
+
+def holding(store: Store) -> AbstractContextManager[None]:
+    """Within, this process forgets nothing that is read of the table."""
+    return MEMORY.holding(store.identity, store.principal, store.url)

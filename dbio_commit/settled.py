@@ -6,7 +6,7 @@ from datetime import datetime
 
 from dbio_commit.clock import Clock
 from dbio_commit.errors import ObjectNotFoundError, StoreError
-from dbio_commit.listing import Markers, read_checkpoint, read_descriptor, read_markers
+from dbio_commit.listing import Markers, in_parts, read_checkpoint, read_descriptor, read_markers
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided, latest, redated_until
 from dbio_commit.protocol.draft import Origin
@@ -45,6 +45,12 @@ class Settled:
         return Origin(self.descriptor.id, self.log.descriptor.modified if self.log.descriptor else None)
 
     @property
+    def strange(self) -> list[str]:
+        """Paths of commit markers, checkpoints and purge records of another table, as far as they were looked at."""
+        above = (*self.log.checkpoints.items(), *self.log.purges.items())
+        return sorted([*self.markers.strange, *(it.path for number, it in above if number > self.checkpoint.number)])
+
+    @property
     def redated_until(self) -> datetime | None:
         """A copy has given commits new times until then, so that they tell no order."""
         return latest(self.checkpoint.redated_until, redated_until(self._told, self.origin.dated))
@@ -77,13 +83,17 @@ class Settled:
         return [Decided(it.modified, tid, valid[it.path]) for tid, it in new.items() if it.path in valid]
 
 
-def read_settled(store: Store, clock: Clock, first: Log, *, passing_over: Collection[int] = ()) -> Settled:
+def read_settled(
+    store: Store, clock: Clock, first: Log, *, in_part: bool = False, passing_over: Collection[int] = ()
+) -> Settled:
     """The state as of the listing `first`, or later. Lists commit markers at most twice more, checkpoints once.
 
-    `passing_over` are the numbers of checkpoints that do not count, since they cannot be read.
+    `in_part`: one of before that, for a checkpoint alone: of what no checkpoint covers yet, only the oldest markers
+    count that may be read at once. `passing_over` are the numbers of checkpoints that do not count, since they cannot
+    be read.
 
     The checkpoints are listed last: a marker that a listing missed, since vacuum had purged it, is covered by one from
-    before that. Only where one, or a marker, is gone when it is read, they are listed again.
+       before that. Only where one, or a marker, is gone when it is read, they are listed again.
     """
     descriptor = read_descriptor(store, first)
     log = _list_commits(store, clock, first)
@@ -96,7 +106,8 @@ def read_settled(store: Store, clock: Clock, first: Log, *, passing_over: Collec
             continue
         # What was gone before the checkpoints were listed, and is not covered, was withdrawn: it decided nothing.
         counts = {tid: it for tid, it in log.committed.items() if it.path not in gone or tid in checkpoint.covered}
-        log = _with_earlier_turns(store, replace(log, committed=counts), checkpoint, descriptor)
+        log = replace(log, committed=counts)
+        log = _oldest(log, checkpoint) if in_part else _with_earlier_turns(store, log, checkpoint, descriptor)
         new = log.uncovered(checkpoint.covered)
         markers = read_markers(store, new.values(), scope=Scope.TABLE, table_id=descriptor.id)
         if not markers.gone:
@@ -106,6 +117,12 @@ def read_settled(store: Store, clock: Clock, first: Log, *, passing_over: Collec
         f"{store.url} had checkpoints and markers come and go {_ATTEMPTS} times while it was read, and vacuum leaves "
         "half an hour between; see what else deletes there"
     )
+
+
+def _oldest(log: Log, checkpoint: Checkpoint) -> Log:
+    later = {tid: entry for part in in_parts(log.uncovered(checkpoint.covered))[1:] for tid, entry in part.items()}
+    counts = {tid: entry for tid, entry in log.committed.items() if tid not in later}
+    return replace(log, committed=counts, later={**log.later, **later})
 
 
 def _list_commits(store: Store, clock: Clock, first: Log) -> Log:

@@ -68,6 +68,8 @@ class Snapshot:
     """A copy of the table has given its commits new times until then: their order is not known. None: none has."""
     first_layout: Layout = field(default=(), repr=False)
     """The descriptor's partition columns, before any overwrite changed them."""
+    strange: tuple[str, ...] = field(default=(), repr=False)
+    """Paths of commit markers, checkpoints and purge records of another table, which say nothing of this one."""
     source: Source = field(default_factory=Source, repr=False, compare=False)
 
     def __repr__(self) -> str:

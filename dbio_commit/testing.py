@@ -190,9 +190,9 @@ class MemoryStore(Store):
 
     def delete_same(self, path: str, body: bytes) -> bool:
         def delete() -> bool:
-            is_same = path in self.objects and self.objects[path][0] == body
+            is_same = path not in self.objects or self.objects[path][0] == body
             if is_same:
-                del self.objects[path]
+                self.objects.pop(path, None)
             return is_same
 
         return self._apply("delete", path, delete)

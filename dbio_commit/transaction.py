@@ -33,6 +33,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.draft import Draft, Terms
+from dbio_commit.protocol.footprint import marker_bytes
 from dbio_commit.protocol.markers import FileInfo, decode_schema, pack_schema
 from dbio_commit.protocol.operations import RULES
 from dbio_commit.publish import publish_as_set
@@ -227,7 +228,8 @@ class Transaction:
             self._refuse_other_files(commit, draft)
             commit = _timed(commit, draft.commit_ms(self._clock.monotonic()))
             if self.terms.is_table:
-                checkpoint_by_chance(self._store, self._clock, every=self.terms.checkpoint_every)
+                written = marker_bytes(commit.marker)
+                checkpoint_by_chance(self._store, self._clock, every=self.terms.checkpoint_every, written=written)
                 publish_as_set(self._store, self._clock, commit.settings)
         _log.info("%s: %s %s: %d files added, %d removed", self._store.url, commit.operation, self.tid,
                   commit.added_files, commit.removed_files)  # fmt: skip

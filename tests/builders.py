@@ -1,19 +1,23 @@
 """What unit tests put into a store by hand: names, schemas, markers, and a table of them at times to choose."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from dbio_commit.follow import Follower
+from dbio_commit.protocol import names
 from dbio_commit.protocol.feed import Feed, Wanted
 from dbio_commit.protocol.markers import Body, CommitInfo, CommitMarker, encode, pack_schema
+from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.position import encode_position
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import once
+
+_T = TypeVar("_T")
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 OLD = NOW - timedelta(days=1)
@@ -112,3 +116,9 @@ def stream_checkpoint(path: Path, table: Table) -> Path:
         (path / directory / "7").write_text(body)
     (path / "metadata").write_text(json.dumps({"id": QUERY}))
     return path
+
+
+def as_dbio_sees(objects: Mapping[str, _T]) -> dict[str, _T]:
+    """What of a table counts for DBIO's own readers and vacuum, which know no descriptor, turns and checkpoints."""
+    ours = (names.DESCRIPTOR, Kind.TURN, Kind.CHECKPOINT)
+    return {path: body for path, body in objects.items() if not path.startswith(ours)}

@@ -44,6 +44,16 @@ def once(operation: str, pattern: str, action: Callable[[], object], *, nth: int
     return step
 
 
+def give_up_after(calls: int) -> Step:
+    """A step that ends what never ends by itself, or makes far more calls than it needs."""
+    numbers = count()
+
+    def step(operation: str, path: str) -> None:
+        assert next(numbers) < calls, f"more than {calls} calls, and this is {operation} {path}"
+
+    return step
+
+
 def act_before_call(store: MemoryStore, number: int, act: Callable[[], object]) -> None:
     """Somebody else acts before the store's call of that number, from 0. Nobody acts while they do."""
     numbers = count()

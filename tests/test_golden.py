@@ -21,6 +21,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.feed import Feed, Wanted
 from dbio_commit.protocol.position import Start
 from dbio_commit.table import Table
+from tests.builders import as_dbio_sees
 from tests.command_line import dbio
 from tests.golden import generate
 
@@ -66,7 +67,10 @@ class GoldenCase:
             stamp = (datetime.fromisoformat(at) if at else datetime(2025, 1, 1, tzinfo=UTC)).timestamp()
             os.utime(path, (stamp, stamp))
         if read.without_descriptor:
-            (target / names.DESCRIPTOR).unlink()
+            ours = as_dbio_sees({path.name: path for path in target.iterdir()})
+            for path in target.iterdir():
+                if path.name not in ours:
+                    path.unlink()
         return str(target)
 
 

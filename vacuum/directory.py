@@ -6,7 +6,7 @@ The order of the steps is what makes it safe at every moment, also where it is k
 from collections.abc import Sequence
 
 from dbio_commit.errors import StoreError, TableNotFoundError
-from dbio_commit.listing import until_quiet
+from dbio_commit.listing import refuse_lost_descriptor, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
@@ -54,11 +54,13 @@ class DirectoryVacuum:
             self._hands.note(tree, listed)
             entries += listed.entries
             below += (f"{directory}/" for directory in listed.directories)
+        log = parse_log(self._store.list_log())
+        if log.descriptor is not None:  # its descriptor came before its markers
+            return None
+        refuse_lost_descriptor(self._store, log)
         check_directories(self._store, [*below, *(entry.path for entry in entries)])
         if is_empty(parse_directories(entries)) and not any(map(plan.is_marker, entries)):
             raise TableNotFoundError(f"there is no table at {self._store.url}; check the path")
-        if parse_log(self._store.list_log()).descriptor is not None:  # its descriptor came before its markers
-            return None
         directories = plan.read_directories(self._store, entries)
         if not self._store.has_directories:
             return tree, directories

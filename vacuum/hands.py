@@ -43,6 +43,7 @@ class Hands:
         self.scope = Scope.TABLE
         self.deleted: list[Deletion] = []
         self.failed: dict[str, str] = {}
+        self.undeleted: list[Deletion] = []
         self.kept: list[Candidate] = []
         self.aborted: list[str] = []
         self.postponed: list[str] = []
@@ -97,6 +98,7 @@ class Hands:
             checkpoint=self.checkpoint,
             queued=self.queued,
             kept=[garbage.deletion(self.horizons.now) for garbage in self.kept],
+            undeleted=self.undeleted,
             stopped=self.stopped,
             warnings=[*self.warnings, *([_too_many(self.postponed)] if self.postponed else [])],
         )
@@ -114,6 +116,7 @@ class Hands:
         gone: set[str] = set()
         for tried, failures in self.workers.delete(list(by_path)):
             self.failed |= {path: str(error) for path, error in failures.items()}
+            self.undeleted += [by_path[path].deletion(self.horizons.now) for path in failures]
             done = [path for path in tried if path not in failures]
             self.deleted += [by_path[path].deletion(self.horizons.now) for path in done]
             gone.update(done)

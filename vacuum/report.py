@@ -99,6 +99,8 @@ class VacuumReport:
     """In the directory scope: the markers that the next vacuum may delete."""
     kept: Sequence[Deletion] = ()
     """Garbage that is not old enough, or never deleted: other tools' files, and untracked ones unless asked for."""
+    undeleted: Sequence[Deletion] = ()
+    """Garbage that was due, and could not be deleted: `failed` says why."""
     stopped: bool = False
     """It was asked to stop before it was done; what is left, the next vacuum does."""
     warnings: Sequence[str] = ()
@@ -111,7 +113,8 @@ class VacuumReport:
     @property
     def oldest_garbage(self) -> timedelta | None:
         """The age of the oldest garbage that is left and will be deleted; None where there is none."""
-        return max((it.age for it in self.kept if it.reason not in _STAYS), default=None)
+        left = (*self.undeleted, *(it for it in self.kept if it.reason not in _STAYS))
+        return max((it.age for it in left), default=None)
 
 
 def in_short(report: VacuumReport) -> Vacuumed:

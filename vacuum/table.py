@@ -3,7 +3,7 @@
 The order of the steps is what makes it safe at every moment, also where it is killed: PROTOCOL.md 10.2.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -17,18 +17,18 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
     UnsupportedTableError,
 )
-from dbio_commit.listing import is_of_table, read_numbered_checkpoint
+from dbio_commit.listing import are_many, is_of_table, read_numbered_checkpoint
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.protocol.markers import Purge, encode
+from dbio_commit.protocol.markers import Purge, decode_purge, encode
 from dbio_commit.publish import DIRECTORIES, Format, find_superseded, publish_as_set
 from dbio_commit.roots import read_snapshot
 from dbio_commit.roots.directory import refuse_nested
 from dbio_commit.snapshot import Snapshot
-from dbio_commit.upkeep.checkpoints import write_checkpoint
+from dbio_commit.upkeep.checkpoints import catch_up, write_checkpoint
 from dbio_commit.upkeep.other_vacuum import Signs, find_signs
 from vacuum import table_plan as plan
 from vacuum.hands import Hands
@@ -51,6 +51,8 @@ class TableVacuum:
         self._hands, self._store, self._clock = hands, hands.store, hands.clock
 
     def run(self) -> None:
+        if not self._hands.dry_run:
+            self._hands.checkpoint = catch_up(self._store, self._clock)
         snapshot = read_snapshot(self._store, self._clock)
         late = plan.timed_out(snapshot, self._hands.horizons)
         if self._hands.dry_run:
@@ -69,9 +71,16 @@ class TableVacuum:
             is_same=self._store.is_same,
             may_respell=self._store.may_respell,
         )
-        if signs := find_signs(self._store, snapshot.log, snapshot.checkpoint.covered, now=self._hands.horizons.now):
+        log, covered, now = snapshot.log, snapshot.checkpoint.covered, self._hands.horizons.now
+        if signs := find_signs(self._store, log, covered, table_id=snapshot.table_id, now=now):
             judge = replace(judge, keep_unknown=True)
             self._hands.warnings.append(_another_vacuum(signs))
+        if snapshot.strange:
+            judge = replace(judge, keep_unknown=True)
+            self._hands.warnings.append(
+                f"{len(snapshot.strange)} objects of the log are another table's, first {snapshot.strange[0]}: files "
+                "of transactions that nobody knows are kept. `dbio check` names them all"
+            )
         tree: dict[str, Contents] = {}
         due: list[Candidate] = []
         has_delta = False
@@ -85,8 +94,10 @@ class TableVacuum:
         due = self._without_newborn(due)
         gone = self._hands.delete(due)
         left = [*self._hands.kept, *(garbage for garbage in due if garbage.path not in gone)]
+        left += self._unseen(plan.gone_files(snapshot, {garbage.path for garbage in left}) - gone)
         assumed = len(self._hands.aborted) if self._hands.dry_run else 0
-        if plan.checkpoint_is_due(snapshot, self._hands.options, assume_aborted=assumed):
+        is_due = plan.checkpoint_is_due(snapshot, self._hands.options, assume_aborted=assumed)
+        if is_due or are_many(snapshot.log.uncovered(snapshot.checkpoint.covered).values()):
             self._write_checkpoint(snapshot, left)
         self._purge(snapshot, left)
         if has_delta:
@@ -94,6 +105,20 @@ class TableVacuum:
         self._hands.abort_unfinished()
         if not self._is_pending(snapshot):
             self._hands.remove_directories(tree, gone)
+
+    def _unseen(self, absent: Collection[str]) -> list[Candidate]:
+        """Of the removed files that the listing did not show, those that may be there all the same."""
+        paths = sorted(self._store.behind_links(absent))
+        if paths:
+            self._hands.warnings.append(
+                f"{len(paths):,} removed files are, or lie behind, symbolic links, first {paths[0]}; they are left "
+                "alone, and remembered"
+            )
+        now = self._hands.horizons.now
+        return [
+            Candidate(path, 0, now, Reason.REMOVED, due=False, tid=names.parse_data_file(names.split(path)[1]))
+            for path in paths
+        ]
 
     def _delete_superseded(self, snapshot: Snapshot) -> None:
         """Of a Delta log that is another's, or that cannot be read, nothing."""
@@ -150,7 +175,7 @@ class TableVacuum:
             return dict.fromkeys(tids, error)
         return abort_many(self._store, self._clock, tids)
 
-    def _write_checkpoint(self, snapshot: Snapshot, left: Iterable[Candidate]) -> None:
+    def _write_checkpoint(self, snapshot: Snapshot, left: Iterable[Candidate], *, again: bool = False) -> None:
         name = names.checkpoint(snapshot.log.checkpoint_after(snapshot.checkpoint.number))
         if self._hands.dry_run:
             self._hands.checkpoint = name
@@ -158,14 +183,15 @@ class TableVacuum:
         gone = plan.gone_files(snapshot, {garbage.path for garbage in left})
         try:
             prove_store(self._store)
-            self._hands.checkpoint = write_checkpoint(
+            written = write_checkpoint(
                 self._store,
                 self._clock,
                 snapshot,
                 gone=gone,
                 history=timedelta(days=self._hands.options.history_days),
-                again=True,
+                again=again,
             )
+            self._hands.checkpoint = written or self._hands.checkpoint
         except DbioError as error:
             self._hands.failed[name] = str(error)
 
@@ -179,9 +205,18 @@ class TableVacuum:
             return
         undecided: set[str | None] = set()
         for step in steps:
+            if any(marker.tid is None for marker in step) and not self._is_still_there(snapshot):
+                return
             wanted = [marker for marker in step if marker.tid is None or marker.tid not in undecided]
             gone = self._hands.delete(wanted)
             undecided |= {marker.tid for marker in wanted if marker.path not in gone}
+
+    def _is_still_there(self, snapshot: Snapshot) -> bool:
+        """Whether the table is: another one at this place has turns and checkpoints of the same names."""
+        found = parse_log(self._store.stat_log(names.DESCRIPTOR).values()).descriptor
+        if found != snapshot.log.descriptor:
+            self._hands.failed[names.DESCRIPTOR] = "the table was dropped, or another made, while it was vacuumed"
+        return found == snapshot.log.descriptor
 
     def _plan_purge(
         self, snapshot: Snapshot, left: Sequence[Candidate]
@@ -193,7 +228,8 @@ class TableVacuum:
             if number != newest.number:
                 try:
                     older = read_numbered_checkpoint(self._store, snapshot.log, number)
-                except CheckpointLostError:  # another was made in its place (`rebuild`)
+                except CheckpointLostError as error:  # the newest tells more
+                    self._hands.warnings.append(f"an older checkpoint is not needed, and cannot be read: {error}")
                     continue
                 if not is_of_table(older.table_id, snapshot.table_id):
                     continue
@@ -212,14 +248,20 @@ class TableVacuum:
         one: the next vacuum goes on.
         """
         if checkpoint.number == snapshot.checkpoint.number and not self._hands.checkpoint:
-            self._write_checkpoint(snapshot, left)
+            self._write_checkpoint(snapshot, left, again=True)
             if not self._hands.checkpoint:
                 return False
-        if self._hands.dry_run or checkpoint.number in snapshot.log.purges:
+        if self._hands.dry_run:
             return True
         name, body = names.purge(checkpoint.number), Purge(table_id=str(snapshot.table_id), created=self._clock.now())
         try:
-            self._store.put_if_absent(name, encode(body))
+            if not self._store.put_if_absent(name, encode(body)):
+                told = decode_purge(self._store.get(name), where=self._store.url_of(name))
+                if told.table_id != snapshot.table_id:
+                    self._hands.warnings.append(
+                        f"{name} is of another table, so that no marker is purged by that number"
+                    )
+                    return False
         except DbioError as error:
             self._hands.failed[name] = str(error)
             return False

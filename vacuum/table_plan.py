@@ -112,7 +112,7 @@ class Judge:
 
 def checkpoint_is_due(snapshot: Snapshot, options: VacuumOptions, *, assume_aborted: int = 0) -> bool:
     """`assume_aborted`: how many transactions a dry run would have aborted."""
-    new = len(snapshot.log.uncovered(snapshot.checkpoint.covered)) + assume_aborted
+    new = len(snapshot.log.uncovered(snapshot.checkpoint.covered)) - len(snapshot.strange) + assume_aborted
     return new >= max(options.checkpoint_after, 1)
 
 
@@ -152,11 +152,16 @@ def purge(
             decisions.append(Candidate.marker(entry, Reason.COMMIT_MARKER, tid))
         elif entry.modified < horizons.now - ABORTS_KEPT:
             decisions.append(Candidate.marker(entry, Reason.ABORT_MARKER, tid))
+    said = min(checkpoint.number, max(log.purges, default=0))  # the last record stays until a later one is there
     older = [
         Candidate.marker(entry, Reason.CHECKPOINT)
-        for entries in (log.checkpoints, log.refusals, log.purges)
+        for entries, before in (
+            (log.checkpoints, checkpoint.number),
+            (log.refusals, checkpoint.number),
+            (log.purges, said),
+        )
         for number, entry in sorted(entries.items())
-        if number < checkpoint.number
+        if number < before
     ]
     turns: list[Candidate] = []
     if log.turns and log.turns[log.last_turn].modified < horizons.purge:

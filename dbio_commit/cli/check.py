@@ -31,7 +31,7 @@ def print_check(report: CheckReport) -> None:
     print_part("of another size than its marker says", _WRONG_SIZE, report.wrong_size)
     print_part("corrupt markers", text_column("what is wrong"), list(report.corrupt.values()))
     print_part("another vacuum", text_column("what shows that it was here"), report.another_vacuum)
-    print_part("commits of another table", text_column("path"), report.strange)
+    print_part("of another table", text_column("path"), report.strange)
     print_part("publications", text_column("what is wrong"), report.publications)
     print_part("settings that no writer evaluates", text_column("what is wrong"), report.refused_settings)
     print_part("statistics", text_column("what is wrong"), list(report.useless_statistics.values()))
@@ -105,8 +105,8 @@ def advice(report: CheckReport) -> str:
         )
     if count := len(report.strange):
         wrong.append(
-            f"{count_text(count, 'commit marker')} of another table decide nothing here: see whether the descriptor is "
-            "the right one; if it is, they are of a writer that came too late, and can go."
+            f"{count_text(count, 'object')} of the log say that they are another table's, and count for nothing: see "
+            "docs/OPERATIONS.md for what to do."
         )
     if report.refused_settings:
         wrong.append(

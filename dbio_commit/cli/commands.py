@@ -363,7 +363,7 @@ def copy(
     """
     with _errors(as_json):
         table = Table(path)
-        with status(f"copying it to {target}"):
+        with status("copying it"):
             report = table.copy(target)
     facts = {"url": report.url, "tid": report.tid, "commits": report.commits, "files": report.files}
     if as_json:

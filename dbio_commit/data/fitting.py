@@ -55,6 +55,30 @@ def _fields(schema: Schema | None) -> Iterator[Mapping[str, Any]]:
             yield field
 
 
+def misfit(found: Schema, wanted: Schema) -> str | None:
+    """The first column that both have, and that is not read as the one that is wanted; in words."""
+    own = {field["name"].lower(): field for field in _fields(wanted)}
+    for field in _fields(found):
+        as_wanted = own.get(field["name"].lower())
+        if as_wanted is None:
+            continue
+        kind, other = field["type"], as_wanted["type"]
+        if isinstance(kind, Mapping) and isinstance(other, Mapping) and kind.get("type") == other.get("type"):
+            inner = misfit(_as_struct(kind), _as_struct(other))
+            if inner:
+                return f"{field['name']}.{inner}"
+        elif not fits(kind, other):
+            return f"{field['name']} as {_shown(kind)}, not {_shown(other)}"
+    return None
+
+
+def _as_struct(kind: Mapping[str, Any]) -> Schema:
+    if kind.get("type") == "struct":
+        return kind
+    inner = (part for part in ("elementType", "keyType", "valueType") if part in kind)
+    return {"type": "struct", "fields": [{"name": part, "type": kind[part]} for part in inner]}
+
+
 # --- types --------------------------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ from dbio_commit.protocol.markers import (
     Body,
     CommitMarker,
     Count,
+    TableId,
     check_marker,
     check_schema,
     check_statistics,
@@ -90,6 +91,12 @@ class Checkpoint:
 NO_CHECKPOINT: Final = Checkpoint(0)
 
 
+def is_of_adoption(checkpoint: Checkpoint) -> bool:
+    """Whether an adoption wrote it: one line says what lay in the directory, and the others nothing."""
+    told = [commit.marker for commit in checkpoint.commits if commit.marker.dbio_commit or commit.marker.data_files]
+    return [marker.dbio_commit.operation for marker in told if marker.dbio_commit] == ["adopt"] and len(told) == 1
+
+
 def condense(
     commits: Sequence[Decided],
     *,
@@ -137,7 +144,7 @@ class _Header(Body, frozen=True, kw_only=True):
 
     version: Literal[1] = written(VERSION)
     number: Count
-    table_id: str | None = None
+    table_id: TableId | None = None
     created: datetime
     commits: Count
     """How many lines follow, one for each."""

@@ -145,10 +145,14 @@ AsOf = datetime | str | None
 def redated_until(told: Iterable[Decided], dated: datetime | None) -> datetime | None:
     """When the last of these markers came that a copy has given a new time; None where no copy has.
 
-    Each writer records the time of the descriptor that it saw. `dated` is the one of now; None: nobody knows.
+    Each writer records the time of the descriptor that it saw. `dated` is the one of now; None: nobody knows. If some
+    are redated, so are those whose writers recorded none.
     """
-    infos = ((commit.modified, commit.marker.dbio_commit) for commit in told)
-    return max((at for at, info in infos if dated and info and info.dated not in (None, dated)), default=None)
+    commits = [(commit.modified, commit.marker.dbio_commit) for commit in told if not commit.marker.is_abort]
+    others = [(at, info and info.dated) for at, info in commits if not (info and info.dated == dated)]
+    if dated is None or not any(seen for _, seen in others):
+        return None
+    return max(at for at, _ in others)
 
 
 def latest(*times: datetime | None) -> datetime | None:

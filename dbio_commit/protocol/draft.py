@@ -42,8 +42,6 @@ class Terms:
     tid: str
     operation: Operation
     scope: Scope
-    origin: Origin | None = None
-    """The table's; None in the directory scope."""
     partition_columns: tuple[str, ...]
     app: App | None
     must_be_empty: bool
@@ -68,6 +66,8 @@ class Terms:
     """Where nobody has claimed its tid yet: when the table was looked at. Whoever writes its first file does so."""
     skipped: bool = False
     """Whether its application's version was committed before it began: it commits nothing, and leaves no marker."""
+    origin: Origin | None = None
+    """The table's; None in the directory scope."""
 
     @property
     def is_table(self) -> bool:

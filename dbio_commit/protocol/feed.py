@@ -321,7 +321,10 @@ class Feed:
         tids = {commit.tid for commit in had}
         rest = (commit for commit in self._history.commits if commit.tid not in tids)
         at_least = {} if until is None else {"at_least": until}
-        return position_of(had, rest, origin=self._history.origin, part=part, **at_least)
+        history = self._history
+        return position_of(
+            had, rest, table_id=history.origin.table_id, redated_until=history.redated_until, part=part, **at_least
+        )
 
     def _check(self, at: Position | Start) -> None:
         """Whether the history still tells all that comes after."""
@@ -353,7 +356,7 @@ class Feed:
     def _rests_on_times(self, at: Position | Start, until: datetime) -> bool:
         """Whether it goes by times of commits that are not what they were."""
         if isinstance(at, Position):
-            return at.dated != self._history.origin.dated
+            return at.redated_until != until
         return at.begin != "state" and any(commit.modified <= until for commit in self._rest(at))
 
     def _last(self, at: Position | Start) -> datetime | None:

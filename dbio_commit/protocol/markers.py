@@ -69,6 +69,8 @@ class FileInfo:
 # --- bodies -------------------------------------------------------------------------------------------------------
 
 _T = TypeVar("_T")
+TableId = Annotated[str, Meta(max_length=100)]
+"""A descriptor's `id`, as other objects repeat it: a UUID."""
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
@@ -192,7 +194,7 @@ class CommitInfo(Body, frozen=True, kw_only=True):
     """Random: tells our own marker from a stranger's."""
     timestamp: datetime
     """By the writer's clock."""
-    table_id: str | None = None
+    table_id: TableId | None = None
     """The descriptor's of the table for which it was made; None where an earlier version wrote it."""
     dated: datetime | None = None
     """The descriptor's time on the store, as the writer saw it: a copy of the table has another."""
@@ -307,7 +309,7 @@ class Begun(Body, frozen=True, kw_only=True):
     """The body of `_started_<tid>`; in the directory scope, and of earlier versions, it may be empty."""
 
     version: Literal[1] = written(VERSION)
-    table_id: str | None = None
+    table_id: TableId | None = None
     """The descriptor's of the table in which it began."""
     app: App | None = None
     """In whose name the transaction is to commit."""
@@ -319,7 +321,7 @@ class Turn(Body, frozen=True, kw_only=True):
     """The body of `_serial_<number>`: the transaction that holds the turn."""
 
     tid: str
-    table_id: str | None = None
+    table_id: TableId | None = None
     """The descriptor's of the table in which it was taken; None where an earlier version took it."""
     new_layout: bool = False
     """Whether it changes the partition columns: then nobody begins before it is decided."""
@@ -341,7 +343,7 @@ class Purge(Body, frozen=True, kw_only=True):
     """The body of `_purged_<number>`: only checkpoints from this number on tell what purged markers did."""
 
     version: Literal[1] = written(VERSION)
-    table_id: str
+    table_id: TableId
     """The descriptor's of the table that was purged."""
     created: datetime
 
@@ -623,11 +625,11 @@ def _check_local(marker: CommitMarker, *, where: str) -> None:
 
 def decode_descriptor(body: bytes, *, where: str) -> Descriptor:
     """Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol."""
-    descriptor = decode_body(Descriptor, body, where=where)
+    descriptor = decode_body(Descriptor, body, where=where, mend=_MEND_DESCRIPTOR)
     try:
         names.check_partition_columns(descriptor.partition_columns)
     except InvalidInputError as error:
-        raise CorruptMarkerError(f"{where}: {error!s:.500}; {INSPECT}") from None
+        raise CorruptMarkerError(f"{where}: {error!s:.500}; {_MEND_DESCRIPTOR}") from None
     return descriptor
 
 
@@ -656,6 +658,11 @@ def decode_tombstone(body: bytes, *, where: str) -> Tombstone:
 
 INSPECT = "inspect it: bring back what its writer wrote, or remove it if no writer can have made it"
 
+_MEND_DESCRIPTOR = (
+    "bring back what its writer wrote, from where the table was copied or from a backup. Do not remove it: all else of "
+    "the table is there, and without it nothing tells what that is"
+)
+
 _B = TypeVar("_B", bound=Body)
 
 
@@ -669,10 +676,10 @@ class _CommitVersion(Struct):
     dbio_commit: _Version | None = None
 
 
-def decode_body(model: type[_B], body: bytes, *, where: str) -> _B:
+def decode_body(model: type[_B], body: bytes, *, where: str, mend: str = INSPECT) -> _B:
     """Raises CorruptMarkerError, and UnsupportedTableError for a later version of the protocol."""
     if len(body) > MAX_BYTES:
-        raise CorruptMarkerError(f"{where} has {len(body)} bytes, and no writer writes over {MAX_BYTES}; {INSPECT}")
+        raise CorruptMarkerError(f"{where} has {len(body)} bytes, and no writer writes over {MAX_BYTES}; {mend}")
     try:
         return decode_as(model, body)
     except ValueError as error:
@@ -684,7 +691,7 @@ def decode_body(model: type[_B], body: bytes, *, where: str) -> _B:
             "upgrade dbio-commit"
         )
     name = model.__name__.strip("_")
-    raise CorruptMarkerError(f"{where} ({len(body)} bytes) cannot be read as a {name}: {reason}; {INSPECT}")
+    raise CorruptMarkerError(f"{where} ({len(body)} bytes) cannot be read as a {name}: {reason}; {mend}")
 
 
 def _version(model: type[Body], body: bytes) -> float:

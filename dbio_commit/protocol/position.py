@@ -15,7 +15,6 @@ from msgspec.structs import replace
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.draft import Origin
 from dbio_commit.protocol.markers import Body, Count, decode_as, encode, in_utc, written
 
 MARGIN = timedelta(hours=1)
@@ -65,8 +64,8 @@ class Position(Body, frozen=True, kw_only=True, dict=True, gc=True):
     version: Literal[1] = written(1)
     table: str
     """The id of the table's descriptor."""
-    dated: datetime | None = None
-    """The descriptor's time on the store: a copy of the table has another, and other times of commits."""
+    redated_until: datetime | None = None
+    """As the history had it: where another copy was made, or a commit of before came late, the times are others."""
     until: datetime = written(_NEVER)
     """Every commit whose marker is not younger was had."""
     commits: Count = written(0)
@@ -79,7 +78,7 @@ class Position(Body, frozen=True, kw_only=True, dict=True, gc=True):
     """Of one commit that is not among these; or of the state that all of them add up to, until a commit follows."""
 
     def __post_init__(self) -> None:
-        in_utc(self, "until", "dated")
+        in_utc(self, "until", "redated_until")
 
     def had(self, commit: Decided) -> bool:
         return commit.modified <= self.until or commit.tid in self._tids
@@ -100,20 +99,21 @@ def position_of(
     had: Collection[Decided],
     rest: Iterable[Decided],
     *,
-    origin: Origin,
+    table_id: str,
+    redated_until: datetime | None = None,
     part: Part | None = None,
     at_least: datetime = _NEVER,
 ) -> Position:
     """The position of who has had these commits, and not the rest. All until `at_least` must be among them."""
     times = sorted((commit.modified for commit in had), reverse=True)
     if not times:
-        return Position(table=origin.table_id, dated=origin.dated, part=part)
+        return Position(table=table_id, redated_until=redated_until, part=part)
     until = _before(times[0], MARGIN)
     if len(times) > MOST_TIDS:
         until = max(until, min(times[MOST_TIDS], _before(times[0], LEAST_MARGIN)))
     until = min([until, *(_before(commit.modified, timedelta.resolution) for commit in rest)])
     until = max(until, at_least)
-    position = Position(table=origin.table_id, dated=origin.dated, part=part, until=until)
+    position = Position(table=table_id, redated_until=redated_until, part=part, until=until)
     commits, older = position.count_watched(had)
     tids = sorted(commit.tid for commit in had if commit.modified > position.until)
     return replace(position, commits=commits, older=older, tids=tids)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from dbio_commit.clock import Clock
 from dbio_commit.errors import TableNotFoundError
-from dbio_commit.listing import refuse_dropped, until_quiet
+from dbio_commit.listing import refuse_dropped, refuse_lost_descriptor, until_quiet
 from dbio_commit.protocol.commits import AsOf
 from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
@@ -45,12 +45,14 @@ def find_root(
         return TableRoot(store, clock, log)
     if entries is None:
         entries = store.list_files()
+    if entries:
+        log = _look_again(store, log, even_dropped=even_dropped)
+    if log.descriptor is not None:
+        return TableRoot(store, clock, log)
+    refuse_lost_descriptor(store, log)
     check_directories(store, (entry.path for entry in entries))
     if is_empty(parse_directories(entries)):
         return Nothing(log, entries)
-    log = _look_again(store, log, even_dropped=even_dropped)
-    if log.descriptor is not None:
-        return TableRoot(store, clock, log)
     return DirectoryRoot(store, clock, entries, log)
 
 
@@ -90,5 +92,5 @@ def _list_log(store: Store, *, even_dropped: bool) -> Log:
 
 
 def _look_again(store: Store, log: Log, *, even_dropped: bool) -> Log:
-    """A descriptor comes before the files of its table: whoever saw files after the log looks again (I1)."""
+    """A descriptor comes before all else of its table: whoever saw anything after the log looks again (I1)."""
     return _list_log(store, even_dropped=even_dropped)

@@ -162,8 +162,8 @@ class DirectoryRoot(Root):
     def _snapshot_now(self, tid: str) -> Snapshot:
         def read() -> Snapshot:
             entries = self.store.list_files()
-            check_directories(self.store, (entry.path for entry in entries))
             self._refuse_table(tid)
+            check_directories(self.store, (entry.path for entry in entries))
             return DirectoryRoot(self.store, self.clock, entries).snapshot()
 
         return until_quiet(self.store, read)
@@ -225,8 +225,8 @@ class DirectoryRoot(Root):
 
 def being_adopted(store: Store, log: Log) -> str:
     return (
-        f"an adoption of {store.url} has begun and not come to its end; nothing was committed: end it with "
-        f"`dbio adopt`, or remove {names.checkpoint(log.last_checkpoint)} where nobody is at it, then write again"
+        f"an adoption of {store.url} has begun with {names.checkpoint(log.last_checkpoint)}, and not come to its end; "
+        "nothing was committed: end it with `dbio adopt`, then write again"
     )
 
 

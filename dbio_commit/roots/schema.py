@@ -8,13 +8,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from threading import Lock
 
 from cachetools import LRUCache
 
 from dbio_commit.clock import Clock, Moment
 from dbio_commit.decision import has_start
 from dbio_commit.errors import ObjectNotFoundError
+from dbio_commit.forks import ProcessLock
 from dbio_commit.listing import read_descriptor, read_last_turn, read_turn, refuse_dropped
 from dbio_commit.protocol import names
 from dbio_commit.protocol.draft import Origin
@@ -74,7 +74,14 @@ class Seen:
 
 
 _SEEN: LRUCache[tuple[str, ...], Seen] = LRUCache(_TABLES)
-_LOCK = Lock()
+
+
+def _begin_anew() -> None:
+    global _SEEN
+    _SEEN = LRUCache(_TABLES)
+
+
+_LOCK = ProcessLock(_begin_anew)
 
 
 def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapshot]) -> Seen | None:
@@ -108,6 +115,18 @@ def remember_metadata(store: Store, clock: Clock, metadata: Metadata, log: Log) 
     seen = _recall(store, clock)
     if seen is not None and seen.entry == log.descriptor and seen.metadata.turn < metadata.turn:
         _remember(store, clock, seen.as_of(metadata, log))
+
+
+def forget_holder(store: Store, clock: Clock) -> None:
+    """The next look asks the store what became of the holder that was undecided, whatever there was to see of it."""
+    if (seen := _recall(store, clock)) is not None:
+        _remember(store, clock, replace(seen, holder=None, at=None))
+
+
+def remembered_id(store: Store, clock: Clock) -> str | None:
+    """Of the table that this process remembers here; None where it remembers none."""
+    seen = _recall(store, clock)
+    return seen.descriptor.id if seen else None
 
 
 def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], Snapshot]) -> Seen:

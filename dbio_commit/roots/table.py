@@ -1,14 +1,15 @@
 """The table scope: one descriptor and one log at the root decide about the whole table (PROTOCOL.md 8 and 9)."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from dbio_commit.clock import Clock, Moment
 from dbio_commit.courtesies import courtesy
 from dbio_commit.decision import (
+    PUT_ATTEMPTS,
     abort_transaction,
     commit_once,
     decided_long_ago,
@@ -36,6 +37,7 @@ from dbio_commit.listing import (
     read_descriptor,
     refuse_dropped,
     refuse_other_table,
+    unread,
     until_quiet,
     with_sizes,
 )
@@ -46,6 +48,7 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit, Decided, committed_by, in_order
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.draft import Draft, Origin, Terms
+from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.feed import History
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import MAX_BYTES, App, CommitMarker, FileInfo, encode_commit
@@ -55,8 +58,9 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout, change
 from dbio_commit.protocol.since import refuse_changed
 from dbio_commit.protocol.state import NO_METADATA, DataFile, LiveFiles, Metadata, current_metadata, live_files
+from dbio_commit.recall import holding
 from dbio_commit.roots.root import MAX_LIFE_S, Root, Target
-from dbio_commit.roots.schema import Seen, look_at_table, remember_metadata
+from dbio_commit.roots.schema import Seen, forget_holder, look_at_table, remember_metadata, remembered_id
 from dbio_commit.settled import Settled, read_settled
 from dbio_commit.snapshot import Snapshot, Source
 from dbio_commit.store import Store
@@ -66,7 +70,12 @@ from dbio_commit.turns import TRUST_S, end_others, take_turn, wait_for_layout
 YOUNG_S = 60.0
 """Vacuum purges the markers of none that is younger: it would be another copy that has committed."""
 
+AHEAD_BYTES, AHEAD_MARKERS = 8 * 1024**2, 200
+"""Of checkpoint and markers that it has not read, a writer reads more than these before it has its turn, not in it."""
+
 _TIDS_TO_TRY = 10
+
+_T = TypeVar("_T")
 
 _logger = get_logger(__name__)
 
@@ -85,6 +94,7 @@ class TableRoot(Root):
         super().__init__(store, clock)
         self._listed, self._passing_over = log, passing_over
         self._claimed: str | None = None
+        self._in_doubt = False
 
     # --- read -----------------------------------------------------------------------------------------------------
 
@@ -110,6 +120,7 @@ class TableRoot(Root):
             log=settled.log,
             origin=settled.origin,
             redated_until=redated,
+            strange=tuple(settled.strange),
             source=Source(store),
         )
 
@@ -124,6 +135,7 @@ class TableRoot(Root):
         seen = self._look()
         while seen and seen.new_layout_by:
             wait_for_layout(self.store, self.clock, seen.new_layout_by)
+            forget_holder(self.store, self.clock)
             looked = self.clock.moment()
             seen = self._look()
         if seen is None:
@@ -180,14 +192,17 @@ class TableRoot(Root):
         return look_at_table(self.store, self.clock, self._snapshot_now)
 
     def _snapshot_now(self) -> Snapshot:
-        def read() -> Snapshot:
+        return self._read_now(TableRoot.snapshot)
+
+    def _read_now(self, what: Callable[["TableRoot"], _T]) -> _T:
+        def read() -> _T:
             log = parse_log(self.store.list_log())
             refuse_dropped(self.store, log)
             if log.descriptor is None:
                 raise TableNotFoundError(
                     f"{self.store.url_of(names.DESCRIPTOR)} has gone; somebody deleted the table: begin again"
                 )
-            return TableRoot(self.store, self.clock, log).snapshot()
+            return what(TableRoot(self.store, self.clock, log))
 
         return until_quiet(self.store, read)
 
@@ -216,8 +231,8 @@ class TableRoot(Root):
         """Its start marker is at the root, since it was claimed; or comes now, from whichever task is the first."""
         if terms.unclaimed is None or self._claimed == terms.tid:
             return
-        while not self._put_start(terms):
-            pass
+        if not any(self._put_start(terms) for _ in range(PUT_ATTEMPTS)):
+            raise StoreError(f"{self.store.url_of(names.started(terms.tid))} comes and goes; write again")
         if not self.clock.is_within(terms.unclaimed, TRUST_S):
             layout = None if terms.changes_layout else terms.partition_columns
             self._refuse_changed(terms.tid, layout, terms.origin)
@@ -264,7 +279,8 @@ class TableRoot(Root):
         """Was it decided already? Else its turn, if it needs one; then the commit marker decides."""
         app = draft.terms.app
         try:
-            return self._commit(draft)
+            with holding(self.store):
+                return self._commit(draft)
         except TransactionAbortedError:
             if app and is_committed(self._snapshot_now(), app):
                 return self._skip(draft)  # who committed for it has aborted all others, which would be skipped
@@ -329,14 +345,26 @@ class TableRoot(Root):
             log = parse_log(self.store.stat_log(names.DESCRIPTOR).values())
             refuse_other_table(self.store, log, origin)
         except CommitConflictError:
-            if self.store.stat_many([path]) != [None] and withdraw(self.store, path):
+            if self._is_nowhere(path, log) and withdraw(self.store, path):
                 raise
-            raise CommitStateUnknownError(
-                f"the table at {self.store.url} was removed, or moved, when transaction {tid} had committed; if it is "
-                "elsewhere now, `dbio show` tells there whether it has the commit"
-            ) from None
+            self._in_doubt = True
+            raise self._gone(tid) from None
         except StoreError as error:
             raise unknown(self.store, path, error) from error
+
+    def _is_nowhere(self, path: str, log: Log) -> bool:
+        """Whether the commit marker at this path is that of no table, since its table is not here."""
+        if self._in_doubt or self.store.stat_many([path]) == [None]:
+            return False  # it may have moved along with its table
+        left = [] if log.descriptor else [entry.path for entry in self.store.list_log()]
+        # Of a log that is left, the descriptor alone is gone, and may come back.
+        return not any(other != path and names.parse_log_name(other) for other in left)
+
+    def _gone(self, tid: str) -> CommitStateUnknownError:
+        return CommitStateUnknownError(
+            f"the table at {self.store.url}, or its descriptor, was removed or moved while transaction {tid} "
+            "committed; where the table is now, `dbio show` tells whether it has the commit"
+        )
 
     def _comes_too_late(self, terms: Terms, table: Snapshot) -> bool:
         """Whether the version of its application is committed already (I8).
@@ -406,8 +434,21 @@ class TableRoot(Root):
 
         That was an earlier call of commit that was interrupted, or another copy of the transaction.
         """
+        read_ahead = self._reader_ahead()
         while True:
-            turn = take_turn(self.store, self.clock, terms.tid, origin=terms.origin, new_layout=terms.changes_layout)
+            try:
+                turn = take_turn(
+                    self.store,
+                    self.clock,
+                    terms.tid,
+                    origin=terms.origin,
+                    new_layout=terms.changes_layout,
+                    read_ahead=read_ahead,
+                )
+            except CommitConflictError:
+                if self._in_doubt:
+                    raise self._gone(terms.tid) from None
+                raise
             if turn is not None:
                 table = self._snapshot_now()
                 if not _is_same_table(terms.origin, table.table_id):
@@ -421,6 +462,19 @@ class TableRoot(Root):
                     continue  # a listing that vacuum overtook showed no turn where there were many: ours is long past
             if found := find_decision(self.store, terms.tid, commit_id=terms.commit_id, is_known=True):
                 return found
+
+    def _reader_ahead(self) -> Callable[[Log], None]:
+        """Reads what a snapshot would have to, where that is much: whoever has the turn keeps all others waiting."""
+        had = set[Entry]()
+
+        def read_ahead(log: Log) -> None:
+            nonlocal had
+            new = unread(self.store, log, remembered_id(self.store, self.clock)) - had
+            if len(new) > AHEAD_MARKERS or sum(entry.size for entry in new) > AHEAD_BYTES:
+                self._read_now(TableRoot.settled)
+                had |= new
+
+        return read_ahead
 
     def _metadata_after(self, draft: Draft, before: Metadata, turn: int, *, sets_schema: bool) -> Metadata:
         """What the commit makes of the table as it stands in its turn."""

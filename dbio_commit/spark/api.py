@@ -448,10 +448,11 @@ def changes(
 ) -> DataFrame:
     """The rows that came and went with the commits from `start` to `end`, both included, each a time or a tid.
 
-    With the columns that the table has now, and `_change_type` ("insert" or "delete"; "update_preimage" and
+    With the columns that the table had at the end, and `_change_type` ("insert" or "delete"; "update_preimage" and
     "update_postimage" of rewrites with the setting `change_data`), `_commit_tid` and `_commit_timestamp`. A commit that
     rewrites files takes rows away and brings most of them back; with `net`, those are left out. Raises
-    HistoryLostError where vacuum has deleted what it takes, InvalidInputError, StoreError.
+    HistoryLostError where vacuum has deleted what it takes, InvalidInputError also where an overwrite in between made a
+    type another one, StoreError.
     """
     table = open_table(spark, path, storage_options)
     try:

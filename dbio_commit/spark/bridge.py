@@ -6,7 +6,7 @@ asks has the gateway's token, and is the JVM. `Bridge.java` is the other end.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from threading import Lock, Thread
+from threading import Thread
 from time import sleep
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from dbio_commit.errors import DbioError
+from dbio_commit.forks import ProcessLock
 from dbio_commit.logs import get_logger
 from dbio_commit.spark.java import BRIDGE, install
 from dbio_commit.spark.session import java_class
@@ -35,7 +36,7 @@ class Bridge:
         """The JVM's end: `apply` of an array of a topic, a text and an object asks."""
         self._pinned = pinned
         self._topics: dict[str, Answer] = {}
-        self._lock = Lock()
+        self._lock = ProcessLock()
         self._threads, self._waiting = 0, 0
 
     def answer(self, topic: str, answer: Answer) -> None:
@@ -137,7 +138,7 @@ def _text_of(error: BaseException) -> str:
         return "an error whose text cannot be made"
 
 
-_lock = Lock()
+_lock = ProcessLock()
 _bridges: WeakKeyDictionary[Any, Bridge] = WeakKeyDictionary()
 
 

@@ -29,7 +29,8 @@ def changes_between(
 ) -> DataFrame:
     """The rows of the commits from one to another, both included."""
     history, changes = Follower(table.store, table.clock).changes(start, end)
-    return frame_of(spark, table, columns_of(history), changes, net=net)
+    feeds.refuse_other_types(history, changes, feeds.columns_until(history, end))
+    return frame_of(spark, table, columns_of(history, end), changes, net=net)
 
 
 def frame_of(
@@ -51,14 +52,18 @@ def frame_of(
     return reduce(DataFrame.unionByName, frames).select(*map(schemas.quoted, schema.fieldNames()))
 
 
-def columns_of(history: History) -> StructType:
-    """Those that the table has now. Raises InvalidInputError where no writer recorded the columns."""
-    if history.metadata.schema is None:
+def columns_of(history: History, end: datetime | str | None = None) -> StructType:
+    """Those that the table has now, or at the end of a feed.
+
+    Raises InvalidInputError where no writer recorded the columns.
+    """
+    recorded = feeds.columns_until(history, end)
+    if recorded is None:
         raise InvalidInputError(
             f"no writer recorded the columns of {history.url}, so that its files cannot be read apart; write to it "
             "with this software first"
         )
-    return schemas.from_json(history.metadata.schema, where=history.url)
+    return schemas.from_json(recorded, where=history.url)
 
 
 def _by_kind(changes: Sequence[Change]) -> list[list[Change]]:

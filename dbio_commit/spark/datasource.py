@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -33,6 +34,7 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import feeds, streaming
 from dbio_commit.spark.batches import Packing
+from dbio_commit.spark.changed_rows import columns_of
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import Job, WriteOptions, WritePlan, app_option, flag_option, number_option, plan_write
 from dbio_commit.spark.scan import ReadSpec, group_files, read_files
@@ -133,7 +135,12 @@ class DbioDataSource(DataSource):
 
     def schema(self) -> StructType:
         with _explained(self._table, self.settings):
-            schema = table_schema(self._table.store, self._snapshot)
+            if self._reads_changes and self._end is not None:
+                schema: StructType | None = columns_of(
+                    Follower(self._table.store, self._table.clock).history(), self._end
+                )
+            else:
+                schema = table_schema(self._table.store, self._snapshot)
         if schema is None:
             raise InvalidInputError(
                 f"{self._table.url} holds no files and no recorded columns: write to it first, or read a later one"
@@ -149,8 +156,8 @@ class DbioDataSource(DataSource):
 
     def _change_reader(self, schema: StructType) -> "DbioReader":
         start = feeds.start_of(self.options.get("startingTid"), self.options.get("startingTime"))
-        end = feeds.end_of(self.options.get("endingTid"), self.options.get("endingTime"))
-        _, changes = Follower(self._table.store, self._table.clock).changes(start, end)
+        history, changes = Follower(self._table.store, self._table.clock).changes(start, self._end)
+        feeds.refuse_other_types(history, changes, feeds.columns_until(history, self._end))
         return DbioReader(ReadSpec.of(self._table, schema), [feeds.as_partition(change) for change in changes])
 
     def streamReader(self, schema: StructType) -> Any:
@@ -232,6 +239,11 @@ class DbioDataSource(DataSource):
         if not isinstance(explicit, dict):
             raise InvalidInputError("option secretStorageOptions is not a JSON object of fsspec's storage options")
         return _open_table(path, self.settings, explicit)
+
+    @property
+    def _end(self) -> datetime | str | None:
+        """Of a feed; None is now."""
+        return feeds.end_of(self.options.get("endingTid"), self.options.get("endingTime"))
 
     @cached_property
     def _snapshot(self) -> Snapshot:

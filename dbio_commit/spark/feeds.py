@@ -3,15 +3,18 @@
 Who reads it: `streaming.source`, `changed_rows`, `datasource`.
 """
 
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
+from dbio_commit.data.fitting import misfit
 from dbio_commit.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.protocol.commits import parse_time
-from dbio_commit.protocol.feed import Change, Kind
+from dbio_commit.protocol.feed import Change, History, Kind
 from dbio_commit.protocol.position import Start
-from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.state import DataFile, current_metadata
 
 TYPE, TID, TIMESTAMP = "_change_type", "_commit_tid", "_commit_timestamp"
 """Delta's names, but that a commit has a tid here."""
@@ -57,6 +60,37 @@ def from_partition(file: DataFile) -> Change:
     committed = datetime.fromisoformat(told[TIMESTAMP]).replace(tzinfo=UTC)
     kind: Kind = "recorded" if TYPE not in told else "insert" if told[TYPE] == "insert" else "delete"
     return Change(file._replace(partition=partition), kind, told[TID], committed)
+
+
+def columns_until(history: History, end: datetime | str | None) -> Mapping[str, Any] | None:
+    """The table's columns at the end of a feed, as recorded: an overwrite may have changed them since. None is now."""
+    commits = history.commits
+    if isinstance(end, datetime):
+        commits = [commit for commit in commits if commit.modified <= end]
+    elif end is not None:
+        tids = [commit.tid for commit in commits]
+        commits = commits[: tids.index(end) + 1 if end in tids else None]
+    else:
+        return history.metadata.schema
+    return current_metadata(commit.marker for commit in commits).schema or history.metadata.schema
+
+
+def refuse_other_types(history: History, changes: Iterable[Change], columns: Mapping[str, Any] | None) -> None:
+    """Raises InvalidInputError where a file was written with a type that is not read as what these columns have.
+
+    Only an overwrite makes a type another one. Spark's own reader would cut off numbers without a word.
+    """
+    if columns is None:
+        return
+    recorded = {it.tid: it.marker.dbio_commit.table_schema for it in history.commits if it.marker.dbio_commit}
+    for tid in dict.fromkeys(change.file.tid for change in changes):
+        found = recorded.get(tid) if tid else None
+        if found is not None and found != columns and (wrong := misfit(found, columns)):
+            raise InvalidInputError(
+                f"transaction {tid} of {history.url} wrote column {wrong}: an overwrite has changed it between that "
+                "and the end of what is read; end before that overwrite, or begin after it (`dbio log` tells the "
+                "commits)"
+            )
 
 
 def start_of(tid: str | None, time: str | datetime | None, *, default: Start | None = None) -> Start:

@@ -5,13 +5,14 @@ Works on classic sessions and over Spark Connect.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from threading import Lock
 
 from pyspark.sql import SparkSession
 
+from dbio_commit.forks import ProcessLock
+
 Value = str | int
 
-_lock = Lock()
+_lock = ProcessLock()
 _asked: dict[tuple[int, str], list[Value]] = {}
 """By session and name, what those within ask for."""
 _before: dict[tuple[int, str], str | None] = {}

@@ -171,7 +171,7 @@ class AzureStore(FsspecStore):
             found = self._run("look at", path, lambda: self._blob(path).get_blob_properties())
             return self.get(path) == body and self._run("delete", path, delete)
         except ObjectNotFoundError:
-            return False
+            return True
 
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
         return self.in_batches(self._delete_batch, paths)

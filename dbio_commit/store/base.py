@@ -190,17 +190,17 @@ class Store(ABC):
         """
 
     def delete_same(self, path: str, body: bytes) -> bool:
-        """Deletes the object if it has this body; False where it has another, or is not there.
+        """Deletes the object if it has this body; False where it has another. What is not there counts as deleted.
 
         S3 and Azure compare in the moment of the deletion. Elsewhere another object may take its place right before it.
         Raises StoreError.
         """
         with suppress(ObjectNotFoundError):
-            if self.get(path) == body:
-                for error in self.delete_many([path]).values():
-                    raise error
-                return True
-        return False
+            if self.get(path) != body:
+                return False
+            for error in self.delete_many([path]).values():
+                raise error
+        return True
 
     @abstractmethod
     def remove_directories(self, paths: Iterable[str]) -> list[str]:
@@ -229,6 +229,13 @@ class Store(ABC):
     def is_same(self, path: str, other: str) -> bool:
         """Whether two different paths lead to one object: by such spellings, on a disk also by a second link to it."""
         return False
+
+    def behind_links(self, paths: Iterable[str]) -> set[str]:
+        """Those of the paths that are, or lie behind, a symbolic link, also one that leads nowhere.
+
+        What is there, a listing without links does not show.
+        """
+        return set()
 
     @property
     @abstractmethod

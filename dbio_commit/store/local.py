@@ -327,6 +327,20 @@ class LocalStore(Store):
             raise self._translate(error, "look at", path) from error
         return os.path.samestat(first, second)
 
+    def behind_links(self, paths: Iterable[str]) -> set[str]:
+        found: set[str] = set()
+        for directory, files in _by_directory(paths).items():
+            try:
+                with descend(self.url, directory) as descent:
+                    found.update(names.join(directory, name) for name in files if _is_link(descent.here, name))
+            except LinkInTheWay:
+                found.update(names.join(directory, name) for name in files)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                raise self._translate(error, "look at", directory) from error
+        return found
+
     def make_durable(self, paths: Iterable[str]) -> None:
         by_directory = _by_directory(paths)
         for directory, files in by_directory.items():
@@ -461,6 +475,12 @@ class _SyncedEarly(io.FileIO):
 
 def _is_hidden(path: str) -> bool:
     return names.is_hidden(names.split(path)[1])
+
+
+def _is_link(directory: int, name: str) -> bool:
+    with suppress(FileNotFoundError):
+        return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    return False
 
 
 def _by_directory(paths: Iterable[str]) -> dict[str, list[str]]:

@@ -211,8 +211,10 @@ class S3Store(FsspecStore):
                 self.fs.call_s3("delete_object", **self._object(path), IfMatch=head["ETag"])
             except OSError as error:
                 match _status(error):
-                    case 412 | 404:
+                    case 412:
                         return False
+                    case 404:
+                        return True
                     case 400 | 501:  # the service knows no such condition
                         return super(S3Store, self).delete_same(path, body)
                 raise
@@ -222,7 +224,7 @@ class S3Store(FsspecStore):
             head = self._unless_absent("look at", path, lambda: self.fs.call_s3("head_object", **self._object(path)))
             return self.get(path) == body and self.call("delete", path, delete)
         except ObjectNotFoundError:
-            return False
+            return True
 
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
         return self.in_batches(self._delete_batch, paths)

@@ -84,7 +84,7 @@ class CheckReport:
     """Settings whose expressions no writer evaluates, and why: until they are changed, nobody writes."""
 
     strange: Sequence[str] = ()
-    """Commit markers of another table, by its id: they decide nothing here, and no file that they add is deleted."""
+    """Markers and checkpoints of another table, by its id: they decide nothing. Vacuum keeps unknown files then."""
 
     redated_until: datetime | None = None
     """A copy has given the commits until then new times: no state before can be told. The rows of now are right."""
@@ -197,9 +197,11 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     files = (entry for entry in entries if names.is_data_file(entry.path))
     found.judge(known, files, find_strangers(entries))
     found.applications = list_applications(commits, remembered=checkpoint.apps, now=now)
-    found.another_vacuum = find_signs(store, log, checkpoint.covered, now=now).in_words()
+    found.another_vacuum = find_signs(
+        store, log, checkpoint.covered, table_id=settled.descriptor.id, now=now
+    ).in_words()
     found.publications = find_problems(store, entries, settled.descriptor.id)
-    found.strange, found.redated_until = sorted(settled.markers.strange), settled.redated_until
+    found.strange, found.redated_until = settled.strange, settled.redated_until
     unsafe = Constraints.of(metadata.settings).unsafe()
     found.refused_settings = [f"{setting}={sql!r:.200}: {problem}" for setting, (sql, problem) in unsafe.items()]
     return found

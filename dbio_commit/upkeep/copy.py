@@ -24,7 +24,7 @@ from dbio_commit.listing import read_descriptor, read_last_turn
 from dbio_commit.probe import probe
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint
-from dbio_commit.protocol.markers import Purge, Tombstone, encode
+from dbio_commit.protocol.markers import Purge, Tombstone, Turn, encode
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, added_sizes
 from dbio_commit.publish import publish_as_set
@@ -75,6 +75,10 @@ def copy_table(
     if not target.put_if_absent(names.DROPPED, tombstone):
         raise TableExistsError(f"somebody else is copying to {target.url}, or dropping a table there")
     probe(target, names.DROPPED, tombstone)
+    if [entry.path for entry in target.list_files()] != [names.DROPPED]:
+        target.delete_same(names.DROPPED, tombstone)
+        raise TableExistsError(f"somebody has begun to write to {target.url}; copy to another path")
+    target.check_spelling({names.split(file.path)[0] for file in snapshot.files})
     sizes = _copy_files(source, target, snapshot, progress)
     _tell_history(source, target, clock, snapshot, copied=sizes.keys())
     if not target.delete_same(names.DROPPED, tombstone):
@@ -150,9 +154,15 @@ def _tell_history(source: Store, target: Store, clock: Clock, snapshot: Snapshot
         )
         _create(target, names.checkpoint(number), encode_checkpoint(checkpoint, created=clock.now()))
     _create(target, names.purge(1), encode(Purge(table_id=str(snapshot.table_id), created=clock.now())))
-    if last := read_last_turn(source, snapshot.log):  # turns go on from there, as the columns' do
-        _create(target, names.turn(last), source.get(names.turn(last)))
-    _create(target, names.DESCRIPTOR, encode(read_descriptor(source, snapshot.log)))
+    if (last := read_last_turn(source, snapshot.log)) and snapshot.decided:  # turns go on from there
+        _create(target, names.turn(last), encode(Turn(tid=snapshot.decided[-1].tid, table_id=snapshot.table_id)))
+    descriptor = read_descriptor(source, snapshot.log)
+    if descriptor.id != snapshot.table_id:
+        raise CommitConflictError(
+            f"{source.url} was dropped, and another table made, while it was copied; remove what was copied with `dbio "
+            "drop`, and copy again"
+        )
+    _create(target, names.DESCRIPTOR, encode(descriptor))
 
 
 def _create(target: Store, path: str, body: bytes) -> None:

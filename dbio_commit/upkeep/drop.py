@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from dbio_commit.clock import Clock
 from dbio_commit.decision import abort_all
 from dbio_commit.errors import (
-    CheckpointLostError,
     CommitConflictError,
+    CorruptMarkerError,
     InvalidInputError,
     ObjectNotFoundError,
     StoreError,
     TableNotFoundError,
 )
-from dbio_commit.listing import read_checkpoint, read_descriptor, read_markers
+from dbio_commit.listing import in_parts, read_checkpoint, read_descriptor, read_markers, refuse_lost_descriptor
 from dbio_commit.logs import get_logger
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
-from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT
 from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import find_strangers
@@ -64,8 +64,14 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
     Called again after a failure, it goes on. Raises InvalidInputError where there are commits (and not `everything`)
     or no table of ours, TableNotFoundError, StoreError where something could not be deleted.
     """
-    while (tombstone := _find_tombstone(store, everything=everything)) is None:
+    for _ in range(_ROUNDS):
+        if (tombstone := _find_tombstone(store, everything=everything)) is not None:
+            break
         _bury(store, clock, everything=everything)
+    else:
+        raise CommitConflictError(
+            f"{store.url_of(names.DROPPED)} is no object that a listing shows, or comes and goes; see what it is"
+        )
     buried = _read_if_there(store, names.DESCRIPTOR), _read_if_there(store, names.DROPPED)
     known: set[str] = set()
     aborted: list[str] = []
@@ -103,7 +109,7 @@ def _find_tombstone(store: Store, *, everything: bool) -> Entry | None:
     log = parse_log(store.list_log())
     if log.dropped is None or not everything or log.descriptor is None or _read_tombstone(store).everything:
         return log.dropped
-    _delete(store, [log.dropped])  # under it no commit may be deleted, and none is
+    _delete(store, [log.dropped], same=[store.get(names.DROPPED)])  # under it no commit may be deleted, and none is
     return None
 
 
@@ -125,6 +131,9 @@ def _bury(store: Store, clock: Clock, *, everything: bool) -> None:
 def _refuse_others(store: Store, log: Log) -> None:
     entries = store.list_files()
     if log.descriptor is None:
+        log = parse_log(store.list_log())  # it comes before all else of its table
+    if log.descriptor is None:
+        refuse_lost_descriptor(store, log)
         check_directories(store, (entry.path for entry in entries))
         if is_empty(parse_directories(entries)):
             raise TableNotFoundError(f"there is no table at {store.url}; check the path")
@@ -140,8 +149,9 @@ def _refuse_commits(store: Store, clock: Clock, tombstone: Entry) -> None:
     """Somebody committed before we could decide against it: then the tombstone goes, and there is a table again."""
     if _read_tombstone(store).everything or parse_log(store.list_log()).descriptor is None:
         return  # an earlier drop's, which need not ask, or which has asked
+    body = store.get(names.DROPPED)
     if read_snapshot(store, clock, even_dropped=True).tids:
-        _delete(store, [tombstone])
+        _delete(store, [tombstone], same=[body])
         raise InvalidInputError(has_commits(store))
 
 
@@ -226,12 +236,14 @@ def _table_id(store: Store) -> str | None:
 def _named(store: Store) -> set[str]:
     """All that a commit added or removed; the last word on it is in markers that go after these files."""
     log = parse_log(store.list_log())
-    covered: Sequence[Decided] = ()
-    with suppress(CheckpointLostError):  # what it told goes by the tids in its files' names
-        covered = read_checkpoint(store, log).commits
-    markers = read_markers(store, log.committed.values(), scope=Scope.TABLE).refuse_gone().valid
-    told = [*markers.values(), *(commit.marker for commit in covered)]
-    return {path for marker in told for path in (*marker.added, *marker.removed)}
+    checkpoint = NO_CHECKPOINT
+    with suppress(CorruptMarkerError):  # what it told goes by the tids in its files' names
+        checkpoint = read_checkpoint(store, log)
+    named = {path for commit in checkpoint.commits for path in (*commit.marker.added, *commit.marker.removed)}
+    for part in in_parts(log.uncovered(checkpoint.covered)):
+        markers = read_markers(store, part.values(), scope=Scope.TABLE).refuse_gone().valid
+        named |= {path for marker in markers.values() for path in (*marker.added, *marker.removed)}
+    return named
 
 
 def _strangers(entries: Iterable[Entry], named: Collection[str]) -> set[tuple[str, str]]:

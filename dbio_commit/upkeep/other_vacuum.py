@@ -44,19 +44,21 @@ class Signs:
         return said
 
 
-def find_signs(store: Store, log: Log, covered: Collection[str], *, now: datetime) -> Signs:
+def find_signs(
+    store: Store, log: Log, covered: Collection[str], *, table_id: str | None = None, now: datetime
+) -> Signs:
     """Of a table whose newest checkpoint covers those transactions. Reads the last turn, and nothing else."""
     if log.descriptor is None:
         return Signs()
     since = log.descriptor.modified
     queues = [entry for entry in log.queues.values() if entry.modified > since]
-    return Signs(queues, _lost_turn(store, log, covered, now=now))
+    return Signs(queues, _lost_turn(store, log, covered, table_id, now))
 
 
-def _lost_turn(store: Store, log: Log, covered: Collection[str], *, now: datetime) -> int | None:
+def _lost_turn(store: Store, log: Log, covered: Collection[str], table_id: str | None, now: datetime) -> int | None:
     if not log.turns or log.turns[log.last_turn].modified < now - _REMEMBERED:
         return None
-    turn = read_turn(store, log)
+    turn = read_turn(store, log, table_id=table_id)
     if turn is None or any(turn.tid in it for it in (covered, log.started, log.committed)):
         return None
     came_since = any(store.stat_many([names.started(turn.tid), names.committed(turn.tid)]))

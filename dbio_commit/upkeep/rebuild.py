@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 
 from dbio_commit.clock import Clock
 from dbio_commit.errors import CheckpointLostError, InvalidInputError
-from dbio_commit.listing import is_of_table, read_checkpoint, read_descriptor, read_numbered_checkpoint, until_quiet
+from dbio_commit.listing import (
+    is_of_table,
+    read_checkpoint,
+    read_descriptor,
+    read_numbered_checkpoint,
+    read_turn,
+    until_quiet,
+)
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol import names
 from dbio_commit.protocol.garbage import Known, Reason, find_strangers
@@ -63,13 +70,22 @@ def _plan(store: Store, clock: Clock) -> Rebuild | None:
     )
     strangers = find_strangers(entries)
     unknown = [it.path for it in files if (why := known.why_not_live(it, strangers)) and why.reason is Reason.UNKNOWN]
+    which = f"{store.url_of(names.checkpoint(unreadable[0]))} cannot be read, and "
+    bring = " It may have told what became of them: bring it back, from a version of the bucket or from a backup"
     if unknown:
         raise CheckpointLostError(
-            f"{store.url_of(names.checkpoint(unreadable[0]))} cannot be read, and {len(unknown)} data files, first "
-            f"{unknown[0]}, are of transactions of which nothing else tells. It may have told of them: bring it back, "
-            "from a version of the bucket or from a backup. If no transaction committed these files, move them out of "
-            "the table, and rebuild it then"
+            f"{which}{len(unknown)} data files, first {unknown[0]}, are of transactions of which nothing else tells."
+            f"{bring}. If no transaction committed these files, move them out of the table, and rebuild it then"
         )
+    if missing := sorted({file.path for file in snapshot.files} - {entry.path for entry in files}):
+        raise CheckpointLostError(
+            f"{which}{len(missing)} files of the state without it are gone, first {missing[0]}.{bring}"
+        )
+    known_tids = {commit.tid for commit in snapshot.decided} | {*snapshot.log.started}
+    for number in sorted(snapshot.log.turns):
+        turn = read_turn(store, snapshot.log, number, table_id=table_id)
+        if turn and turn.tid not in known_tids:
+            raise CheckpointLostError(f"{which}nothing tells what transaction {turn.tid} did in turn {number}.{bring}")
     return Rebuild(unreadable=unreadable, base=snapshot.checkpoint.number, snapshot=snapshot)
 
 

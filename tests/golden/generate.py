@@ -1104,7 +1104,8 @@ def broken_checkpoints() -> Iterable[Case]:
 def interrupted_adoption() -> Iterable[Case]:
     t = Case("checkpoint-without-descriptor", "Left by an adoption that was killed: there is no table of ours yet.")
     one, two = t.file("a.parquet"), t.file("b.parquet")
-    line = {"tid": P, "modified": ADOPTED, "marker": {"added": [one], "removed": []}}
+    info = {"version": 1, "operation": "adopt", "commit_id": f"commit-of-{P}", "timestamp": ADOPTED}
+    line = {"tid": P, "modified": ADOPTED, "marker": {"added": [one], "removed": [], "dbio_commit": info}}
     header = {"version": 1, "number": 1, "created": ADOPTED, "commits": 1, "apps": {}, "schemas": [], "schema_turn": 0}
     t.put(checkpoint(1), packed([header, line]))
     t.sees(one, two)

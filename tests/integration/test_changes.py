@@ -253,3 +253,44 @@ def test_changes_come_from_a_bucket_by_way_of_workers(spark: SparkSession, s3_ro
     assert found.columns == ["id", "day", *FEED]
     assert told(found) == sorted([*inserts((0, 1, 10, 11)), *deletes((0, 1))])
     assert told(dbio.changes(spark, url, BEGINNING, net=True, storage_options=options)) == told(found)
+
+
+# --- columns that an overwrite changed ----------------------------------------------------------------------------
+
+
+OVERWRITES = {
+    "dropped": "SELECT 9 id",
+    "renamed": "SELECT 9 id, 'z' w, 1 n",
+    "retyped": "SELECT '9' id, 'z' v, 1 n",
+    "narrowed": "SELECT 9 id, 'z' v, CAST(1 AS SMALLINT) n",
+    "narrowed within": "SELECT 9 id, 'z' v, 1 n, NAMED_STRUCT('x', CAST(1 AS SMALLINT)) s",
+}
+
+
+@pytest.mark.parametrize("change", OVERWRITES)
+def test_changes_have_the_columns_of_their_end_and_numbers_are_never_cut_off(
+    spark: SparkSession, path: str, change: str
+) -> None:
+    before = "SELECT {} id, 'a' v, {} n, NAMED_STRUCT('x', {}) s"
+    first, second = (dbio.write(spark.sql(before.format(i, 70_000 + i, 70_000 + i)), path) for i in (1, 2))
+    dbio.write(spark.sql(OVERWRITES[change]), path, "overwrite")
+    for found in (
+        dbio.changes(spark, path, first.tid, second.tid),
+        dbio.changes(spark, path, first.tid, dbio.Table(path).history()[1].timestamp),
+        load(spark, path, startingTid=first.tid, endingTid=second.tid),
+    ):
+        assert found.columns == ["id", "v", "n", "s", *FEED]
+        assert sorted((row.id, row.n, row.s.x) for row in found.collect()) == [
+            (i, 70_000 + i, 70_000 + i) for i in (1, 2)
+        ]
+    if change in ("dropped", "renamed"):
+        assert dbio.changes(spark, path, first.tid).count() == 5
+        assert load(spark, path, startingTid=first.tid).count() == 5
+        return
+    column = {"retyped": "id as integer, not string", "narrowed": "n as integer, not short"}.get(
+        change, "s.x as integer"
+    )
+    with pytest.raises(dbio.InvalidInputError, match=f"wrote column {column}.*end before that overwrite"):
+        dbio.changes(spark, path, first.tid)
+    with pytest.raises(SPARK_ERRORS, match=f"wrote column {column}"):
+        load(spark, path, startingTid=first.tid).collect()

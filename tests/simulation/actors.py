@@ -158,6 +158,16 @@ def writer(
     return act
 
 
+def patient_writer(stage: Stage) -> Act:
+    """A job that overwrites the table, and is started again until it has."""
+
+    def act(world: World, actor: Actor) -> None:
+        while Job(stage, world, actor).run("overwrite") != "committed":
+            world.happened("an overwrite was started again")
+
+    return act
+
+
 def setter(stage: Stage, *, changes: int, naps_s: Sequence[float] = (0, 0.1, 60.0, DAY_S)) -> Act:
     """Somebody who runs `dbio set`, with settings of some later version."""
 

@@ -19,6 +19,7 @@ from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, layout_of, layout_text
 from dbio_commit.roots import read_snapshot
 from dbio_commit.snapshot import Snapshot
+from tests.builders import as_dbio_sees
 
 from .world import EPOCH, ROW_BYTES, SerialStore, Violation, World
 
@@ -512,7 +513,7 @@ class Model:
 
     def _check_dbio(self, change: str) -> None:
         """What DBIO's own reader makes of an unpartitioned table; late files are the known limit of its protocol."""
-        objects = {path: body for path, body in self.world.store.objects.items() if path != names.DESCRIPTOR}
+        objects = as_dbio_sees(self.world.store.objects)
         try:
             found = {file.path for file in read_snapshot(SerialStore(objects), Clock()).files}
         except TableNotFoundError:

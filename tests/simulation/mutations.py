@@ -31,7 +31,7 @@ from dbio_commit.errors import (
 from dbio_commit.protocol import feed, names, position
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit, Decided
-from dbio_commit.protocol.draft import Draft, Origin, Terms
+from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.feed import Change, Feed
 from dbio_commit.protocol.garbage import Known
@@ -349,6 +349,13 @@ def wait_for_ever() -> Iterator[None]:
         yield
 
 
+@mutation("slow", "no end")
+def give_each_holder_the_same_time() -> Iterator[None]:
+    """A lease is no longer where the turns before it were given up."""
+    with patch.object(turns, "MOST_LEASES", 1):
+        yield
+
+
 @mutation("turns", "I7", "I8", first=96)
 def end_a_lease_without_an_abort() -> Iterator[None]:
     """Who has waited for long enough takes the next turn, and does not decide the holder of the last."""
@@ -610,8 +617,8 @@ def never_begin() -> Iterator[None]:
 def go_by_the_newest_tid() -> Iterator[None]:
     """A stream has had all whose tids are not higher than the highest that it has had."""
 
-    def of(had: Iterable[Decided], rest: Any, *, origin: Origin, part: Any = None, **options: Any) -> Position:
-        return Position(table=origin.table_id, part=part, tids=[max(commit.tid for commit in had)] if had else [])
+    def of(had: Iterable[Decided], rest: Any, *, table_id: str, part: Any = None, **options: Any) -> Position:
+        return Position(table=table_id, part=part, tids=[max(commit.tid for commit in had)] if had else [])
 
     with (
         patch.object(feed, "position_of", of),

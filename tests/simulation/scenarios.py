@@ -108,6 +108,11 @@ def clock_risks(chance: random.Random) -> Risks:
     return Risks(stall=0.002, stalls_s=(0.5, 60.0), kill=chance.choice((0, 0.01)), steps=True)
 
 
+def slow_risks(chance: random.Random) -> Risks:
+    """What is done in a turn takes longer than a lease."""
+    return Risks(commit_s=chance.choice((70.0, 200.0)), torn_listings=False)
+
+
 def stalls(
     *seconds: float,
     likely: float,
@@ -169,6 +174,11 @@ def _turns(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     writer = actors.writer(stage, transactions=4, operations=("overwrite", "append"), apps=0.5)
     cast = [world.spawn(f"writer{i}", writer) for i in range(4)]
     return [*cast, world.spawn("reader", actors.reader(stage, reads=4))]
+
+
+def _slow(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
+    """Who depends on one another, and all of whom come to their end."""
+    return [world.spawn(f"writer{i}", actors.patient_writer(stage)) for i in range(3)]
 
 
 def _purges(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
@@ -497,6 +507,7 @@ SCENARIOS = {
     "adoptions": Scenario(risks=adoption_risks, cast=_adoptions, share=2, in_directories=True),
     "directories": Scenario(risks=directory_risks, cast=_directories, share=4, in_directories=True),
     "torn": Scenario(risks=stalls(1, likely=0.02), cast=_torn, share=1, in_directories=True),
+    "slow": Scenario(risks=slow_risks, cast=_slow, share=0),
 }
 
 

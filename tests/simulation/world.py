@@ -18,6 +18,7 @@ from dbio_commit.clock import Clock
 from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.names import Kind
 from dbio_commit.store.base import Listing
 from dbio_commit.testing import MemoryStore
 
@@ -76,6 +77,8 @@ class Risks:
     """As S3 gives modification times."""
     slow: float = 0.0
     """Of a put_if_absent: the object appears some time after its modification time."""
+    commit_s: float = 0.0
+    """How long the PUT of a commit marker takes."""
     steps: bool = False
     """The store's clock is set, by seconds, again and again."""
     skew: timedelta = timedelta()
@@ -311,6 +314,12 @@ class SimStore(SerialStore):
         """Of an object that is about to appear, since some time."""
 
     # --- calls ----------------------------------------------------------------------------------------------------
+
+    def put_if_absent(self, path: str, body: bytes) -> bool:
+        actor, commit_s = self._world.current(), self._world.risks.commit_s
+        if actor and commit_s and path.startswith(Kind.COMMITTED) and b'"abort"' not in body:
+            actor.clock.sleep(commit_s)
+        return super().put_if_absent(path, body)
 
     def _apply(self, operation: str, path: str, function: Callable[[], _T]) -> _T:
         world = self._world

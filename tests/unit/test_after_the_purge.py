@@ -21,6 +21,7 @@ from dbio_commit.protocol.markers import FileInfo, Operation
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.transaction import Transaction
+from tests.builders import as_dbio_sees
 from tests.faults import fail_with, heal, once
 from tests.writers import live, stage, write
 from vacuum import VacuumOptions, vacuum_table
@@ -79,7 +80,7 @@ def begin_overwrite_with_a_copy(table: Table) -> tuple[Transaction, Transaction]
 
 def seen_by_dbio(store: MemoryStore, clock: ManualClock) -> set[str]:
     plain = MemoryStore(clock)
-    plain.objects = {path: found for path, found in store.objects.items() if path != names.DESCRIPTOR}
+    plain.objects = as_dbio_sees(store.objects)
     return live(Table.over(plain, clock))
 
 

@@ -28,7 +28,7 @@ from dbio_commit.protocol.draft import Origin, Terms, encode_begun
 from dbio_commit.protocol.markers import App, Begun, FileInfo, decode_begun
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.turns import TRUST_S
-from tests.faults import calls_to, fail_with, once, unwatched
+from tests.faults import calls_to, fail_with, give_up_after, once, unwatched
 from tests.unit.checkpointed import purge
 from tests.writers import WakingClock, contents, stage, write, write_days
 
@@ -245,6 +245,24 @@ def test_an_unclaimed_transaction_leaves_nothing_before_its_first_file(table: Ta
     assert set(store.objects) == before
     write_as_task(table, terms)
     assert store.get(names.started(terms.tid)) == terms.begun
+
+
+def test_a_start_marker_that_comes_and_goes_is_an_error_and_no_loop(table: Table, store: MemoryStore) -> None:
+    write(table)
+    terms = unclaimed(table, 3)
+    path = names.started(terms.tid)
+    bound = give_up_after(100)
+
+    def step(operation: str, called: str) -> None:
+        bound(operation, called)
+        if operation == "put_if_absent":
+            store.put(path, b"")
+        elif operation == "get":
+            store.objects.pop(path, None)
+
+    store.before = step
+    with pytest.raises(StoreError, match="comes and goes"):
+        write_as_task(table, terms)
 
 
 def test_the_start_marker_comes_before_the_first_file_of_each_task(table: Table, store: MemoryStore) -> None:

@@ -21,7 +21,6 @@ from dbio_commit.errors import (
 from dbio_commit.protocol import markers as markers_module
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.scope import Scope
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
 from tests.builders import NOW, columns, data
@@ -243,16 +242,14 @@ def test_a_checkpoint_that_no_writer_reaches_is_corrupt_by_its_name(number: int)
     assert world.seen() == {data("1")}
 
 
-def test_a_checkpoint_of_a_directory_that_is_no_table_of_ours_decides_nothing() -> None:
-    """An adoption that was killed leaves one."""
+def test_a_table_whose_descriptor_is_gone_is_no_directory_of_the_directory_scope() -> None:
     world = World()
     world.commit("1", [data("1")])
     world.checkpoint()
     world.put("b.parquet", b"untracked")
     del world.objects["_dbio_table"]
-    snapshot = world.table().snapshot()
-    assert snapshot.scope is Scope.DIRECTORY
-    assert {file.path for file in snapshot.files} == {data("1"), "b.parquet"}
+    with pytest.raises(CorruptMarkerError, match=r"_dbio_table is missing, and _checkpoint_0*1 says"):
+        world.table().snapshot()
 
 
 def test_what_was_purged_by_hand_without_a_checkpoint_is_no_concern_of_the_next_one() -> None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -20,10 +21,11 @@ from dbio_commit.errors import (
     TransactionAbortedError,
 )
 from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.turns import SETTLE_S, TRUST_S
-from tests.faults import Killed, Killer, fail_with, heal, once
+from tests.faults import Killed, Killer, fail_with, give_up_after, heal, once
 from tests.writers import WakingClock, WakingWorld, contents, live, stage, write, write_days
 
 
@@ -172,6 +174,19 @@ def test_emptied_directories_of_a_disk_go(tmp_path: Path, monkeypatch: pytest.Mo
     write_days(table, one=b"1")
     table.drop(everything=True)
     assert list((tmp_path / "table").iterdir()) == []
+
+
+def test_a_tombstone_that_no_listing_shows_is_an_error_and_no_loop(world: World) -> None:
+    world.fill()
+    world.store.put(names.DROPPED)
+    listed = world.store.list_log
+
+    def list_log(*prefixes: str) -> list[Entry]:
+        return [entry for entry in listed(*prefixes) if entry.path != names.DROPPED]
+
+    world.store.before = give_up_after(200)
+    with patch.object(world.store, "list_log", list_log), pytest.raises(CommitConflictError, match="no object that a"):
+        world.table.drop(everything=True)
 
 
 # --- beside others ------------------------------------------------------------------------------------------------

@@ -191,6 +191,35 @@ def test_a_table_that_was_dropped_under_a_stream_and_made_anew_is_lost(table: Ta
         stream.batch()
 
 
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_stream_of_a_table_that_was_dropped_says_so_also_while_the_markers_are_still_there(
+    table: Table, store: MemoryStore, is_running: bool
+) -> None:
+    append(table)
+    stream = Stream(table)
+    stream.drain()
+    store.before = fail_with(KeyboardInterrupt(), "delete", "*")
+    with pytest.raises(KeyboardInterrupt):
+        table.drop(everything=True)
+    heal(store)
+    if not is_running:
+        stream.restart()
+    with pytest.raises(TableNotFoundError, match="was dropped"):
+        stream.batch()
+
+
+def test_a_stream_reads_anew_where_the_descriptor_is_another_and_all_markers_have_the_same_names(
+    table: Table, store: MemoryStore
+) -> None:
+    append(table)
+    stream = Stream(table)
+    stream.drain()
+    body, _ = store.objects["_dbio_table"]
+    store.put("_dbio_table", json.dumps(json.loads(body) | {"id": "another"}).encode())
+    with pytest.raises(HistoryLostError, match="made anew"):
+        stream.batch()
+
+
 def test_a_corrupt_marker_ends_a_stream_and_loses_nothing(table: Table, store: MemoryStore) -> None:
     stream = Stream(table, FROM_THE_FIRST)
     first = append(table)

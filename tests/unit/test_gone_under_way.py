@@ -102,7 +102,7 @@ def test_a_table_that_is_moved_right_after_its_commit_has_it_where_it_is_now(
         return found
 
     monkeypatch.setattr(type(table.store), "put_if_absent", put_and_move)
-    with pytest.raises(CommitStateUnknownError, match="if it is elsewhere now"):
+    with pytest.raises(CommitStateUnknownError, match="where the table is now"):
         transaction.commit()
     monkeypatch.undo()
     assert Table(f"{root}-moved").snapshot().tids == (transaction.tid,)

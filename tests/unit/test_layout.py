@@ -24,7 +24,7 @@ from dbio_commit.protocol.operations import RULES
 from dbio_commit.protocol.settings import MAX_TEXT, layout_of, layout_text
 from dbio_commit.testing import MemoryStore
 from dbio_commit.turns import LEASE_S, SETTLE_S, TRUST_S, take_turn
-from tests.faults import Killed, Killer, fail_with, heal
+from tests.faults import Killed, Killer, fail_with, give_up_after, heal
 from tests.garbage import AT_ONCE, DAY, file_of
 from tests.unit.checkpointed import purge
 from tests.writers import WakingClock, WakingWorld, contents, data_files, live, stage, write_days
@@ -322,6 +322,19 @@ def test_who_dies_in_a_change_keeps_others_for_two_minutes_only(world: World) ->
     with pytest.raises(TransactionAbortedError):
         change.commit()
     assert contents(world.table) == [b"1", b"2", b"more"]
+
+
+@pytest.mark.parametrize("with_turn", [False, True])
+def test_who_waits_for_a_change_of_which_all_traces_go_goes_on_in_the_old_layout(world: World, with_turn: bool) -> None:
+    """The table was put back from a copy of before; or somebody removed the start marker."""
+    change = hold(world, "country")
+    gone = [names.started(change.tid), *([names.turn(1)] if with_turn else [])]
+    world.clock.at(world.clock.monotonic() + 5, lambda: [world.store.objects.pop(path) for path in gone])
+    world.store.before = give_up_after(200)
+    began = world.clock.monotonic()
+    world.append()
+    assert world.clock.monotonic() - began < 10
+    assert (world.layout, contents(world.table)) == (("day",), [b"1", b"2", b"more"])
 
 
 def test_who_waits_for_the_turn_of_a_change_gives_it_the_minute_that_it_takes(world: World) -> None:

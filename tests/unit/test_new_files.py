@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit.data.fitting import fits
+from dbio_commit.data.fitting import fits, misfit
 from dbio_commit.data.footers import Footer
 from dbio_commit.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.protocol.markers import Bounds
@@ -233,3 +233,29 @@ def test_a_new_column_of_nothing_but_nulls_is_refused(table: Table) -> None:
 )
 def test_what_fits(found: Any, wanted: Any, expected: bool) -> None:
     assert fits(found, wanted) is expected
+
+
+def schema_of(**kinds: Any) -> dict[str, Any]:
+    return {"type": "struct", "fields": [{"name": name, "type": kind} for name, kind in kinds.items()]}
+
+
+LIST_OF_LONG = {"type": "array", "elementType": "long", "containsNull": True}
+LIST_OF_INTEGER = {**LIST_OF_LONG, "elementType": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "expected"),
+    [
+        (schema_of(a="long"), schema_of(a="long"), None),
+        (schema_of(a="integer"), schema_of(A="long"), None),
+        (schema_of(a="long", b="string"), schema_of(a="long", c="date"), None),
+        (schema_of(a="long"), schema_of(A="integer"), "a as long, not integer"),
+        (schema_of(a=schema_of(b="long", c="string")), schema_of(a=schema_of(B="long")), None),
+        (schema_of(a=schema_of(b="long")), schema_of(a=schema_of(B="short")), "a.b as long, not short"),
+        (schema_of(a=LIST_OF_INTEGER), schema_of(a=LIST_OF_LONG), None),
+        (schema_of(a=LIST_OF_LONG), schema_of(a=LIST_OF_INTEGER), "a.elementType as long, not integer"),
+        (schema_of(a=LIST_OF_LONG), schema_of(a="long"), "a as array, not long"),
+    ],
+)
+def test_which_columns_of_old_files_are_not_read_as_those_of_now(found: Any, wanted: Any, expected: str | None) -> None:
+    assert misfit(found, wanted) == expected

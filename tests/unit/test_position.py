@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol import position
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.draft import Origin
 from dbio_commit.protocol.position import (
     LEAST_MARGIN,
     MARGIN,
@@ -69,7 +68,7 @@ def test_an_offset_comes_back_as_it_was(at: Position | Start) -> None:
 def test_an_offset_says_the_same_whatever_the_order_of_what_it_is_made_of() -> None:
     """Spark compares offsets as text: one that says the same otherwise would be a batch."""
     commits = spread(20, MARGIN)
-    told = {json.dumps(encode_position(position_of(it, [], origin=Origin("t")))) for it in (commits, commits[::-1])}
+    told = {json.dumps(encode_position(position_of(it, [], table_id="t"))) for it in (commits, commits[::-1])}
     assert len(told) == 1
 
 
@@ -160,20 +159,20 @@ def test_ten_thousand_commits_fit_in_an_offset_of_twenty_kilobytes(over: timedel
     """Spark writes one into its log for each batch."""
     commits = spread(10_000, over)
     for had in (1, 600, 5_000, 9_999, 10_000):
-        at = position_of(commits[:had], commits[had:], origin=Origin("0871d97c-6616-410e-8932-f4421b82696e"))
+        at = position_of(commits[:had], commits[had:], table_id="0871d97c-6616-410e-8932-f4421b82696e")
         assert size(at) <= 20_000
 
 
 def test_the_margin_is_an_hour_where_that_takes_few_tids() -> None:
     commits = spread(MOST_TIDS, 2 * MARGIN)
-    at = position_of(commits, [], origin=Origin("t"))
+    at = position_of(commits, [], table_id="t")
     assert at.until == commits[-1].modified - MARGIN
     assert len(at.tids) == MOST_TIDS // 2
 
 
 def test_the_margin_is_a_minute_at_the_least_however_many_tids_that_takes() -> None:
     commits = spread(3 * MOST_TIDS, LEAST_MARGIN / 2)
-    at = position_of(commits, [], origin=Origin("t"))
+    at = position_of(commits, [], table_id="t")
     assert at.until == commits[-1].modified - LEAST_MARGIN
     assert len(at.tids) == len(commits)
 
@@ -193,7 +192,7 @@ def test_a_position_tells_what_was_had_from_what_was_not(minutes: list[int], dat
     most = data.draw(st.sampled_from([1, 3, MOST_TIDS]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(position, "MOST_TIDS", most)
-        at = position_of(had, rest, origin=Origin("t"))
+        at = position_of(had, rest, table_id="t")
     assert [commit for commit in commits if at.had(commit)] == had
     assert decode_position(encode_position(at)) == at
 
@@ -202,12 +201,12 @@ def test_a_position_tells_what_was_had_from_what_was_not(minutes: list[int], dat
 def test_what_comes_up_to_an_hour_late_was_not_had(minutes: list[int], late: int) -> None:
     commits = [decided(i, NOW + timedelta(minutes=it)) for i, it in enumerate(minutes)]
     newest = max((commit.modified for commit in commits), default=NOW)
-    at = position_of(commits, [], origin=Origin("t"))
+    at = position_of(commits, [], table_id="t")
     assert not at.had(decided(999, newest - timedelta(minutes=late)))
 
 
 def test_who_has_had_nothing_has_had_no_time() -> None:
-    at = position_of([], spread(3, DAY), origin=Origin("t"))
+    at = position_of([], spread(3, DAY), table_id="t")
     assert at == Position(table="t")
     assert not any(map(at.had, spread(3, DAY)))
 
@@ -215,12 +214,12 @@ def test_who_has_had_nothing_has_had_no_time() -> None:
 def test_a_position_never_goes_back_behind_what_was_told() -> None:
     """Of commits before it some may be forgotten, and then nobody could tell them from late ones."""
     commits = spread(3, MARGIN / 2)
-    assert position_of(commits, [], origin=Origin("t"), at_least=NOW).until == NOW
+    assert position_of(commits, [], table_id="t", at_least=NOW).until == NOW
 
 
 def test_commits_are_counted_within_a_week_before_the_position_and_before_that() -> None:
     times = [NOW - WATCHED, NOW - WATCHED - DAY, NOW - WATCHED + DAY, NOW, NOW + MARGIN]
-    at = position_of([decided(i, time) for i, time in enumerate(times)], [], origin=Origin("t"))
+    at = position_of([decided(i, time) for i, time in enumerate(times)], [], table_id="t")
     assert (at.until, at.commits, at.older, len(at.tids)) == (NOW, 2, 2, 1)
 
 

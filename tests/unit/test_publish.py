@@ -29,7 +29,7 @@ from dbio_commit.publish.delta_log import DeltaListing, DeltaState, decode_versi
 from dbio_commit.publish.sink_log import decode_list
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from tests.builders import columns
+from tests.builders import as_dbio_sees, columns
 from tests.faults import Killed, Killer, act_before_call, calls_to, count_calls, fail_with, heal, unwatched
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
 from tests.writers import live, stage
@@ -154,7 +154,7 @@ def test_only_a_table_of_ours_is_published(table: Table) -> None:
 @pytest.mark.parametrize("before", [2, 3, 11])  # the eleventh brings a checkpoint with it
 @pytest.mark.parametrize("files", [1, 500])
 @pytest.mark.parametrize(("to", "put"), [(Format.DELTA, "_delta_log/"), (Format.SPARK, "_spark_metadata/")])
-def test_who_publishes_again_lists_once_and_puts_once_beside_what_the_snapshot_costs(
+def test_who_publishes_again_lists_puts_and_looks_once_beside_what_the_snapshot_costs(
     to: Format, put: str, files: int, before: int, table: Table
 ) -> None:
     for _ in range(before):
@@ -165,7 +165,7 @@ def test_who_publishes_again_lists_once_and_puts_once_beside_what_the_snapshot_c
         table.publish(to)
     own = [(operation, path) for operation, path in calls if path.startswith("_delta_log") or "_spark_" in path]
     removals = [it for it in own if it[0] == "delete"]  # of Spark's lists, one
-    assert [operation for operation, _ in own if operation != "delete"] == ["list_directory", "put_if_absent"]
+    assert [it for it, _ in own if it != "delete"] == ["list_directory", "put_if_absent", "stat"], "its time, at last"
     assert own[1][1].startswith(put)
     assert len(removals) == (to is Format.SPARK and before > 1)
     of_snapshot = [it for it in calls if it not in own]
@@ -510,7 +510,8 @@ def test_a_drop_removes_publications(table: Table) -> None:
 def test_without_a_descriptor_another_formats_log_is_refused_as_ever(table: Table) -> None:
     commit(table)
     table.publish("delta")
-    del memory_of(table).objects["_dbio_table"]
+    store = memory_of(table)
+    store.objects = as_dbio_sees(store.objects)
     for action in (table.snapshot, table.adopt, lambda: commit(table)):
         with pytest.raises(UnsupportedTableError, match="_delta_log"):
             action()

@@ -12,7 +12,7 @@ import pytest
 from dbio_commit import recall as recall_module
 from dbio_commit.errors import ObjectNotFoundError
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.recall import LIMIT_BYTES, Memory, recall
+from dbio_commit.recall import LIMIT_BYTES, Key, Memory, recall
 from dbio_commit.testing import MemoryStore
 
 ENTRY = Entry("_committed_1", 10, datetime(2026, 11, 20, tzinfo=UTC))
@@ -57,6 +57,17 @@ def test_what_is_false_or_none_is_kept_too(value: object) -> None:
     memory = Memory()
     assert memory.recall("a", lambda: value, bytes=of(1)) == value
     assert memory.recall("a", lambda: "another", bytes=of(1)) == value
+
+
+def test_while_a_table_is_held_nothing_of_it_is_forgotten_and_afterwards_it_is(read: Reader) -> None:
+    memory = Memory(limit_bytes=0)
+    key, other = Key("s3", "me", "s3://b/t", "id", ENTRY), Key("s3", "me", "s3://b/other", "id", ENTRY)
+    with memory.holding("s3", "me", "s3://b/t"):
+        with memory.holding("s3", "me", "s3://b/t"):
+            assert [memory.recall(key, read, bytes=of(10)) for _ in range(2)] == [1, 1]
+        assert memory.recall(key, read, bytes=of(10)) == 1
+        assert [memory.recall(other, read, bytes=of(10)) for _ in range(2)] == [2, 3]
+    assert memory.find(key) is None
 
 
 def test_what_has_not_been_asked_for_longest_is_forgotten_first(read: Reader) -> None:

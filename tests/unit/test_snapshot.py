@@ -521,14 +521,15 @@ def test_ignoring_corrupt_markers_ignores_no_corrupt_checkpoint() -> None:
         world.snapshot(ignore_corrupt_markers=True)
 
 
-def test_a_directory_without_descriptor_has_no_checkpoints_to_read() -> None:
+def test_a_directory_whose_checkpoint_cannot_be_read_may_be_a_table_and_is_not_read() -> None:
     world = World(descriptor=False)
     world.commit("1", [data("1")])
     world.put(CHECKPOINT, b"{}")
-    assert world.seen() == {data("1")}
+    with pytest.raises(CorruptMarkerError, match=CHECKPOINT):
+        world.seen()
 
 
-@pytest.mark.parametrize("found", [[], ["_SUCCESS"], ["_temporary/0/a.parquet", ".x"], [f"_serial_{1:020d}"]])
+@pytest.mark.parametrize("found", [[], ["_SUCCESS"], ["_temporary/0/a.parquet", ".x"]])
 def test_a_path_without_data_and_markers_is_no_table(found: list[str]) -> None:
     world = World(descriptor=False)
     world.files(*found)
@@ -619,7 +620,7 @@ def test_more_markers_than_memory_are_refused_before_they_are_read(monkeypatch: 
     monkeypatch.setattr(listing_module, "MAX_TOTAL_BYTES", total - 1)
     with calls_to(world) as calls:
         for ignore in (False, True):
-            with pytest.raises(CorruptMarkerError, match=f"3 commit markers of memory://table have {total} bytes"):
+            with pytest.raises(CorruptMarkerError, match=f"3 commit markers of .* have {total} bytes"):
                 table.snapshot(ignore_corrupt_markers=ignore)
     assert not [path for operation, path in calls if operation == "get" and "_committed_" in path]
 

@@ -13,9 +13,9 @@ from dbio_commit import (
     Table,
     TransactionAbortedError,
 )
-from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.testing import ManualClock, MemoryStore
+from tests.builders import as_dbio_sees
 from tests.faults import act_before_call, count_calls, fail_with, heal
 from tests.garbage import (
     ALL,
@@ -163,11 +163,7 @@ def test_databricks_readers_of_an_unpartitioned_table_see_the_same_at_every_mome
 
     def look(operation: str, path: str) -> None:
         theirs = Scene(Table.over(MemoryStore(scene.clock), scene.clock))
-        theirs.store.objects = {
-            path: it
-            for path, it in list(scene.store.objects.items())
-            if path != names.DESCRIPTOR and not path.startswith(("_checkpoint_", "_serial_"))
-        }
+        theirs.store.objects = as_dbio_sees(scene.store.objects)
         assert theirs.table.snapshot().scope is Scope.DIRECTORY
         looks.append(contents(theirs.table))
 

@@ -1,14 +1,13 @@
 """What vacuum does to a table of ours in real directories."""
 
 import os
+import re
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from dbio_commit import (
-    Table,
-)
+from dbio_commit import InvalidInputError, Table
 from tests.garbage import (
     DAY,
     STRANGER,
@@ -39,7 +38,8 @@ def local(tmp_path: Path) -> Table:
 
 
 def age(table: Table, by: timedelta) -> None:
-    for path in Path(table.url).rglob("*"):
+    """But for the descriptor, by whose time a table is told from its copy."""
+    for path in [path for path in Path(table.url).rglob("*") if path.name != names.DESCRIPTOR]:
         then = path.stat().st_mtime - by.total_seconds()
         os.utime(path, (then, then), follow_symlinks=False)
 
@@ -106,3 +106,46 @@ def test_nothing_behind_a_symbolic_link_is_deleted_from_a_disk(local: Table, tmp
     assert (outside / file_of(STRANGER)).exists()
     assert Path(local.url, "day=2/hour=9").is_symlink()
     assert local.check().ok
+
+
+# --- what lies behind symbolic links ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["a directory", "a directory further up", "a file", "a directory that is away"])
+def test_a_removed_file_behind_a_link_is_not_forgotten_and_can_be_read_as_of_then(
+    local: Table, tmp_path: Path, way: str
+) -> None:
+    """As where a partition was moved to another disk, which may not be mounted now."""
+    first = local.history()[-1]
+    directory = Path(local.url, "day=1/hour=1")
+    linked = {"a directory further up": directory.parent, "a file": next(directory.iterdir())}.get(way, directory)
+    elsewhere = tmp_path / "elsewhere"
+    linked.rename(elsewhere)
+    linked.symlink_to(elsewhere if way != "a directory that is away" else tmp_path / "away")
+    report = vacuum(local.url, checkpoint_after=1)
+    assert report.checkpoint
+    assert report.ok
+    (warning,) = report.warnings
+    assert re.match(r"\d removed files are, or lie behind, symbolic links, first day=1/", warning)
+    assert elsewhere.exists()
+    if way == "a directory that is away":
+        elsewhere.rename(tmp_path / "away")
+    removed = {path for path in local.snapshot().decided[-1].marker.removed if Path(local.url, path).exists()}
+    assert removed
+    if way != "a directory further up":
+        with pytest.raises(InvalidInputError):  # of another file, which was no link
+            local.snapshot(first.tid)
+    else:
+        assert len(local.snapshot(first.tid).files) == 3
+
+
+def test_the_markers_of_what_is_left_behind_a_link_stay_for_who_knows_no_checkpoint(
+    local: Table, tmp_path: Path
+) -> None:
+    Path(local.url, "day=1").rename(tmp_path / "elsewhere")
+    Path(local.url, "day=1").symlink_to(tmp_path / "elsewhere")
+    vacuum(local.url, checkpoint_after=1)
+    age(local, DAY)
+    before = {path.name for path in Path(local.url).glob("_committed_*")}
+    vacuum(local.url)
+    assert {path.name for path in Path(local.url).glob("_committed_*")} == before

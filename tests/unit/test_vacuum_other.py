@@ -9,6 +9,7 @@ import pytest
 
 from dbio_commit import Table
 from dbio_commit.protocol import names
+from tests.builders import as_dbio_sees
 from tests.garbage import DAY, HOUR, STRANGER, Scene, empty, file_of, leave
 from tests.writers import contents, data_files, write
 from vacuum import Reason, VacuumOptions, vacuum_table
@@ -17,10 +18,12 @@ AT_ONCE = VacuumOptions(checkpoint_after=0)
 
 
 def vacuum_as_dbio(scene: Scene) -> None:
-    """By the directory scope's rules: DBIO does not know the descriptor."""
-    descriptor = scene.store.objects.pop(names.DESCRIPTOR)
+    """By the directory scope's rules: DBIO does not know the descriptor, nor turns and checkpoints."""
+    theirs = as_dbio_sees(scene.store.objects)
+    ours = {path: body for path, body in scene.store.objects.items() if path not in theirs}
+    scene.store.objects = theirs
     vacuum_table(scene.table, VacuumOptions())
-    scene.store.objects[names.DESCRIPTOR] = descriptor
+    scene.store.objects |= ours
 
 
 def append_as_dbio(scene: Scene, number: int) -> None:

@@ -355,6 +355,8 @@ def test_a_file_that_cannot_be_deleted_is_reported_stops_nothing_and_keeps_its_m
     heal(scene.store)
     assert [(it.path, it.message) for it in report.failed] == [(old[tids[1]], "locked")]
     assert not report.ok
+    assert [it.path for it in report.undeleted] == [old[tids[1]]]
+    assert report.oldest_garbage == report.undeleted[0].age > timedelta(0)
     assert paths(report, Reason.REMOVED) == {old[tids[0]], old[tids[2]]}
     markers = {names.committed(tid) for tid in (*tids, remover)}
     assert markers & scene.names == {names.committed(tids[1]), names.committed(remover)}

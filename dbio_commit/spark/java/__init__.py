@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -22,6 +21,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.forks import ProcessLock
 from dbio_commit.logs import get_logger
 from dbio_commit.spark.session import is_connect, java_class
 
@@ -50,7 +50,7 @@ ALL = (COMMIT_PROTOCOL, BRIDGE, ASKED_BATCHES, PACK_ROWS, SNAPSHOT_FILE_INDEX)
 
 _log = get_logger(__name__)
 _HELP = "write a jar with `dbio jar dbio-commit.jar`, and start Spark with it in spark.jars"
-_lock = Lock()
+_lock = ProcessLock()
 _ready: WeakKeyDictionary[SparkContext, dict[JavaClass, bool]] = WeakKeyDictionary()
 
 

@@ -92,6 +92,7 @@ class DbioStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         changes = feed.between(decode_position(start), stop)
         changes = self._follower.without_deleted(feed, changes)
+        feeds.refuse_other_types(self._follower.history(), changes, self._columns)
         self._warn(feed)
         return [Group(group) for group in _groups([self._file_of(change) for change in changes])]
 
