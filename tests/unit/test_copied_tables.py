@@ -1,5 +1,6 @@
 """A copy of a table: by `Table.copy`, which keeps the times of its commits, and by tools that do not."""
 
+import json
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ import pytest
 from dbio_commit.errors import (
     CheckpointLostError,
     CommitConflictError,
+    DbioError,
     HistoryLostError,
     InvalidInputError,
     TableExistsError,
@@ -26,8 +28,8 @@ from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.copy import copy_table
 from tests.builders import columns
-from tests.faults import Killed, heal
-from tests.writers import contents, live, write
+from tests.faults import Killed, heal, once
+from tests.writers import contents, live, stage, write
 from vacuum.report import VacuumOptions
 from vacuum.run import vacuum_table
 
@@ -200,6 +202,47 @@ def test_copies_on_a_disk_are_told_by_their_times(tmp_path: Path, how: str, keep
     assert contents(moved) == contents(table)
 
 
+def test_a_commit_that_began_before_the_copy_and_comes_late_makes_no_stream_read_twice(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    write(table)
+    late = table.begin()
+    stage(table, late)
+    clock.advance(timedelta(minutes=10))
+    for path in list(store.objects):
+        store.put(path, store.objects[path][0])
+        clock.advance(timedelta(milliseconds=10))
+    end = feed(table).after(Start())
+    had = [change.file.path for change in feed(table).between(Start(), end)]  # type: ignore[arg-type]
+    for _ in range(5):
+        write(table)
+        clock.advance(timedelta(minutes=40))
+        then = feed(table).after(end)
+        had += [change.file.path for change in feed(table).between(end, then)]  # type: ignore[arg-type]
+        end = then
+    late.commit()
+    with pytest.raises(HistoryLostError):
+        feed(table).after(end)
+    assert len(had) == len(set(had))
+
+
+def test_what_older_software_committed_has_no_order_in_a_copy_either(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    for number in range(4):
+        write(table, bodies=[b"%d" % number])
+        clock.advance(DAY)
+    last = names.committed(table.history()[0].tid)
+    marker = json.loads(store.get(last))
+    del marker["dbio_commit"]["dated"], marker["dbio_commit"]["table_id"]
+    store.put(last, json.dumps(marker).encode())
+    for seed in range(6):
+        copy = redated(store, clock, seed=seed)
+        for commit in copy.history()[1:]:
+            with pytest.raises(InvalidInputError, match="it was copied"):
+                copy.snapshot(commit.tid)
+
+
 # --- by Table.copy --------------------------------------------------------------------------------------------------
 
 
@@ -312,6 +355,42 @@ def test_nothing_is_copied_into_the_table_itself(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="lies in the table"):
         table.copy(f"{table.url}/backup")
     assert table.check().ok
+
+
+def test_a_table_that_is_made_anew_while_it_is_copied_ends_the_copy(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    def make_anew() -> None:
+        table.drop(everything=True)
+        write(table, "overwrite", bodies=[b"new"])
+
+    assert isinstance(target.store, MemoryStore)
+    target.store.before = once("put_if_absent", names.checkpoint(1), make_anew)
+    with pytest.raises(DbioError):
+        copy_table(store, target.store, clock)
+    assert contents(target) == []
+
+
+def test_a_writer_at_the_target_keeps_what_it_commits(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    assert isinstance(target.store, MemoryStore)
+    target.store.before = once("put_if_absent", names.DROPPED, lambda: write(target, bodies=[b"mine"]))
+    with pytest.raises(TableExistsError):
+        copy_table(store, target.store, clock)
+    assert contents(target) == [b"mine"]
+
+
+def test_a_stream_goes_on_with_a_copy_of_a_copy_that_another_tool_made_long_ago(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    copy = redated(store, clock)
+    write(copy)
+    end = feed(copy).newest()
+    copy_table(copy.store, target.store, clock)
+    new = write(target).added
+    then = feed(target).after(end)
+    assert [change.file.path for change in feed(target).between(end, then)] == [*new]  # type: ignore[arg-type]
 
 
 def test_a_live_file_that_vacuum_deletes_meanwhile_ends_the_copy(

@@ -15,7 +15,7 @@ from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
 from dbio_commit.transaction import Transaction
 from tests.faults import fail_with, heal, once
-from tests.writers import stage
+from tests.writers import contents, stage, write
 
 OVERWRITTEN = "part-00000-0a1b2c3d-0000-4000-8000-000000000000-c000.snappy.parquet"
 """As Spark's own writer names a file."""
@@ -152,3 +152,50 @@ def test_a_commit_of_which_the_last_look_fails_is_of_unknown_state_and_can_be_as
 
 def fail_after(store: MemoryStore) -> None:
     store.before = fail_with(StoreError("503"), "stat_log", "_dbio_table", times=None)
+
+
+def test_a_descriptor_that_is_away_for_a_moment_costs_no_commit() -> None:
+    store = MemoryStore()
+    table = Table.over(store)
+    write(table, bodies=[b"a"])
+    transaction = table.begin()
+    stage(table, transaction, b"new")
+    store.before = once("stat_log", "_dbio_table", lambda: hide(store))
+    with pytest.raises(CommitStateUnknownError):
+        transaction.commit()
+    heal(store)
+    store.objects["_dbio_table"] = store.objects.pop("hidden")
+    assert contents(table) == [b"a", b"new"]
+    assert table.check().ok
+
+
+def hide(store: MemoryStore) -> None:
+    store.objects["hidden"] = store.objects.pop("_dbio_table")
+
+
+@pytest.mark.parametrize("operation", ["append", "overwrite"])
+def test_who_commits_again_after_the_table_was_moved_hears_of_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: Any
+) -> None:
+    root = tmp_path / "table"
+    table = Table(root)
+    first = table.begin()
+    as_tasks_do(table, first)
+    first.commit()
+    transaction = table.begin(operation)
+    as_tasks_do(table, transaction)
+    put = type(table.store).put_if_absent
+
+    def put_and_move(self: Any, path: str, body: bytes) -> bool:
+        found = put(self, path, body)
+        if path == f"_committed_{transaction.tid}" and root.exists():
+            move(root)
+        return found
+
+    monkeypatch.setattr(type(table.store), "put_if_absent", put_and_move)
+    with pytest.raises(CommitStateUnknownError):
+        transaction.commit()
+    monkeypatch.undo()
+    with pytest.raises(CommitStateUnknownError):
+        transaction.commit()
+    assert transaction.tid in Table(f"{root}-moved").snapshot().tids

@@ -162,3 +162,60 @@ def test_a_table_whose_checkpoints_are_lost_can_still_be_dropped(purged: Table, 
         del store.objects[path]
     purged.drop(everything=True)
     assert not store.objects
+
+
+def test_the_record_of_a_purge_stays_until_another_is_there(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    for commits in (25, 0, 3, 25, 0, 30):
+        for _ in range(commits):
+            write(table)
+        assert vacuum_table(table, VacuumOptions()).ok
+        clock.advance(timedelta(days=1))
+        purged = [commit for commit in table.history() if names.committed(commit.tid) not in store.objects]
+        assert any(path.startswith("_purged_") for path in store.objects) == bool(purged)
+    kept = dict(store.objects)
+    for path in checkpoints(store):
+        del store.objects[path]
+    with pytest.raises(CheckpointLostError):
+        table.snapshot()
+    store.objects = kept
+    assert len(live(table)) == 83
+
+
+def test_nothing_is_purged_by_a_number_of_which_another_table_has_the_record(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    for _ in range(30):
+        write(table)
+    body = b'{"version": 1, "table_id": "another", "created": "2026-11-20T00:00:00Z"}'
+    store.put(names.purge(1), body)
+    for _ in range(2):
+        vacuum_table(table, VacuumOptions())
+        clock.advance(HOUR)
+    for path in checkpoints(store):
+        del store.objects[path]
+    assert len(live(table)) == 30
+
+
+def test_a_purge_record_that_cannot_be_read_is_no_reason_to_remove_it(purged: Table, store: MemoryStore) -> None:
+    store.put(names.purge(9), b"{")
+    with pytest.raises(CheckpointLostError, match="do not remove it"):
+        purged.snapshot()
+    purged.drop(everything=True)
+    assert not store.objects
+
+
+def test_a_checkpoint_is_not_made_anew_where_a_file_of_the_state_without_it_is_gone(
+    table: Table, store: MemoryStore
+) -> None:
+    first = write(table)
+    write(table, "overwrite")
+    table.checkpoint()
+    write(table)
+    overwrite = table.history()[1]
+    store.delete_many([*first.added, names.started(overwrite.tid), names.committed(overwrite.tid)])
+    store.delete_many([*overwrite.added])
+    break_off(store, names.checkpoint(1))
+    with pytest.raises(CheckpointLostError, match="are gone, first"):
+        table.checkpoint(rebuild=True)

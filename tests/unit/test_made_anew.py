@@ -130,6 +130,31 @@ def test_the_files_of_a_commit_to_another_table_are_not_deleted(
     assert not table.check().ok
 
 
+def test_with_a_wrong_descriptor_vacuum_deletes_nothing_that_a_checkpoint_told(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    for _ in range(30):
+        write(table)
+    for _ in range(2):
+        vacuum_table(table, VacuumOptions())
+        clock.advance(timedelta(hours=1))
+    kept, files = store.objects[names.DESCRIPTOR], live(table)
+    own = str(table.snapshot().table_id).encode()
+    store.put(names.DESCRIPTOR, kept[0].replace(own, b"0871d97c-6616-410e-8932-f4421b82696e"))
+    clock.advance(timedelta(days=30))
+    report = vacuum_table(table, VacuumOptions())
+    assert any("another table's" in warning for warning in report.warnings)
+    assert table.check().strange
+    store.objects[names.DESCRIPTOR] = kept
+    assert live(table) == files == data_files(store)
+
+
+def test_a_strange_turn_is_no_sign_of_another_vacuum(table: Table, store: MemoryStore) -> None:
+    write(table, "overwrite")
+    store.put(names.turn(5), b'{"tid": "3764747161343079266", "table_id": "another"}')
+    assert table.check().ok
+
+
 def test_a_checkpoint_of_the_table_before_hides_nothing_and_skips_nobody(
     table: Table, store: MemoryStore, anew: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dbio_commit import InvalidInputError, Table
+from dbio_commit.protocol import names
 from tests.garbage import (
     DAY,
     STRANGER,
