@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-Kind = Literal["lost-answer", "dropped-answer", "403", "409", "500", "501", "503"]
+Kind = Literal["lost-answer", "dropped-answer", "403", "409", "500", "501", "503", "looks-first"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,7 @@ class Fault:
 
     lost-answer: carried out, then answered with 500. dropped-answer: carried out, then the connection is closed.
     403, 409 (S3 only: ConditionalRequestConflict), 500, 503 (slow down): not carried out.
+    looks-first (S3 only): a conditional PUT looks for the key, and writes once another one has looked, too.
     Clients retry by themselves, so a fault that they are to see needs a higher `times`.
     """
 

@@ -75,6 +75,12 @@ class Store(ABC):
     delete_batch: ClassVar[int] = 1000
     """How many objects `delete_many` deletes at one go, and may leave undeleted only together."""
 
+    contenders: ClassVar[int] = 4
+    """How many calls of `put_if_absent` race for the first object of a process, to prove that one wins (`probe`).
+
+    1 where a race proves nothing: a disk's own link is atomic, or is none at all.
+    """
+
     settle_s: ClassVar[float] = 2.0
     """What an object's time is rounded to, and how long after its time it may appear, together (PROTOCOL.md 8.1)."""
 

@@ -83,6 +83,7 @@ class LocalStore(Store):
 
     # --- listing --------------------------------------------------------------------------------------------------
 
+    contenders = 1
     settle_s = 0.1
 
     def list_log(self, *prefixes: str) -> list[Entry]:
