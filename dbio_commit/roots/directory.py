@@ -133,6 +133,7 @@ class DirectoryRoot(Root):
         """A marker in each directory, as DBIO has it: what is added first, so that a crash loses nothing."""
         terms, rules = draft.terms, RULES[draft.terms.operation]
         self.check_life(terms)
+        self.require_files(terms, draft.files)
         snapshot = self._snapshot_now(terms.tid) if rules.needs_state else None
         removed = rules.removes(draft, snapshot) if snapshot else []
         metrics, now = draft.metrics(self.clock.monotonic()), self.clock.now()  # of the whole, in each of its markers

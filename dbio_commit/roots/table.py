@@ -235,6 +235,7 @@ class TableRoot(Root):
             self.mark(terms, "")
         if found := self._find_earlier(terms):
             return self._result_as_found(terms.tid, found)
+        self.require_files(terms, draft.files)
         rules = RULES[terms.operation]
         turn, removed, metadata, shorten = None, list[str](), terms.metadata, None
         if rules.needs_state or terms.app or terms.is_conditional or terms.sets or draft.changes_schema:

@@ -50,7 +50,8 @@ class AzureStore(FsspecStore):
     def __init__(self, location: Location, storage_options: Mapping[str, Any]) -> None:
         account: dict[str, str] = {}
         if location.account:
-            account = {"account_name": location.account, "account_host": f"{location.account}.blob.{location.cloud}"}
+            name = location.account.partition(".")[0]  # without the DNS zone
+            account = {"account_name": name, "account_host": f"{location.account}.blob.{location.cloud}"}
         super().__init__(location.url, {**account, **storage_options})
         self._container, self._prefix = location.container, location.key_prefix
 
@@ -58,7 +59,7 @@ class AzureStore(FsspecStore):
         return f"az:{without_user(self.fs.service_client.primary_hostname)}:{self._container}"
 
     def connect(self) -> Any:
-        fs = AzureBlobFileSystem(**{**self.storage_options, "use_listings_cache": False})
+        fs = AzureBlobFileSystem(**{**_with_named_key(self.storage_options), "use_listings_cache": False})
         # adlfs has no option for these; with the SDK's own a request takes from 1.5 to 6 minutes to fail.
         config = fs.service_client._config
         retry = config.retry_policy
@@ -255,6 +256,17 @@ class AzureStore(FsspecStore):
             return await request()
 
         return self.call(action, path, lambda: cast(_T, sync(self.fs.loop, on_loop)))
+
+
+def _with_named_key(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options, in which an account's key names the account: the SDK finds it in `NAME.blob.core.…` only."""
+    key, name, host = (options.get(f"account_{it}") for it in ("key", "name", "host"))
+    goes_first = options.get("credential") or options.get("connection_string")
+    if goes_first or key is None or not host or host.startswith(f"{name}.blob.core."):
+        return options
+    rest = {option: value for option, value in options.items() if option not in ("account_key", "account_host")}
+    named = f"AccountName={name};AccountKey={key};BlobEndpoint=https://{host}"
+    return {**rest, "connection_string": f"DefaultEndpointsProtocol=https;{named}"}
 
 
 def _simplify_boundary(request: Any) -> None:

@@ -72,6 +72,9 @@ class Store(ABC):
     has_directories: ClassVar[bool] = True
     """Whether directories are real, so that empty ones stay; else they are prefixes of keys."""
 
+    is_disk: ClassVar[bool] = False
+    """Whether a machine may have one of its own under the same path: what a task wrote need not be here."""
+
     delete_batch: ClassVar[int] = 1000
     """How many objects `delete_many` deletes at one go, and may leave undeleted only together."""
 
