@@ -122,12 +122,13 @@ def test_rows_that_change_are_written_to_a_disk_that_all_share_or_not_at_all(
     path = str(tmp_path / "table")
     dbio.write(numbers(spark, 0, 4), path)
     request.getfixturevalue("other_disk")
-    for change in (
+    changes: list[Callable[[], object]] = [
         lambda: dbio.delete(spark, path, "id = 1"),
         lambda: dbio.update(spark, path, {"day": "'x'"}, "id = 1"),
         lambda: dbio.merge(spark, path, numbers(spark, 1, 6), ["id"]),
         lambda: dbio.write(numbers(spark, 1, 2), path, "overwrite", replace_where="id = 1"),
-    ):
+    ]
+    for change in changes:
         with pytest.raises(dbio.UnsupportedStoreError, match="the executors' disk is not the driver's"):
             change()
     assert sorted(row.id for row in dbio.read(spark, path).collect()) == [0, 1, 2, 3]
