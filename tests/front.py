@@ -28,12 +28,14 @@ REFUSALS = {  # kind of fault -> HTTP status and error code, as each service say
         "500": (500, "InternalError"),
         "501": (501, "NotImplemented"),
         "503": (503, "SlowDown"),
+        "archived": (403, "InvalidObjectState"),
     },
     "azure": {
         "403": (403, "AuthorizationFailure"),
         "500": (500, "InternalError"),
         "501": (501, "NotImplemented"),
         "503": (503, "ServerBusy"),
+        "archived": (409, "BlobArchived"),
     },
 }
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding"}

@@ -23,6 +23,8 @@ from dbio_commit.roots.root import MAX_LIFE_S
 from dbio_commit.texts import command
 from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
 
+KEEPS_VERSIONS = "kept by the store: what is deleted takes room until a lifecycle rule ends that (OPERATIONS.md)"
+
 
 def print_check(report: CheckReport) -> None:
     say(report.url, style="bold")
@@ -54,6 +56,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "another_vacuum": report.another_vacuum,
         "publications": report.publications,
         "refused_settings": report.refused_settings,
+        "keeps_versions": report.keeps_versions,
         "useless_statistics": [{"path": path, "problem": it} for path, it in report.useless_statistics.items()],
         "pending": [_pending_json(transaction) for transaction in report.pending],
         "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in OF_FILES},
@@ -81,6 +84,7 @@ def _facts(report: CheckReport) -> Mapping[str, str]:
         "pending": count_text(len(report.pending), "transaction"),
         "garbage": total_text([entry for entries in report.garbage.values() for entry in entries]),
         "foreign": f"{total_text(report.foreign)}: no Parquet, and left alone" if report.foreign else "",
+        "versions": KEEPS_VERSIONS if report.keeps_versions else "",
     }
 
 

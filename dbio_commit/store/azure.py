@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -18,7 +19,7 @@ from fsspec.asyn import sync
 from dbio_commit.errors import AccessDeniedError, DbioError, InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES
-from dbio_commit.protocol.names import split
+from dbio_commit.protocol.names import DESCRIPTOR, split
 from dbio_commit.store.base import (
     BATCHES,
     CONCURRENCY,
@@ -146,6 +147,13 @@ class AzureStore(FsspecStore):
         properties = self._run("look at", path, lambda: self._blob(path).get_blob_properties())
         return Entry(path, properties.size, properties.last_modified)
 
+    def keeps_versions(self) -> bool:
+        """By the descriptor's own version; of soft delete only the account's owner is told."""
+        with suppress(StoreError):
+            found = self._run("look at", DESCRIPTOR, lambda: self._blob(DESCRIPTOR).get_blob_properties())
+            return bool(found.version_id)
+        return False
+
     def put_if_absent(self, path: str, body: bytes) -> bool:
         async def put() -> bool:
             try:
@@ -224,6 +232,15 @@ class AzureStore(FsspecStore):
                 return StoreError(f"{message}; check the container's name")
             return ObjectNotFoundError(message)
         status = error.status_code if isinstance(error, HttpResponseError) else None
+        code = str(getattr(error, "error_code", None) or "")
+        if code in ("BlobArchived", "BlobBeingRehydrated"):
+            return StoreError(
+                f"{message}; it is in the archive tier: bring it back with `az storage blob set-tier --tier Hot`, "
+                "which takes hours, and keep the table out of lifecycle rules that archive"
+            )
+        if status == 501 or code.startswith(("Unsupported", "FeatureNot", "NotImplemented")):
+            return StoreError(f"{message}; this service does not have such a request, or not a header of it: use an "
+                              "account without what takes it away, or another service")  # fmt: skip
         if isinstance(error, PermissionError | ClientAuthenticationError) or status in (401, 403):
             return AccessDeniedError(
                 f"{message}; give credentials with access to it: environment, managed identity or storage_options"

@@ -222,6 +222,10 @@ class Store(ABC):
         """Whether two different paths lead to one object: by such spellings, on a disk also by a second link to it."""
         return False
 
+    def keeps_versions(self) -> bool:
+        """Whether the store keeps what is deleted, as far as it tells; a refusal to tell is False. One request."""
+        return False
+
     @property
     @abstractmethod
     def identity(self) -> str:

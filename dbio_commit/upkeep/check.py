@@ -81,6 +81,9 @@ class CheckReport:
     refused_settings: Sequence[str] = ()
     """Settings whose expressions no writer evaluates, and why: until they are changed, nobody writes."""
 
+    keeps_versions: bool = False
+    """The store says that it keeps versions: what vacuum deletes takes room until a lifecycle rule ends that."""
+
     @property
     def ok(self) -> bool:
         """Whether readers and writers find what they are promised. What is pending, and garbage, is nothing wrong."""
@@ -122,6 +125,7 @@ def _check(store: Store, clock: Clock) -> CheckReport:
         publications=found.publications,
         useless_statistics=found.useless_statistics,
         refused_settings=found.refused_settings,
+        keeps_versions=store.keeps_versions(),
     )
 
 
