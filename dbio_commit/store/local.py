@@ -69,6 +69,9 @@ class LocalStore(Store):
     written or deleted through a link below the root.
     """
 
+    is_disk = True
+    contenders = 1
+
     def __init__(self, location: Location, storage_options: Mapping[str, Any]) -> None:
         if storage_options:
             raise InvalidInputError(f"a local path takes no storage_options, but got {sorted(storage_options)}")
@@ -98,8 +101,6 @@ class LocalStore(Store):
 
     # --- listing --------------------------------------------------------------------------------------------------
 
-    is_disk = True
-    contenders = 1
     settle_s = 0.1
 
     def list_log(self, *prefixes: str) -> list[Entry]:

@@ -160,14 +160,14 @@ def _object_location(scheme: Literal["s3", "az"], authority: str, prefix: str) -
 
 def _check_bucket(bucket: str, prefix: str) -> None:
     """Raises InvalidInputError for what stands in the place of a bucket, and is none that a table can lie in."""
-    if bucket.startswith("arn:"):
-        name = prefix.partition("/")[0]
+    name = prefix.partition("/")[0]
+    if bucket.startswith("arn:") and not name.endswith(".mrap"):
         raise InvalidInputError(
             f"{bucket}/{name} is an ARN: give the bucket itself, or the alias of the access point, which ends with "
             f"-s3alias (`aws s3control get-access-point --name NAME`, or the console, tells it): s3://ALIAS/…"
         )
     for suffix, what in _NO_BUCKETS.items():
-        if bucket.endswith(suffix):
+        if (name if bucket.startswith("arn:") else bucket).endswith(suffix):
             raise InvalidInputError(f"{bucket} is {what}; put the table into a general purpose bucket")
 
 

@@ -122,6 +122,7 @@ def test_other_stores_are_refused_and_the_known_ones_named(spelling: str) -> Non
         ("ofs://b/t", "S3 gateway as endpoint_url"),
         ("https://b.s3.amazonaws.com/t", "use s3://BUCKET"),
         ("s3://arn:aws:s3:us-east-1:123456789012:accesspoint/ap/t", "accesspoint/ap is an ARN: .*-s3alias"),
+        ("s3://arn:aws:s3::123456789012:accesspoint/m1a2b3.mrap/t", "Multi-Region Access Point"),
         ("s3://lake--use1-az4--x-s3/t", "directory bucket .*general purpose bucket"),
         ("s3://lake-ap--use1-az4--xa-s3/t", "access point of a directory bucket"),
         ("s3://lake--table-s3/t", "table bucket"),
