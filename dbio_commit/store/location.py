@@ -131,7 +131,7 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
 
 
 def _object_location(scheme: Literal["s3", "az"], authority: str, prefix: str) -> Location:
-    if scheme == "s3":
+    if scheme == "s3" and "@" not in authority:  # or it may hold credentials, and is shown to nobody
         _check_bucket(authority, prefix)
     container, at, host = authority.partition("@")
     account = _AZURE_HOST.fullmatch(host) if at and scheme == "az" else None

@@ -185,6 +185,8 @@ def test_what_is_no_place_is_refused(spelling: str) -> None:
         "s3://AKIA:sEc/sEcReT@bucket/table",
         "az://account:sEcReT@container/table",
         "wasbs://account:sEcReT@container/table",
+        "s3://AKIA:sEcReT@lake--use1-az4--x-s3/table",
+        "s3://arn:sEcReT@lake/table",
         "hdfs://user:sEcReT@host/table",
         "az://sEcReT@container/table",
         "abfss://container:sEcReT@account.dfs.core.windows.net/table",
