@@ -12,7 +12,7 @@ from dbio_commit.errors import CommitConflictError, InvalidInputError, SchemaMis
 from dbio_commit.listing import until_quiet
 from dbio_commit.logs import get_logger
 from dbio_commit.options import checkpoint_every
-from dbio_commit.probe import probe
+from dbio_commit.probe import create
 from dbio_commit.protocol import names
 from dbio_commit.protocol.draft import Origin, Terms, encode_begun
 from dbio_commit.protocol.garbage import is_foreign
@@ -206,7 +206,4 @@ def _create(store: Store, clock: Clock, partition_by: tuple[str, ...]) -> Target
 def create_descriptor(store: Store, clock: Clock, table_id: str, partition_by: Sequence[str]) -> bool:
     """Makes the root a table; False where it was one already."""
     body = encode(Descriptor(id=table_id, created=clock.now(), partition_columns=list(partition_by)))
-    if not store.put_if_absent(names.DESCRIPTOR, body):
-        return False
-    probe(store, names.DESCRIPTOR, body)
-    return True
+    return create(store, names.DESCRIPTOR, body)

@@ -121,6 +121,10 @@ class Transaction:
             self._root.check_place(file, self.terms)
             self._staged[file.path] = file
 
+    def require_files(self) -> None:
+        """What `commit` does, too: on a disk, the files that were added are here. Raises UnsupportedStoreError."""
+        self._root.require_files(self.terms, [file for file in self._staged.values() if file is not None])
+
     def remove(self, paths: Iterable[str]) -> None:
         """Of a rewrite: these live files go when it commits. Paths are relative to the root of the table."""
         self._require_open("remove files")

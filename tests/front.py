@@ -28,12 +28,14 @@ REFUSALS = {  # kind of fault -> HTTP status and error code, as each service say
         "500": (500, "InternalError"),
         "501": (501, "NotImplemented"),
         "503": (503, "SlowDown"),
+        "archived": (403, "InvalidObjectState"),
     },
     "azure": {
         "403": (403, "AuthorizationFailure"),
         "500": (500, "InternalError"),
         "501": (501, "NotImplemented"),
         "503": (503, "ServerBusy"),
+        "archived": (409, "BlobArchived"),
     },
 }
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding"}
@@ -55,6 +57,7 @@ class Front:
         self._requests: list[dict[str, Any]] = []
         self._faults: list[dict[str, Any]] = []
         self._lock = threading.Lock()
+        self._two = threading.Barrier(2)
         self._controls = {
             "GET /__requests": self._get_requests,
             "POST /__requests/reset": self._reset,
@@ -85,7 +88,12 @@ class Front:
         return answer(environ, start_response)
 
     def _answer(self, request: Request, fault: str | None) -> Response:
-        if fault in (None, "lost-answer", "dropped-answer"):
+        if fault == "looks-first" and self._is_absent(request):
+            with suppress(threading.BrokenBarrierError):  # nobody else comes
+                self._two.wait(2)
+            self._two.reset()
+            request.environ.pop("HTTP_IF_NONE_MATCH", None)
+        if fault in (None, "lost-answer", "dropped-answer", "looks-first"):
             environ = request.environ
             body = request.get_data()
             environ["wsgi.input"] = BytesIO(body)
@@ -99,6 +107,11 @@ class Front:
         xml = f"<?xml version='1.0' encoding='utf-8'?><Error><Code>{code}</Code><Message>Injected.</Message></Error>"
         headers = {"x-ms-error-code": code} if self._service == "azure" else {}
         return Response("" if request.method == "HEAD" else xml, status, headers, content_type="application/xml")
+
+    def _is_absent(self, request: Request) -> bool:
+        head = {name: value for name, value in request.environ.items() if name != "HTTP_IF_NONE_MATCH"}
+        head |= {"REQUEST_METHOD": "HEAD", "CONTENT_LENGTH": "0", "wsgi.input": BytesIO()}
+        return Response.from_app(self._inner, head, buffered=True).status_code == 404
 
     def _take_fault(self, method: str, target: str) -> str | None:
         with self._lock:

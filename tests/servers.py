@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-Kind = Literal["lost-answer", "dropped-answer", "403", "409", "500", "501", "503"]
+Kind = Literal["lost-answer", "dropped-answer", "403", "409", "500", "501", "503", "looks-first", "archived"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,9 @@ class Fault:
     """What to do to the next `times` requests of `method` whose decoded path and query `path` (a regex) is found in.
 
     lost-answer: carried out, then answered with 500. dropped-answer: carried out, then the connection is closed.
-    403, 409 (S3 only: ConditionalRequestConflict), 500, 503 (slow down): not carried out.
+    403, 409 (S3 only: ConditionalRequestConflict), 500, 501, 503 (slow down): not carried out.
+    archived: answered as of an object that Glacier, or the archive tier, has.
+    looks-first (S3 only): a conditional PUT looks for the key, and writes once another one has looked, too.
     Clients retry by themselves, so a fault that they are to see needs a higher `times`.
     """
 

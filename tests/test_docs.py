@@ -283,3 +283,22 @@ def test_the_command_line_runs_as_a_module() -> None:
     shown_there = reference + (ROOT / "docs/STREAMS.md").read_text()
     run = set(re.findall(r"^\$ dbio ([a-z]+)", shown_there, re.MULTILINE))
     assert run == named - {"drop", "jar"}, "drop takes a minute, jar is in test_committer_sessions"
+
+
+@each_document
+def test_json_in_documents_can_be_read(document: Path) -> None:
+    for block in blocks(document):
+        if block.kind == "json":
+            json.loads(block.text)
+
+
+def test_rules_that_free_old_versions_take_nothing_that_is_current() -> None:
+    """OPERATIONS.md: one for S3, one for Azure."""
+    s3, azure = (
+        json.loads(it.text) for it in blocks(ROOT / "docs/OPERATIONS.md") if it.kind == "json" and "ules" in it.text
+    )
+    (rule,) = s3["Rules"]
+    assert rule["Expiration"] == {"ExpiredObjectDeleteMarker": True}
+    assert "Transitions" not in rule
+    (policy,) = azure["rules"]
+    assert list(policy["definition"]["actions"]) == ["version"]

@@ -105,6 +105,8 @@ class VacuumReport:
     """It was asked to stop before it was done; what is left, the next vacuum does."""
     warnings: Sequence[str] = ()
     """What is no failure, and somebody should know all the same: sentences."""
+    keeps_versions: bool = False
+    """Something was deleted, and the store says that it keeps versions: this freed nothing by itself."""
 
     @property
     def ok(self) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit.errors import StoreError
@@ -83,6 +84,8 @@ def vacuum_table(
             raise
         hands.fail(error)  # what was done is reported all the same
     report = hands.report()
+    if report.deleted:
+        report = replace(report, keeps_versions=table.store.keeps_versions())
     for warning in report.warnings:
         _log.warning("%s: %s", table.url, warning)
     _log.info(

@@ -23,6 +23,8 @@ from dbio_commit.roots.root import MAX_LIFE_S
 from dbio_commit.texts import command
 from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
 
+KEEPS_VERSIONS = "kept by the store: what is deleted takes room until a lifecycle rule ends that (OPERATIONS.md)"
+
 
 def print_check(report: CheckReport) -> None:
     say(report.url, style="bold")
@@ -57,6 +59,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "redated_until": report.redated_until,
         "publications": report.publications,
         "refused_settings": report.refused_settings,
+        "keeps_versions": report.keeps_versions,
         "useless_statistics": [{"path": path, "problem": it} for path, it in report.useless_statistics.items()],
         "pending": [_pending_json(transaction) for transaction in report.pending],
         "garbage": {kind.name.lower(): total_json(report.garbage.get(kind, [])) for kind in OF_FILES},
@@ -87,6 +90,7 @@ def _facts(report: CheckReport) -> Mapping[str, str]:
         "copied": f"until {time_text(report.redated_until)}: no state before can be told"
         if report.redated_until
         else "",
+        "versions": KEEPS_VERSIONS if report.keeps_versions else "",
     }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from dbio_commit.cli.check import KEEPS_VERSIONS
 from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_pages, print_part, say, say_error
 from dbio_commit.cli.values import age_text, count_text, number_text, size_text
 from dbio_commit.protocol.garbage import Reason
@@ -41,6 +42,7 @@ def vacuum_json(report: VacuumReport) -> dict[str, Any]:
         "aborted": report.aborted,
         "postponed": report.postponed,
         "warnings": report.warnings,
+        "keeps_versions": report.keeps_versions,
         "checkpoint": report.checkpoint,
         "queued": report.queued,
         "kept": [_deletion_json(it) for it in report.kept],
@@ -63,6 +65,7 @@ def _facts(report: VacuumReport) -> Mapping[str, str]:
         "checkpoint": f"{report.checkpoint} {would}written" if report.checkpoint else "",
         "queued": f"{count_text(queued, 'marker')} for the next vacuum" if queued else "",
         "stopped": "before the end; the next vacuum does the rest" if report.stopped else "",
+        "versions": KEEPS_VERSIONS if report.keeps_versions else "",
     }
 
 

@@ -18,7 +18,7 @@ from dbio_commit.errors import (
 )
 from dbio_commit.listing import read_markers, until_quiet
 from dbio_commit.logs import get_logger
-from dbio_commit.probe import probe
+from dbio_commit.probe import create
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit, Decided, committed_by
@@ -119,8 +119,7 @@ class DirectoryRoot(Root):
     def mark(self, terms: Terms, directory: str) -> None:
         if directory not in self._marked:
             marker = names.join(directory, names.started(terms.tid))
-            if self.store.put_if_absent(marker, b""):
-                probe(self.store, marker, b"")
+            create(self.store, marker, b"")
             self._marked.add(directory)
 
     def check_place(self, file: FileInfo, terms: Terms) -> None:
@@ -134,6 +133,7 @@ class DirectoryRoot(Root):
         """A marker in each directory, as DBIO has it: what is added first, so that a crash loses nothing."""
         terms, rules = draft.terms, RULES[draft.terms.operation]
         self.check_life(terms)
+        self.require_files(terms, draft.files)
         snapshot = self._snapshot_now(terms.tid) if rules.needs_state else None
         removed = rules.removes(draft, snapshot) if snapshot else []
         metrics, now = draft.metrics(self.clock.monotonic()), self.clock.now()  # of the whole, in each of its markers

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dbio_commit.clock import Clock, Moment
-from dbio_commit.errors import InvalidInputError, TableExistsError, TransactionAbortedError
+from dbio_commit.errors import InvalidInputError, TableExistsError, TransactionAbortedError, UnsupportedStoreError
 from dbio_commit.logs import get_logger
+from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.draft import Draft, Origin, Terms
@@ -123,6 +124,29 @@ class Root(ABC):
 
     def age_s(self, terms: Terms) -> float:
         return self.clock.seconds_since(terms.began)
+
+    def require_files(self, terms: Terms, files: Sequence[FileInfo]) -> None:
+        """Before a marker names new files: on a disk, they are here, as they were written.
+
+        Raises UnsupportedStoreError where they are not: executors have disks of their own. TransactionAbortedError
+        where they are gone because somebody has aborted the transaction.
+        """
+        if not (self.store.is_disk and files):
+            return
+        found = self.store.stat_many([file.path for file in files])
+        sizes = [entry and entry.size for entry in found]
+        other = [(file, size) for file, size in zip(files, sizes, strict=True) if size != file.size]
+        if not other:
+            return
+        file, size = other[0]
+        self.raise_if_aborted(terms, names.split(file.path)[0])
+        here = "is not there" if size is None else f"has {size} bytes there, not {file.size}"
+        raise UnsupportedStoreError(
+            f"{len(other)} of {len(files)} new files of transaction {terms.tid} are not on the disk of this process as "
+            f"they were written, first {self.store.url_of(file.path)}, which {here}: the executors' disk is not the "
+            "driver's. Nothing was committed; use a store that all machines see, such as s3://…, abfss://… or a mount "
+            "that they share"
+        )
 
     def check_life(self, terms: Terms) -> None:
         if (age_s := self.age_s(terms)) > MAX_LIFE_S:

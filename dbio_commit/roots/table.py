@@ -42,7 +42,7 @@ from dbio_commit.listing import (
     with_sizes,
 )
 from dbio_commit.logs import get_logger
-from dbio_commit.probe import probe
+from dbio_commit.probe import create
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit, Decided, committed_by, in_order
@@ -242,8 +242,7 @@ class TableRoot(Root):
         """False where it was there, and vacuum purged it before we could see whose it was."""
         self.check_life(terms)
         path, body = names.started(terms.tid), terms.begun
-        if self.store.put_if_absent(path, body):
-            probe(self.store, path, body)
+        if create(self.store, path, body):
             return True
         try:
             found = self.store.get(path)
@@ -294,6 +293,7 @@ class TableRoot(Root):
             self.mark(terms, "")
         if found := self._find_earlier(terms):
             return self._result_as_found(terms.tid, found)
+        self.require_files(terms, draft.files)
         rules = RULES[terms.operation]
         turn, removed, metadata, shorten = None, list[str](), terms.metadata, None
         origin = terms.origin
@@ -553,8 +553,7 @@ def _claim_tid(store: Store, clock: Clock, begun: bytes) -> str:
     """A tid that nobody else has; the store proves here, once a process, that it can tell a winner."""
     for _ in range(_TIDS_TO_TRY):
         tid = new_tid(clock)
-        if store.put_if_absent(names.started(tid), begun):
-            probe(store, names.started(tid), begun)
+        if create(store, names.started(tid), begun):
             return tid
     raise StoreError(f"{store.url} refused {_TIDS_TO_TRY} new tids as taken; check the machine's clock and try again")
 

@@ -494,9 +494,9 @@ def compact(
 
 
 def _for_workers(path: Path) -> str:
-    """The path for processes that are at work in other directories than ours."""
+    """The path for processes that are at work in other directories than ours, with a scheme: it is known what it is."""
     location = parse_location(path)
-    return location.url if location.scheme == "file" else os.fspath(path)
+    return location.hadoop_url() if location.scheme == "file" else os.fspath(path)
 
 
 def _secret(storage_options: Mapping[str, Any] | None) -> dict[str, str]:

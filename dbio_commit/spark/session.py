@@ -19,7 +19,9 @@ from pyspark.sql import SparkSession
 
 from dbio_commit.errors import AccessDeniedError
 from dbio_commit.spark import hadoop
+from dbio_commit.spark.paths import DefaultFileSystem, refuse_elsewhere
 from dbio_commit.store import Location, parse_location
+from dbio_commit.store.location import is_plain
 from dbio_commit.table import Table
 from dbio_commit.texts import visible
 
@@ -35,6 +37,8 @@ class StoreSettings:
     """Why not, for each setting that names a Hadoop credential store which cannot be read."""
     withheld: bool = False
     """Over Spark Connect: the server has kept the secrets to itself."""
+    default: DefaultFileSystem | None = None
+    """Where the session looks for paths without a scheme, if not on a disk."""
 
     def open_table(
         self, path: str | os.PathLike[str], explicit: Mapping[str, Any] | None = None
@@ -42,10 +46,11 @@ class StoreSettings:
         """The table at the path, and a sentence for each setting that is not honoured though it might have mattered.
 
         The explicit storage_options go before the settings. Raises InvalidInputError for a setting that cannot be
-        honoured and would change what is stored, AccessDeniedError where needed keys lie in a store that is not
-        readable.
+        honoured and would change what is stored, and for a path without a scheme that Spark looks for elsewhere;
+        AccessDeniedError where needed keys lie in a store that is not readable.
         """
         location = parse_location(path)
+        refuse_elsewhere(os.fspath(path), self.default)
         translation = hadoop.translate(location, self.values, explicit)
         options = translation.options
         if not hadoop.gives_credentials(location, explicit or {}) or "s3_additional_kwargs" in options:
@@ -64,13 +69,43 @@ class StoreSettings:
 
 def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapping[str, Any] | None) -> Table:
     """The table at the path, with the session's settings where `explicit` storage_options say nothing."""
-    location = parse_location(path)
+    location = locate(spark, path)
     if location.scheme == "file":
         return Table(path, explicit)
     table, ignored = store_settings(spark, location).open_table(path, explicit)
     for sentence in ignored:
         warnings.warn(visible(sentence), stacklevel=3)
     return table
+
+
+def locate(spark: SparkSession, path: str | os.PathLike[str]) -> Location:
+    """What the path names. Raises InvalidInputError, also for one without a scheme that Spark looks for elsewhere."""
+    location, text = parse_location(path), os.fspath(path)
+    if is_plain(text) and (default := default_file_system(spark)):
+        if not os.path.isabs(text) and not is_connect(spark):
+            default = replace(default, home=_home(spark))
+        refuse_elsewhere(text, default)
+    return location
+
+
+def default_file_system(spark: SparkSession) -> DefaultFileSystem | None:
+    """Where the session looks for paths without a scheme, if not on a disk; over Connect as far as it was set there."""
+    if is_connect(spark):
+        names = (_DEFAULT_FS, f"spark.hadoop.{_DEFAULT_FS}")
+        return DefaultFileSystem.of(next(filter(None, (spark.conf.get(name, None) for name in names)), None))
+    return DefaultFileSystem.of(spark._jsparkSession.sessionState().newHadoopConf().get(_DEFAULT_FS))
+
+
+def _home(spark: SparkSession) -> str | None:
+    """The directory that relative paths are below, for a message: it takes a client of that file system."""
+    with suppress(Py4JError, PySparkException):
+        here = java_class(spark.sparkContext._jvm, "org.apache.hadoop.fs.Path")(".")
+        conf = spark._jsparkSession.sessionState().newHadoopConf()
+        return str(here.getFileSystem(conf).makeQualified(here).toString())
+    return None
+
+
+_DEFAULT_FS = "fs.defaultFS"
 
 
 def raise_explained(refused: AccessDeniedError, table: Table, *, withheld: bool) -> NoReturn:
@@ -95,9 +130,11 @@ def store_settings(spark: SparkSession, location: Location | None = None) -> Sto
     The location says for which bucket; without one, it is for all. Over Connect there are only those that were set as
     spark.hadoop.fs…, and no secrets.
     """
+    default = None if location else default_file_system(spark)  # of a location, it is known what was meant
     if is_connect(spark):
         set_there = {name.removeprefix("spark.hadoop."): value for name, value in dict(spark.conf.getAll).items()}
-        return StoreSettings({name: value for name, value in set_there.items() if hadoop.is_known(name)}, withheld=True)
+        values = {name: value for name, value in set_there.items() if hadoop.is_known(name)}
+        return StoreSettings(values, withheld=True, default=default)
     conf = spark._jsparkSession.sessionState().newHadoopConf()
     given: dict[str, str] = {}
     for prefix in hadoop.PREFIXES:
@@ -110,7 +147,7 @@ def store_settings(spark: SparkSession, location: Location | None = None) -> Sto
                 values |= _read_credential_store(spark, conf, setting, path)
             except Py4JJavaError as error:
                 unread[setting] = str(error.java_exception.toString())
-    return StoreSettings(values, unread)
+    return StoreSettings(values, unread, default=default)
 
 
 _STORES = "security.credential.provider.path"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -20,7 +21,7 @@ from fsspec.asyn import sync
 from dbio_commit.errors import AccessDeniedError, DbioError, InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES
-from dbio_commit.protocol.names import split
+from dbio_commit.protocol.names import DESCRIPTOR, split
 from dbio_commit.store.base import (
     BATCHES,
     CONCURRENCY,
@@ -52,7 +53,8 @@ class AzureStore(FsspecStore):
     def __init__(self, location: Location, storage_options: Mapping[str, Any]) -> None:
         account: dict[str, str] = {}
         if location.account:
-            account = {"account_name": location.account, "account_host": f"{location.account}.blob.{location.cloud}"}
+            name = location.account.partition(".")[0]  # without the DNS zone
+            account = {"account_name": name, "account_host": f"{location.account}.blob.{location.cloud}"}
         super().__init__(location.url, {**account, **storage_options})
         self._container, self._prefix = location.container, location.key_prefix
 
@@ -60,7 +62,7 @@ class AzureStore(FsspecStore):
         return f"az:{without_user(self.fs.service_client.primary_hostname)}:{self._container}"
 
     def connect(self) -> Any:
-        fs = AzureBlobFileSystem(**{**self.storage_options, "use_listings_cache": False})
+        fs = AzureBlobFileSystem(**{**_with_named_key(self.storage_options), "use_listings_cache": False})
         # adlfs has no option for these; with the SDK's own a request takes from 1.5 to 6 minutes to fail.
         config = fs.service_client._config
         retry = config.retry_policy
@@ -146,6 +148,13 @@ class AzureStore(FsspecStore):
     def stat(self, path: str) -> Entry:
         properties = self._run("look at", path, lambda: self._blob(path).get_blob_properties())
         return Entry(path, properties.size, properties.last_modified)
+
+    def keeps_versions(self) -> bool:
+        """By the descriptor's own version; of soft delete only the account's owner is told."""
+        with suppress(StoreError):
+            found = self._run("look at", DESCRIPTOR, lambda: self._blob(DESCRIPTOR).get_blob_properties())
+            return bool(found.version_id)
+        return False
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         async def put() -> bool:
@@ -239,6 +248,15 @@ class AzureStore(FsspecStore):
                 return StoreError(f"{message}; check the container's name")
             return ObjectNotFoundError(message)
         status = error.status_code if isinstance(error, HttpResponseError) else None
+        code = str(getattr(error, "error_code", None) or "")
+        if code in ("BlobArchived", "BlobBeingRehydrated"):
+            return StoreError(
+                f"{message}; it is in the archive tier: bring it back with `az storage blob set-tier --tier Hot`, "
+                "which takes hours, and keep the table out of lifecycle rules that archive"
+            )
+        if status == 501 or code.startswith(("Unsupported", "FeatureNot", "NotImplemented")):
+            return StoreError(f"{message}; this service does not have such a request, or not a header of it: use an "
+                              "account without what takes it away, or another service")  # fmt: skip
         if isinstance(error, PermissionError | ClientAuthenticationError) or status in (401, 403):
             return AccessDeniedError(
                 f"{message}; give credentials with access to it: environment, managed identity or storage_options"
@@ -271,6 +289,17 @@ class AzureStore(FsspecStore):
             return await request()
 
         return self.call(action, path, lambda: cast(_T, sync(self.fs.loop, on_loop)))
+
+
+def _with_named_key(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The options, in which an account's key names the account: the SDK finds it in `NAME.blob.core.…` only."""
+    key, name, host = (options.get(f"account_{it}") for it in ("key", "name", "host"))
+    goes_first = options.get("credential") or options.get("connection_string")
+    if goes_first or key is None or not host or host.startswith(f"{name}.blob.core."):
+        return options
+    rest = {option: value for option, value in options.items() if option not in ("account_key", "account_host")}
+    named = f"AccountName={name};AccountKey={key};BlobEndpoint=https://{host}"
+    return {**rest, "connection_string": f"DefaultEndpointsProtocol=https;{named}"}
 
 
 def _simplify_boundary(request: Any) -> None:

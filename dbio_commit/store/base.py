@@ -72,8 +72,17 @@ class Store(ABC):
     has_directories: ClassVar[bool] = True
     """Whether directories are real, so that empty ones stay; else they are prefixes of keys."""
 
+    is_disk: ClassVar[bool] = False
+    """Whether a machine may have one of its own under the same path: what a task wrote need not be here."""
+
     delete_batch: ClassVar[int] = 1000
     """How many objects `delete_many` deletes at one go, and may leave undeleted only together."""
+
+    contenders: ClassVar[int] = 4
+    """How many calls of `put_if_absent` race for the first object of a process, to prove that one wins (`probe`).
+
+    1 where a race proves nothing: a disk's own link is atomic, or is none at all.
+    """
 
     settle_s: ClassVar[float] = 2.0
     """What an object's time is rounded to, and how long after its time it may appear, together (PROTOCOL.md 8.1)."""
@@ -236,6 +245,10 @@ class Store(ABC):
         What is there, a listing without links does not show.
         """
         return set()
+
+    def keeps_versions(self) -> bool:
+        """Whether the store keeps what is deleted, as far as it tells; a refusal to tell is False. One request."""
+        return False
 
     @property
     @abstractmethod

@@ -11,11 +11,35 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dbio_commit.errors import InvalidInputError
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NOT_A_DIRECTORY = {errno.ENOTDIR, errno.ELOOP, errno.EMLINK}  # of a link: Linux, macOS, FreeBSD
+
+
+_NO_SUCH_CALL = {errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
+
+
+class Lacking(OSError):
+    """The file system has not what a commit needs. Never raised once an object has its name."""
+
+    what: ClassVar[str]
+
+
+class NoSync(Lacking):
+    what = "cannot sync files and directories"
+
+
+def fsync(descriptor: int) -> None:
+    """As `os.fsync`. Raises NoSync where the file system has none for this."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno in _NO_SUCH_CALL:
+            raise NoSync(error.errno, error.strerror) from error
+        raise
 
 
 class LinkInTheWay(OSError):

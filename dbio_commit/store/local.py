@@ -23,13 +23,25 @@ from dbio_commit.errors import (
     StoreError,
     UnsupportedStoreError,
 )
+from dbio_commit.logs import get_logger
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.store.base import Listing, Store, Unfinished, remove_upwards, too_large
-from dbio_commit.store.beneath import LinkInTheWay, descend, make_root, refuse_other_spelling, sync_directory
+from dbio_commit.store.beneath import (
+    Lacking,
+    LinkInTheWay,
+    descend,
+    fsync,
+    make_root,
+    refuse_other_spelling,
+    sync_directory,
+)
 from dbio_commit.store.location import Location
+from dbio_commit.store.mounts import find_mount, instead_of_mount
 from dbio_commit.store.upload import Upload
+
+_log = get_logger(__name__)
 
 _A = TypeVar("_A")
 _T = TypeVar("_T")
@@ -43,6 +55,9 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATIENCE_S = 0.02
 """So long calls may wait for a disk before there are threads for them; and no longer than they are at work."""
 
+_LOOKED_AT: set[str] = set()
+"""Roots whose file system this process has seen to be one that can commit."""
+
 _UNTOLD_S = 1234
 """The modification time, in s since 1970, of what is not linked to its name yet: its change time is the right one."""
 
@@ -53,6 +68,9 @@ class LocalStore(Store):
     Reads of data follow symbolic links, since people link data in. Markers must be what they are; and nothing is
     written or deleted through a link below the root.
     """
+
+    is_disk = True
+    contenders = 1
 
     def __init__(self, location: Location, storage_options: Mapping[str, Any]) -> None:
         if storage_options:
@@ -250,9 +268,15 @@ class LocalStore(Store):
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         directory, name = names.split(path)
+        is_known = self.url in _LOOKED_AT
+        is_fuse = False if is_known else self._look_at_mount()
 
         def put() -> bool:
             with descend(self.url, directory, make=True) as descent:
+                if not is_known:
+                    fsync(descent.here)
+                if is_fuse:
+                    _refuse_copies(descent.here)
                 is_first = _link_new(descent.here, name, body)
                 descent.sync()  # whoever loses relies on what is there, and its winner may not have come to this
                 return is_first
@@ -262,7 +286,26 @@ class LocalStore(Store):
             is_first = _again(put)
             for gained in above:
                 sync_directory(gained)
-            return is_first
+        _LOOKED_AT.add(self.url)
+        return is_first
+
+    def _look_at_mount(self) -> bool:
+        """Once a process, before the first marker. Whether it is FUSE, whose links are to be tried out.
+
+        Raises UnsupportedStoreError for an object store behind FUSE; warns of NFS.
+        """
+        mount = find_mount(self.url)
+        if mount and mount.object_store:
+            raise UnsupportedStoreError(
+                f"{self.url} lies on {mount}: an object store that is mounted as a disk, where a hard link is a copy "
+                "or fails, and what others write shows late. Nothing was written; give "
+                f"{instead_of_mount(self.url, mount)}"
+            )
+        if mount and mount.caches_names:
+            _log.warning("%s lies on %s: NFS, which caches names and lists, so that two machines may both believe that "
+                         "theirs is the next commit; mount it with noac,lookupcache=none, or write from one machine "
+                         "only (docs/STORES.md, Network disks)", self.url, mount)  # fmt: skip
+        return mount is not None and mount.is_fuse
 
     def replace(self, path: str, body: bytes) -> None:
         directory, name = names.split(path)
@@ -355,7 +398,7 @@ class LocalStore(Store):
                 directory = names.split(directory)[0]
         for directory in sorted(above, reverse=True):
             with self._translating("sync", directory), descend(self.url, directory) as descent:
-                os.fsync(descent.here)
+                fsync(descent.here)
         with suppress(PermissionError):  # the directory that holds the root need not be ours to open
             sync_directory(os.path.dirname(self.url))
 
@@ -424,9 +467,13 @@ class LocalStore(Store):
 
     def _translate(self, error: OSError, action: str, path: str) -> DbioError:
         message = f"cannot {action} {self._local(path)}: {error.strerror or error}"
-        link_refused = isinstance(error, PermissionError) and error.filename2 is not None  # only link(2) names two
-        if link_refused or error.errno in (errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK):
-            return UnsupportedStoreError(f"{message}; this file system has no hard links, which a commit needs")
+        if isinstance(error, Lacking):
+            mount = find_mount(self.url)
+            which = f" ({mount})" if mount else ""
+            return UnsupportedStoreError(
+                f"{message}; this file system{which} {error.what}, which a commit needs: give "
+                f"{instead_of_mount(self.url, mount)}"
+            )
         if isinstance(error, LinkInTheWay):
             return StoreError(f"cannot {action} {self._local(path)}: {error.filename} is {error.strerror}; name the "
                               "directory that it leads to")  # fmt: skip
@@ -434,6 +481,10 @@ class LocalStore(Store):
             return ObjectNotFoundError(message)
         if isinstance(error, PermissionError):
             return AccessDeniedError(f"{message}; give this user access to it")
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return StoreError(f"{message}; make room there, then try again")
+        if error.errno == errno.EROFS:
+            return StoreError(f"{message}; mount it for writing, or name another path")
         return StoreError(f"{message}; check the path and the disk, then try again")
 
     def __repr__(self) -> str:
@@ -505,7 +556,7 @@ def _rename_new(here: int, name: str, body: bytes) -> None:
         try:
             file.write(body)
             file.flush()
-            os.fsync(file.fileno())
+            fsync(file.fileno())
             os.rename(temporary, name, src_dir_fd=here, dst_dir_fd=here)
         finally:
             with suppress(FileNotFoundError):
@@ -522,10 +573,10 @@ def _link_new(here: int, name: str, body: bytes) -> bool:
         try:
             file.write(body)
             file.flush()
-            os.utime(file.fileno(), (_UNTOLD_S, _UNTOLD_S))
-            os.fsync(file.fileno())
+            _set_time(file.fileno(), _UNTOLD_S * 10**9)
+            fsync(file.fileno())
             try:
-                os.link(temporary, name, src_dir_fd=here, dst_dir_fd=here, follow_symlinks=False)
+                _link(here, temporary, name)
             except FileExistsError:
                 return False
             _tell_time(file.fileno())
@@ -538,6 +589,60 @@ def _link_new(here: int, name: str, body: bytes) -> bool:
 def _tell_time(descriptor: int) -> None:
     changed = os.fstat(descriptor).st_ctime_ns
     os.utime(descriptor, ns=(changed, changed))
+
+
+class _NoLinks(Lacking):
+    what = "has no hard links"
+
+
+class _NoTimes(Lacking):
+    what = "does not let this user set the times of his files"
+
+
+_NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.EXDEV}
+_NO_TIMES = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
+
+
+def _link(here: int, name: str, other: str) -> None:
+    try:
+        os.link(name, other, src_dir_fd=here, dst_dir_fd=here, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            raise _NoLinks(error.errno, error.strerror) from error
+        raise
+
+
+def _set_time(descriptor: int, time_ns: int) -> None:
+    try:
+        os.utime(descriptor, ns=(time_ns, time_ns))
+    except OSError as error:
+        if error.errno in _NO_TIMES:
+            raise _NoTimes(error.errno, error.strerror) from error
+        raise
+
+
+class _Copies(Lacking):
+    what = "makes a copy where a hard link is asked for"
+
+
+def _refuse_copies(here: int) -> None:
+    """Raises `_Copies` where what is written to a file does not show under a second name of it."""
+    first, second = (_TEMPORARY + uuid4().hex for _ in range(2))
+    with open(os.open(first, _CREATE, 0o666, dir_fd=here), "wb") as file:
+        try:
+            _link(here, first, second)
+            file.write(b"x")
+            file.close()
+            descriptor = os.open(second, _READ | os.O_NOFOLLOW, dir_fd=here)
+            try:
+                if os.read(descriptor, 1) != b"x":
+                    raise _Copies(errno.EXDEV, "not the same file under both names")
+            finally:
+                os.close(descriptor)
+        finally:
+            for name in (first, second):
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=here)
 
 
 def _unlink(here: int, name: str) -> None:
@@ -560,6 +665,6 @@ def _unlink_temporary(here: int, name: str) -> None:
 def _sync_file(here: int, name: str) -> None:
     descriptor = os.open(name, _READ | os.O_NOFOLLOW, dir_fd=here)
     try:
-        os.fsync(descriptor)
+        fsync(descriptor)
     finally:
         os.close(descriptor)

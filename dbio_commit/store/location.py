@@ -8,7 +8,8 @@ from typing import Literal
 from dbio_commit.errors import InvalidInputError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
-_AZURE_HOST = re.compile(r"(?P<account>[a-z0-9]+)\.(?:dfs|blob)\.(?P<cloud>[a-z0-9.-]+)")
+_AZURE_HOST = re.compile(r"(?P<account>[a-z0-9][a-z0-9-]*(?:\.z[0-9]{1,3})?)\.(?:dfs|blob)\.(?P<cloud>[a-z0-9.-]+)")
+"""An account, with its DNS zone where it has one: `lake.z01.dfs.storage.azure.net`; or OneLake, of a region, too."""
 
 _SCHEMES: dict[str, Literal["file", "s3", "az"]] = {
     "file": "file",
@@ -32,7 +33,7 @@ class Location:
     prefix: str
     """The key prefix without slashes at its ends; on a local disk the absolute path."""
     account: str | None = None
-    """The Azure storage account, where the URL names it."""
+    """The Azure storage account, where the URL names it; with its DNS zone, where it has one: "lake.z01"."""
     cloud: str = "core.windows.net"
     """The domain of the account's hosts."""
 
@@ -67,6 +68,43 @@ class Location:
         return f"{self.url}/{path}"
 
 
+def is_plain(path: str) -> bool:
+    """Whether it is a path without a scheme, which `parse_location` takes for one on a disk."""
+    match = _SCHEME.match(path)
+    return match is None or (match[1].lower() not in _SCHEMES and not path.startswith("/", match.end()))
+
+
+def instead_of(url: str) -> str:
+    """What to give instead of a URL of another kind, as the end of a sentence; "" where nothing is known of it."""
+    match = _SCHEME.match(url)
+    scheme = match[1].lower() if match else ""
+    if scheme in ("wasb", "wasbs") and (found := _WASB.fullmatch(url)):
+        return f"abfss://{found['container']}@{found['account']}.dfs.{found['rest']}, which is the same container"
+    return next((text for schemes, text in _INSTEAD.items() if scheme in schemes), "")
+
+
+_WASB = re.compile(r"(?i:wasbs?)://(?P<container>[a-z0-9$-]+)@(?P<account>[a-z0-9]+)\.(?i:blob)\.(?P<rest>[^?#]+)")
+
+_S3_GATEWAY = (
+    "s3://BUCKET/…, with its S3 gateway as endpoint_url in storage_options, if that has conditional writes: the first "
+    "write tries it out"
+)
+
+_INSTEAD: dict[tuple[str, ...], str] = {
+    ("dbfs",): "the URL of what is mounted there (`dbutils.fs.mounts()` lists that), s3://… or abfss://…; the root of "
+    "DBFS itself, and volumes, have no way to create an object exactly once",
+    ("wasb", "wasbs"): "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/…, which is the same container",
+    ("adl",): "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/…: Data Lake Storage Gen1, and its URLs, are no more",
+    ("hdfs", "viewfs", "webhdfs", "swebhdfs", "maprfs", "har"): "s3://… or abfss://…, or file:/… of a mount that all "
+    "machines share and that has hard links: no table can lie on HDFS, which gives Python no way to create a file "
+    "exactly once",
+    ("oss", "cos", "cosn", "obs", "tos", "bos", "ks3", "swift", "ofs", "o3fs", "o3"): _S3_GATEWAY,
+    ("alluxio",): "the URL of the store below it, s3://… or abfss://…: Alluxio checks and then creates",
+    ("http", "https"): "s3://BUCKET/… or abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/…, and for another service "
+    "than Amazon's its address as endpoint_url in storage_options",
+}
+
+
 def parse_location(path: str | os.PathLike[str]) -> Location:
     """Understands s3://, s3a://, az://, abfs://, abfss://container@account..., file: and plain paths.
 
@@ -78,14 +116,12 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
     if not text or "\0" in text:
         raise InvalidInputError(f"{text!r} is no path of a table")
     match = _SCHEME.match(text)
-    scheme = _SCHEMES.get(match[1].lower()) if match else None
-    rest = text[match.end() :] if match else ""
-    if match is None or (scheme is None and not rest.startswith("/")):
+    if match is None or is_plain(text):
         return Location("file", "", os.path.abspath(text))
+    scheme, rest = _SCHEMES.get(match[1].lower()), text[match.end() :]
     if scheme is None:
-        raise InvalidInputError(
-            f"no store is known for {match[1]}: URLs; use a plain path, file:, s3://, s3a://, az://, abfs:// or abfss://"
-        )
+        known = "a plain path, file:, s3://, s3a://, az://, abfs:// or abfss://"
+        raise InvalidInputError(f"no store is known for {match[1]}: URLs; use {instead_of(text) or known}")
     if not rest.startswith("/"):
         raise InvalidInputError(f"{match[1]}: must be followed by a slash; give a whole URL, or ./ before a local path")
     if scheme == "file":
@@ -95,6 +131,8 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
 
 
 def _object_location(scheme: Literal["s3", "az"], authority: str, prefix: str) -> Location:
+    if scheme == "s3" and "@" not in authority:  # or it may hold credentials, and is shown to nobody
+        _check_bucket(authority, prefix)
     container, at, host = authority.partition("@")
     account = _AZURE_HOST.fullmatch(host) if at and scheme == "az" else None
     if (at and not account) or ":" in authority:
@@ -104,6 +142,11 @@ def _object_location(scheme: Literal["s3", "az"], authority: str, prefix: str) -
         )
     if not container:
         raise InvalidInputError(f"{scheme}:///{prefix} names no {'bucket' if scheme == 's3' else 'container'}")
+    if scheme == "az" and "\\" in prefix:
+        raise InvalidInputError(
+            f"the path {prefix!r} has a backslash, which Azure's services and clients take for a slash; write a slash, "
+            "or give another name"
+        )
     if scheme == "az" and any(component.endswith(".") for component in prefix.split("/")):
         raise InvalidInputError(
             f"the path {prefix!r} has a component that ends with a dot, which Azure cuts off; give another name"
@@ -113,6 +156,29 @@ def _object_location(scheme: Literal["s3", "az"], authority: str, prefix: str) -
         if account
         else Location(scheme, container, prefix)
     )
+
+
+def _check_bucket(bucket: str, prefix: str) -> None:
+    """Raises InvalidInputError for what stands in the place of a bucket, and is none that a table can lie in."""
+    name = prefix.partition("/")[0]
+    if bucket.startswith("arn:") and not name.endswith(".mrap"):
+        raise InvalidInputError(
+            f"{bucket}/{name} is an ARN: give the bucket itself, or the alias of the access point, which ends with "
+            f"-s3alias (`aws s3control get-access-point --name NAME`, or the console, tells it): s3://ALIAS/…"
+        )
+    for suffix, what in _NO_BUCKETS.items():
+        if (name if bucket.startswith("arn:") else bucket).endswith(suffix):
+            raise InvalidInputError(f"{bucket} is {what}; put the table into a general purpose bucket")
+
+
+_UNSORTED = "whose lists are not sorted, and begin with whole directories only: no log can be found in them"
+_NO_BUCKETS = {
+    "--x-s3": f"a directory bucket (S3 Express One Zone), {_UNSORTED}",
+    "--xa-s3": f"an access point of a directory bucket (S3 Express One Zone), {_UNSORTED}",
+    "--table-s3": "a table bucket, which S3 keeps for Iceberg tables alone",
+    "--ol-s3": "an Object Lambda access point, which answers with other objects than were written",
+    ".mrap": "a Multi-Region Access Point, behind which two buckets may each let a writer win",
+}
 
 
 def _clean_key(key: str) -> str:

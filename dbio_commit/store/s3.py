@@ -41,6 +41,14 @@ _ABSENT = {"NoSuchKey", "NoSuchUpload", "404"}
 _BUSY = {"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "Throttling", "500", "503"}
 
 
+_NO_SUCH_REQUEST = "this service does not have such a request, or not a header of it; use another service"
+_NO_CONDITION = (
+    "this service does not have If-None-Match (501), which a commit needs: use one with conditional writes (S3, MinIO, "
+    "Ceph); or it does not have the checksums that the client sends, then set config_kwargs="
+    "{'request_checksum_calculation': 'when_required'} in storage_options"
+)
+
+
 class S3Store(FsspecStore):
     """`put_if_absent` is one PUT with If-None-Match: *. Credentials and connections are s3fs's."""
 
@@ -301,6 +309,15 @@ class S3Store(FsspecStore):
         failures = zip(paths, self.in_parallel(delete, paths, at_once=CONCURRENCY // BATCHES), strict=True)
         return {path: (error, _is_busy(error)) for path, error in failures if error}
 
+    def keeps_versions(self) -> bool:
+        def ask() -> bool:
+            answer = self.fs.call_s3("get_bucket_versioning", Bucket=self._bucket)
+            return bool(answer.get("Status") == "Enabled")
+
+        with suppress(StoreError):
+            return self.call("ask for the versioning of", "", ask)
+        return False
+
     def abort_unfinished(self, items: Sequence[Unfinished]) -> dict[str, StoreError]:
         def abort(item: Unfinished) -> StoreError | None:
             upload = {**self._object(item.path), "UploadId": item.id}
@@ -322,6 +339,13 @@ class S3Store(FsspecStore):
             if code == "NoSuchBucket":
                 return StoreError(f"{message}; check the bucket's name")
             return ObjectNotFoundError(message)
+        if code == "InvalidObjectState":
+            return StoreError(
+                f"{message}; it is archived (S3 Glacier): bring it back with `aws s3api restore-object`, and keep the "
+                "table out of lifecycle rules that archive"
+            )
+        if _status(error) == 501 or code == "NotImplemented":
+            return StoreError(f"{message}; {_NO_CONDITION if action == 'create' else _NO_SUCH_REQUEST}")
         if isinstance(error, PermissionError | NoCredentialsError | PartialCredentialsError) or code in _DENIED:
             return AccessDeniedError(
                 f"{message}; give credentials with access to it: environment, profile, role or storage_options"

@@ -13,7 +13,7 @@ from dbio_commit.errors import (
     TableExistsError,
     TransactionStateError,
 )
-from dbio_commit.probe import probe
+from dbio_commit.probe import create
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, encode_checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
@@ -61,9 +61,8 @@ def adopt(store: Store, clock: Clock) -> Commit:
         known_since=commit.modified,
     )
     name, body = names.checkpoint(checkpoint.number), encode_checkpoint(checkpoint, created=clock.now())
-    if not store.put_if_absent(name, body):
+    if not create(store, name, body):
         raise CommitConflictError(f"somebody else is adopting {store.url}; look at it with `dbio check`")
-    probe(store, name, body)
     _refuse_change(store, entries, number=checkpoint.number)
     created = create_descriptor(store, clock, table_id, columns)
     _warn_of_late_writers(store, entries)

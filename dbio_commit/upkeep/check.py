@@ -88,6 +88,8 @@ class CheckReport:
 
     redated_until: datetime | None = None
     """A copy has given the commits until then new times: no state before can be told. The rows of now are right."""
+    keeps_versions: bool = False
+    """The store says that it keeps versions: what vacuum deletes takes room until a lifecycle rule ends that."""
 
     @property
     def ok(self) -> bool:
@@ -150,6 +152,7 @@ def _check(store: Store, clock: Clock) -> CheckReport:
         refused_settings=found.refused_settings,
         strange=found.strange,
         redated_until=found.redated_until,
+        keeps_versions=store.keeps_versions(),
     )
 
 

@@ -21,7 +21,7 @@ from dbio_commit.errors import (
     TableExistsError,
 )
 from dbio_commit.listing import read_descriptor, read_last_turn
-from dbio_commit.probe import probe
+from dbio_commit.probe import create
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint
 from dbio_commit.protocol.markers import Purge, Tombstone, Turn, encode
@@ -72,9 +72,8 @@ def copy_table(
     if look(target, clock).scope is not None or target.list_files():
         raise TableExistsError(f"there is something at {target.url} already; copy to another path, or drop it first")
     tombstone = encode(Tombstone(everything=True, created=clock.now()))
-    if not target.put_if_absent(names.DROPPED, tombstone):
+    if not create(target, names.DROPPED, tombstone):
         raise TableExistsError(f"somebody else is copying to {target.url}, or dropping a table there")
-    probe(target, names.DROPPED, tombstone)
     if [entry.path for entry in target.list_files()] != [names.DROPPED]:
         target.delete_same(names.DROPPED, tombstone)
         raise TableExistsError(f"somebody has begun to write to {target.url}; copy to another path")

@@ -126,6 +126,43 @@ def test_a_put_that_only_meets_others_under_way_fails(s3: Place, s3_server: S3Se
     assert type(failure.value) is StoreError
 
 
+# --- what a service keeps elsewhere, or has not -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["get", "open_read"])
+def test_an_archived_object_is_named_as_that_and_not_as_denied(remote: Place, server: Server, call: str) -> None:
+    store = remote.open()
+    store.put_if_absent("_marker", b"x")
+    server.inject(*everywhere("archived", "_marker"))
+    with pytest.raises(StoreError, match=r"archive.*bring it back with `a.* restore-object`|set-tier") as failure:
+        CALLS[call](store)
+    assert type(failure.value) is StoreError
+    assert f"{remote.url}/_marker" in str(failure.value)
+
+
+def test_a_table_that_was_archived_is_not_taken_for_one_without_commits(remote: Place, server: Server) -> None:
+    table = Table(remote.url, remote.storage_options)
+    write_rows(table)
+    server.inject(*everywhere("archived", "_committed_"))
+    with pytest.raises(StoreError, match="archive"):
+        Table(f"{remote.url}/", remote.storage_options).snapshot()
+
+
+def test_a_service_without_conditional_puts_is_named_as_that(s3: Place, s3_server: S3Server) -> None:
+    s3_server.inject(Fault(method="PUT", path=".", kind="501", times=10_000))
+    with pytest.raises(StoreError, match=r"does not have If-None-Match \(501\).*request_checksum_calculation"):
+        Table(s3.url, s3.storage_options).begin()
+    assert s3.open().list_files() == []
+
+
+@pytest.mark.parametrize("call", ["list_unfinished", "list_files"])
+def test_a_request_that_a_service_has_not_is_named_as_that(s3: Place, s3_server: S3Server, call: str) -> None:
+    store = s3.open()
+    s3_server.inject(*everywhere("501"))
+    with pytest.raises(StoreError, match="this service does not have such a request"):
+        getattr(store, call)()
+
+
 # --- a service that fails -----------------------------------------------------------------------------------------
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from dbio_commit import Table
 from dbio_commit.errors import CommitStateUnknownError, CorruptMarkerError, StoreError
-from dbio_commit.store import Listing, Store, Unfinished, open_store, parse_location
+from dbio_commit.store import Listing, Store, Unfinished, local, open_store, parse_location
 from tests.writers import stage
 
 NOBODY = 65534
@@ -42,8 +42,9 @@ def everything(root: Path) -> list[str]:
 
 
 @pytest.fixture
-def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The files and directories that were fsynced, in order."""
+def synced(monkeypatch: pytest.MonkeyPatch, root: Path) -> list[Path]:
+    """The files and directories that were fsynced, in order; on a disk of which it is known that it can do so."""
+    monkeypatch.setattr(local, "_LOOKED_AT", {str(root)})
     paths: list[Path] = []
     fsync = os.fsync
 

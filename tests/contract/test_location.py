@@ -8,6 +8,7 @@ import pytest
 
 from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
 from dbio_commit.store import Location, open_store, parse_location
+from dbio_commit.store.base import FsspecStore
 
 HERE = os.getcwd()
 
@@ -48,6 +49,27 @@ HERE = os.getcwd()
             Location("az", "container", "", "account"),
             "abfss://container@account.dfs.core.windows.net",
         ),
+        (
+            "abfss://c@lake.z01.dfs.storage.azure.net/p",
+            Location("az", "c", "p", "lake.z01", "storage.azure.net"),
+            "abfss://c@lake.z01.dfs.storage.azure.net/p",
+        ),
+        (
+            "abfss://c@lake.z45.blob.storage.azure.net/p",
+            Location("az", "c", "p", "lake.z45", "storage.azure.net"),
+            "abfss://c@lake.z45.dfs.storage.azure.net/p",
+        ),
+        (
+            "abfss://work space@onelake.dfs.fabric.microsoft.com/l.Lakehouse/Files/t",
+            Location("az", "work space", "l.Lakehouse/Files/t", "onelake", "fabric.microsoft.com"),
+            "abfss://work space@onelake.dfs.fabric.microsoft.com/l.Lakehouse/Files/t",
+        ),
+        (
+            "abfss://ws@westus-onelake.dfs.fabric.microsoft.com/l.Lakehouse/Files/t",
+            Location("az", "ws", "l.Lakehouse/Files/t", "westus-onelake", "fabric.microsoft.com"),
+            "abfss://ws@westus-onelake.dfs.fabric.microsoft.com/l.Lakehouse/Files/t",
+        ),
+        ("s3://lake-1a2b3c-s3alias/t", Location("s3", "lake-1a2b3c-s3alias", "t"), "s3://lake-1a2b3c-s3alias/t"),
         ("/data/table", Location("file", "", "/data/table"), "/data/table"),
         ("/data//table/", Location("file", "", "/data/table"), "/data/table"),
         ("/data/../table", Location("file", "", "/table"), "/table"),
@@ -76,6 +98,57 @@ def test_a_spelling_means_a_place(spelling: str | Path, location: Location, url:
 def test_other_stores_are_refused_and_the_known_ones_named(spelling: str) -> None:
     with pytest.raises(InvalidInputError, match="s3://"):
         parse_location(spelling)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "instead"),
+    [
+        (
+            "wasbs://c@acc.blob.core.windows.net/a/t",
+            r"use abfss://c@acc\.dfs\.core\.windows\.net/a/t, .* same container",
+        ),
+        ("WASB://c@acc.blob.core.windows.net/a/t", r"use abfss://c@acc\.dfs\.core\.windows\.net/a/t"),
+        ("wasbs:///a/t", "use abfss://CONTAINER@ACCOUNT"),
+        ("wasbs://c:sEcReT@acc.blob.core.windows.net/t", "use abfss://CONTAINER@ACCOUNT"),
+        ("wasbs://c@acc.blob.core.windows.net/t?sig=sEcReT", "use abfss://CONTAINER@ACCOUNT"),
+        ("adl://acc.azuredatalakestore.net/t", "use abfss://CONTAINER@ACCOUNT"),
+        ("dbfs:/mnt/lake/t", "use the URL of what is mounted there"),
+        ("hdfs://nn/t", "no table can lie on HDFS"),
+        ("viewfs://nn/t", "no table can lie on HDFS"),
+        ("maprfs:///t", "no table can lie on HDFS"),
+        ("oss://b/t", "S3 gateway as endpoint_url"),
+        ("cosn://b/t", "S3 gateway as endpoint_url"),
+        ("obs://b/t", "S3 gateway as endpoint_url"),
+        ("ofs://b/t", "S3 gateway as endpoint_url"),
+        ("https://b.s3.amazonaws.com/t", "use s3://BUCKET"),
+        ("s3://arn:aws:s3:us-east-1:123456789012:accesspoint/ap/t", "accesspoint/ap is an ARN: .*-s3alias"),
+        ("s3://arn:aws:s3::123456789012:accesspoint/m1a2b3.mrap/t", "Multi-Region Access Point"),
+        ("s3://lake--use1-az4--x-s3/t", "directory bucket .*general purpose bucket"),
+        ("s3://lake-ap--use1-az4--xa-s3/t", "access point of a directory bucket"),
+        ("s3://lake--table-s3/t", "table bucket"),
+        ("s3://lake-1a2b--ol-s3/t", "Object Lambda"),
+        ("s3://m1a2b3.mrap/t", "Multi-Region Access Point"),
+        ("az://c/a\\b", "backslash"),
+    ],
+)
+def test_what_no_table_can_lie_on_is_refused_with_what_to_give_instead(spelling: str, instead: str) -> None:
+    with pytest.raises(InvalidInputError, match=instead) as refusal:
+        parse_location(spelling)
+    assert "sEcReT" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "name"), [("lake.z01", "lake"), ("lake", "lake"), ("westus-onelake", "westus-onelake")]
+)
+@pytest.mark.parametrize("cloud", ["storage.azure.net", "core.windows.net", "core.chinacloudapi.cn"])
+def test_a_key_signs_for_the_account_in_whichever_cloud_and_zone_it_is(host: str, name: str, cloud: str) -> None:
+    key = "c2VjcmV0" * 8
+    store = open_store(parse_location(f"abfss://c@{host}.dfs.{cloud}/t"), {"account_key": key})
+    assert isinstance(store, FsspecStore)
+    client = store.fs.service_client
+    assert (client.account_name, client.credential.account_name) == (name, name)
+    assert client.primary_hostname == f"{host}.blob.{cloud}"
+    assert store.identity == f"az:{host}.blob.{cloud}:c"
 
 
 @pytest.mark.parametrize(
@@ -111,6 +184,10 @@ def test_what_is_no_place_is_refused(spelling: str) -> None:
         "s3://sEcReT@bucket/table",
         "s3://AKIA:sEc/sEcReT@bucket/table",
         "az://account:sEcReT@container/table",
+        "wasbs://account:sEcReT@container/table",
+        "s3://AKIA:sEcReT@lake--use1-az4--x-s3/table",
+        "s3://arn:sEcReT@lake/table",
+        "hdfs://user:sEcReT@host/table",
         "az://sEcReT@container/table",
         "abfss://container:sEcReT@account.dfs.core.windows.net/table",
         "az://container/table?sv=2024&sig=sEcReT",

@@ -17,6 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
 from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.spark.committer import writes
 from tests.spark_tables import SPARK_ERRORS, configured, data_files, ids, numbers, objects
 
 
@@ -67,6 +69,25 @@ def test_a_first_write_makes_a_table_and_leaves_nothing_but_its_files_and_marker
         names.committed(commit.tid),
         names.turn(1),  # that nobody else makes the table meanwhile
     }
+
+
+def test_what_executors_wrote_to_a_disk_of_their_own_is_not_committed(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files go as soon as the tasks have told of them, from all but the executors' view."""
+    dbio.write(numbers(spark, 0, 4), path)
+    take = writes._file_info
+
+    def lose(line: str, write: writes.Write) -> FileInfo:
+        file = take(line, write)
+        os.unlink(f"{path}/{file.path}")
+        return file
+
+    monkeypatch.setattr(writes, "_file_info", lose)
+    with pytest.raises(dbio.UnsupportedStoreError, match="the executors' disk is not the driver's"):
+        numbers(spark, 4, 8).write.mode("append").parquet(path)
+    assert ids(dbio.read(spark, path)) == [0, 1, 2, 3]
+    assert not dbio.Table(path).check().pending
 
 
 def test_files_have_the_names_that_our_own_tasks_give(spark: SparkSession, path: str) -> None:

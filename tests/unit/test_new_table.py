@@ -7,19 +7,17 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit import probe as probe_module
 from dbio_commit.errors import (
     InvalidInputError,
     SchemaMismatchError,
     StoreError,
     TableExistsError,
-    UnsupportedStoreError,
 )
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from tests.faults import RootFirstStore, WithoutPutIfAbsent, fail_with, once
+from tests.faults import RootFirstStore, fail_with, once
 from tests.writers import contents, live, stage, write, write_days
 
 # --- a new table -------------------------------------------------------------------------------------------------
@@ -143,36 +141,6 @@ def test_tids_sort_by_the_time_of_begin(table: Table, clock: ManualClock) -> Non
         tids.append(table.begin().tid)
         clock.advance(timedelta(milliseconds=1))
     assert tids == sorted(tids)
-
-
-def test_a_store_that_ignores_put_if_absent_is_refused_and_nothing_is_left(
-    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(probe_module, "_PROBED", set())
-    store = WithoutPutIfAbsent(clock)
-    for _ in range(2):
-        with pytest.raises(UnsupportedStoreError, match="conditional writes"):
-            Table.over(store, clock).begin()
-    assert not store.objects
-
-
-def test_a_table_on_a_store_that_ignores_put_if_absent_gets_no_marker(
-    table: Table, store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(table)
-    broken = WithoutPutIfAbsent(clock)
-    broken.objects = dict(store.objects)
-    monkeypatch.setattr(probe_module, "_PROBED", set())
-    with pytest.raises(UnsupportedStoreError):
-        Table.over(broken, clock).begin()
-    assert broken.objects == store.objects
-
-
-def test_every_store_in_memory_has_an_identity_of_its_own_so_that_each_is_probed() -> None:
-    seen = set()
-    for _ in range(50):
-        seen.add(MemoryStore().identity)  # each is freed before the next is made
-    assert len(seen) == 50
 
 
 def test_files_outside_of_the_tables_partitions_are_refused_since_no_reader_would_read_the_table(table: Table) -> None:

@@ -18,8 +18,8 @@ from dbio_commit.spark.bridge import bridge_of
 from dbio_commit.spark.committer import writes
 from dbio_commit.spark.committer.command import find_command, running_query
 from dbio_commit.spark.job import find_error
-from dbio_commit.spark.session import java_class
-from dbio_commit.store import Location, parse_location
+from dbio_commit.spark.session import java_class, locate
+from dbio_commit.store import Location
 
 _HANDLER, _TOPIC = "dbio_commit.handler", "commit protocol"
 """As `CommitProtocol.java` has them."""
@@ -85,7 +85,7 @@ _handler = Handler()
 
 def handle(spark: SparkSession, roots: Sequence[str | os.PathLike[str]], *, other: str | None) -> None:
     """Answers this JVM's requests from now on. `other` is the commit protocol that the session had."""
-    places = [parse_location(root) for root in roots]
+    places = [locate(spark, root) for root in roots]
     bridge = bridge_of(spark)
     bridge.answer(_TOPIC, _handler.answer)
     _handler.context = spark.sparkContext

@@ -148,8 +148,9 @@ def commit(write: Write, told: Iterable[str]) -> None:
     empty = [file.path for file in files if file.rows == 0]  # Spark writes one where there is nothing to write
     store.delete_many(empty)
     full = [file for file in files if file.rows != 0]
-    store.make_durable([file.path for file in full])
     write.transaction.add(full)
+    write.transaction.require_files()
+    store.make_durable([file.path for file in full])
     if write.plan.constraints:
         check_files(write.spark, write.plan, full)
         write.transaction.vouch_for_rows()

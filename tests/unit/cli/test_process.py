@@ -15,7 +15,10 @@ def test_version_is_printed() -> None:
 
 def test_a_reader_that_closes_the_pipe_early_gets_no_traceback(table: Table) -> None:
     with table.begin() as transaction:
-        transaction.add(FileInfo(path=f"{number}-tid-{transaction.tid}-x", size=1) for number in range(20_000))
+        names = [f"{number}-tid-{transaction.tid}-x" for number in range(20_000)]
+        for name in names:
+            Path(table.url, name).touch()
+        transaction.add(FileInfo(path=name, size=0) for name in names)
     for options in ([], ["--json"]):
         command = [sys.executable, "-m", "dbio_commit.cli", "files", table.url, *options]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:

@@ -156,6 +156,7 @@ def test_as_json_a_vacuum_is_one_document_with_all_that_the_report_has(
         "aborted": [pending],
         "postponed": [],
         "warnings": [],
+        "keeps_versions": False,
         "checkpoint": None,
         "queued": [],
         "kept": [{"path": "day=1/export.csv", "size": 7, "reason": Reason.UNTRACKED}],
