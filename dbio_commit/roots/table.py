@@ -29,6 +29,7 @@ from dbio_commit.errors import (
     TableNotFoundError,
     TransactionAbortedError,
     TransactionStateError,
+    UnsupportedStoreError,
 )
 from dbio_commit.isolation import refuse_news
 from dbio_commit.listing import (
@@ -293,7 +294,13 @@ class TableRoot(Root):
             self.mark(terms, "")
         if found := self._find_earlier(terms):
             return self._result_as_found(terms.tid, found)
-        self.require_files(terms, draft.files)
+        try:
+            self.require_files(terms, draft.files)
+        except UnsupportedStoreError:
+            if self._in_doubt:
+                raise self._gone(terms.tid) from None
+            self._look_at_descriptor(terms)  # which says so where the files are gone with their table
+            raise
         rules = RULES[terms.operation]
         turn, removed, metadata, shorten = None, list[str](), terms.metadata, None
         origin = terms.origin

@@ -131,4 +131,4 @@ def test_a_store_that_all_machines_share_is_not_asked(store: MemoryStore, clock:
     transaction.add([FileInfo(path=path, size=4)])
     with calls_to(store) as calls:
         transaction.commit()
-    assert [operation for operation, _ in calls] == ["put_if_absent"]
+    assert ("stat", path) not in calls

@@ -123,7 +123,7 @@ def test_a_dry_run_makes_no_call_that_could_change_anything() -> None:
     calls: set[str] = set()
     scene.store.before = lambda operation, path: calls.add(operation)
     run(scene, ALL, dry_run=True)
-    assert calls == {"list_log", "list_directory", "list_unfinished", "get"}
+    assert calls == {"list_log", "list_directory", "list_unfinished", "get", "stat_log"}
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["quiet", "busy"])
