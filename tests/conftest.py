@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests import minio
-from tests.servers import AzureServer, S3Server, azurite_server, moto_server
+from tests.servers import AzureServer, GcsServer, S3Server, azurite_server, fake_gcs_server, moto_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +92,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=minio.LEFT_OUT[name]))
         if hasattr(item, "callspec") and item.callspec.id in SLOW_TWINS.get(item.originalname, ()):
             item.add_marker(pytest.mark.long)
-        if {"s3_server", "azure_server"} & set(item.fixturenames):
+        if {"s3_server", "azure_server", "gcs_server"} & set(item.fixturenames):
             item.add_marker(pytest.mark.server)
 
 
@@ -129,6 +129,14 @@ def azure_server() -> Iterator[AzureServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[GcsServer]:
+    """Has a bucket `tables`."""
+    with fake_gcs_server() as server:
+        server.create_bucket("tables")
+        yield server
+
+
 def _url(scheme: str) -> str:
     """Of a directory that no other test has. The prefix keeps its digits out of what the path of a `Fault` may say."""
     return f"{scheme}://tables/test-{uuid4().hex}"
@@ -144,6 +152,12 @@ def s3_root(s3_server: S3Server) -> Root:
 def azure_root(azure_server: AzureServer) -> Root:
     azure_server.reset()
     return Root(_url("az"), azure_server.storage_options)
+
+
+@pytest.fixture
+def gcs_root(gcs_server: GcsServer) -> Root:
+    gcs_server.reset()
+    return Root(_url("gs"), gcs_server.storage_options)
 
 
 @pytest.fixture

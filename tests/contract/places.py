@@ -23,7 +23,7 @@ Fill = Callable[[Store, Sequence[str]], None]
 class Place:
     """An empty root, and what it takes to open it."""
 
-    kind: Literal["memory", "local", "s3", "azure"]
+    kind: Literal["memory", "local", "s3", "azure", "gcs"]
     url: str
     storage_options: dict[str, Any] = field(default_factory=dict)
 
