@@ -231,7 +231,7 @@ def _as_google_answers(app: WSGIApplication) -> WSGIApplication:
         bucket = re.search("/b/([^/?]+)", environ["REQUEST_URI"])
         if answer.status_code == 404 and bucket and bucket[1] != "tables":
             look = dict(environ, REQUEST_METHOD="GET", REQUEST_URI=f"/storage/v1/b/{bucket[1]}", CONTENT_LENGTH="0")
-            look["wsgi.input"] = BytesIO()
+            look |= {"wsgi.input": BytesIO(), "front.headers": []}
             if Response.from_app(app, look, buffered=True).status_code == 404:
                 error = {"code": 404, "message": "The specified bucket does not exist."}
                 answer = Response(json.dumps({"error": error}), 404, content_type="application/json")

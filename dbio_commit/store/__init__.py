@@ -1,7 +1,7 @@
 """The seam to where the bytes are: what every store must do, and which one a URL names.
 
-`base` says what is guaranteed; `local`, `s3`, `azure` and `gcs` keep it, each with the calls that were measured to be right
-(docs/STORES.md); `testing.MemoryStore` keeps it for tests. What the objects mean is none of a store's business.
+`base` says what is guaranteed; `local`, `s3`, `azure` and `gcs` keep it, each with the calls that were measured to be
+right (docs/STORES.md); `testing.MemoryStore` keeps it for tests. What the objects mean is none of a store's business.
 """
 
 from collections.abc import Mapping

@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import aiohttp
 from fsspec.asyn import sync
-from gcsfs.core import GCSFileSystem
-from gcsfs.retry import HttpError, is_retriable
+from gcsfs.core import GCSFile, GCSFileSystem
+from gcsfs.retry import HttpError
 from google.auth.exceptions import GoogleAuthError, TransportError
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
@@ -97,7 +97,7 @@ class GcsStore(FsspecStore):
 
     def _list(self, under: str, prefix: str, *, flat: bool, first: str = "", last: str = "") -> Listing:
         """All that starts with the prefix, in pages; of that, what is not before `first`, nor after all of `last`."""
-        options = {
+        options: dict[str, Any] = {
             "prefix": prefix,
             "delimiter": None if flat else "/",
             "startOffset": self._prefix + first if first else None,
@@ -146,14 +146,14 @@ class GcsStore(FsspecStore):
         if length <= 0:
             return b""
         where = f"{self.fs._location}/download/storage/v1/b/{{}}/o/{{}}"
-        ranged = {"Range": f"bytes={start}-{start + length - 1}"}
+        options = {
+            "alt": "media",
+            "generation": generation,
+            "headers": {"Range": f"bytes={start}-{start + length - 1}"},
+        }
         try:
-            return cast(
-                bytes,
-                self._ask(
-                    "GET", where, *self._object(path), json_out=False, alt="media", generation=generation, headers=ranged
-                )[1],
-            )
+            _, body = self._ask("GET", where, *self._object(path), json_out=False, **options)
+            return cast(bytes, body)
         except HttpError as error:
             if error.code == 416:  # nothing is there: also of an empty object
                 return b""
@@ -175,19 +175,8 @@ class GcsStore(FsspecStore):
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         def put() -> bool:
-            bucket, key = self._object(path)
             try:
-                self._ask(
-                    "POST",
-                    f"{self.fs._location}/upload/storage/v1/b/{{}}/o",
-                    bucket,
-                    name=key,
-                    uploadType="media",
-                    ifGenerationMatch="0",
-                    fields="generation",
-                    headers={"Content-Type": "application/octet-stream"},
-                    data=body,
-                )
+                sync(self.fs.loop, self.fs.upload, *self._object(path), body, ifGenerationMatch="0")
             except HttpError as error:
                 if error.code == 412:
                     return False
@@ -231,9 +220,7 @@ class GcsStore(FsspecStore):
     def _delete_singly(self, paths: Sequence[str]) -> dict[str, StoreError]:
         def delete(path: str) -> StoreError | None:
             try:
-                self.call(
-                    "delete", path, lambda: self._ask("DELETE", "b/{}/o/{}", *self._object(path), json_out=False)
-                )
+                self.call("delete", path, lambda: self._ask("DELETE", "b/{}/o/{}", *self._object(path), json_out=False))
             except ObjectNotFoundError:
                 return None
             except StoreError as error:
@@ -245,12 +232,13 @@ class GcsStore(FsspecStore):
 
     def translate(self, error: BaseException, action: str, path: str) -> DbioError | None:
         message = self.failure(action, path, error)
-        if isinstance(error, FileNotFoundError):
-            if _NO_BUCKET in str(error):
-                return StoreError(f"{message}; check the bucket's name")
+        if isinstance(error, FileNotFoundError) and _NO_BUCKET in str(error):
+            return StoreError(f"{message}; check the bucket's name")
+        if isinstance(error, FileNotFoundError) and action not in ("create", "write"):  # whose session may be gone
             return ObjectNotFoundError(message)
         refused = isinstance(error, HttpError) and error.code in (401, 403)
-        if refused or (isinstance(error, GoogleAuthError) and not isinstance(error, TransportError)):
+        unknown = isinstance(error, GoogleAuthError) and not isinstance(error, TransportError)
+        if refused or unknown or isinstance(error, PermissionError):
             return AccessDeniedError(
                 f"{message}; give credentials with access to it: environment, service account or storage_options"
             )
@@ -275,8 +263,13 @@ class GcsStore(FsspecStore):
         return sync(self.fs.loop, self.fs._call, method, url, *names, json_out=json_out, **options)
 
 
+_BUSY = {408, 429, 500, 502, 503, 504}
+
+
 def _may_pass(error: BaseException) -> bool:
-    return is_retriable(error) or isinstance(error, TransportError | TimeoutError)
+    if isinstance(error, HttpError):
+        return error.code in _BUSY
+    return isinstance(error, aiohttp.ClientError | TransportError | TimeoutError)
 
 
 class _FileSystem(GCSFileSystem):  # type: ignore[misc]
@@ -320,6 +313,37 @@ class _FileSystem(GCSFileSystem):  # type: ignore[misc]
             if ranged and answer.status != 206:
                 raise OSError(f"the service answers {answer.status} where 206 is expected: it has no ranges")
             return answer.status, answer.headers, answer.request_info, await answer.read()
+
+    async def upload(self, bucket: str, key: str, body: bytes, **conditions: str) -> None:
+        """An object by one request, whatever its size."""
+        await self._call(
+            "POST",
+            f"{self._location}/upload/storage/v1/b/{{}}/o",
+            bucket,
+            name=key,
+            uploadType="media",
+            fields="generation",
+            headers={"Content-Type": "application/octet-stream"},
+            data=body,
+            **conditions,
+        )
+
+    def _open(self, path: str, mode: str = "rb", block_size: int | None = None, **options: Any) -> Any:
+        return _File(self, path, mode, block_size or self.default_block_size, **options)
+
+
+class _File(GCSFile):  # type: ignore[misc]
+    """Where it is closed before it has a block of bytes, they are one request; gcsfs would take two."""
+
+    def _initiate_upload(self) -> None:
+        if self.tell() >= self.blocksize or not self.forced:
+            super()._initiate_upload()
+
+    def _upload_chunk(self, final: bool = False) -> bool:
+        if self.location is not None:
+            return cast(bool, super()._upload_chunk(final))
+        sync(self.gcsfs.loop, self.gcsfs.upload, self.bucket, self.key, self.buffer.getvalue())
+        return True
 
 
 class _Ranges(io.RawIOBase):
@@ -387,7 +411,7 @@ def _gone(content_type: str, answer: bytes) -> set[int]:
     """The numbers of the objects that the service deleted or did not find."""
     message = BytesParser().parsebytes(f"Content-Type: {content_type}\r\n\r\n".encode() + answer)
     numbers = set()
-    for part in message.get_payload() if message.is_multipart() else ():
+    for part in message.walk():
         number = _NUMBER.search(str(part.get("Content-ID", "")))
         if number and _GONE.match(str(part.get_payload()).lstrip()):
             numbers.add(int(number[1]))

@@ -16,6 +16,9 @@ from dbio_commit.testing import MemoryStore
 PROCESSES, THREADS = 4, 6
 CONTENDERS = PROCESSES * THREADS
 
+CREATE = {"s3": "PUT", "azure": "PUT", "gcs": "POST"}
+"""The method of the request that creates an object, by the kind of the place."""
+
 Fill = Callable[[Store, Sequence[str]], None]
 
 
