@@ -1,7 +1,8 @@
 """The process behind tests/servers.py: a server behind a front that logs every request and injects faults.
 
-The servers are moto, Azurite and fake-gcs-server. Run as a script (`front.py s3 | azure | gcs`): prints its port when ready and ends when its stdin does, so that it cannot
-outlive the tests, however they die. What tests use is in servers.py.
+Run as a script (`front.py s3 | azure | gcs`), with moto, Azurite or fake-gcs-server behind it: prints its port when
+ready and ends when its stdin does, so that it cannot outlive the tests, however they die. What tests use is in
+servers.py.
 """
 
 import http.client

@@ -1,4 +1,4 @@
-"""Servers of S3, Azure and Google Cloud Storage for tests and benchmarks: real clients speak to them, nothing is mocked.
+"""Servers of S3, Azure and Google Cloud for tests and benchmarks: real clients speak to them, nothing is mocked.
 
 Each context manager starts one server on a free loopback port, in a process of its own that ends with this one,
 however this one ends. The front that counts requests and injects faults is front.py.

@@ -139,7 +139,7 @@ class GcsStore(FsspecStore):
         return body
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        return self.call("read", path, lambda: self._read(path, start, length))
+        return self.unless_absent("read", path, lambda: self._read(path, start, length))
 
     def _read(self, path: str, start: int, length: int, generation: str | None = None) -> bytes:
         """Fewer bytes where the object ends before."""
@@ -160,7 +160,10 @@ class GcsStore(FsspecStore):
             raise
 
     def stat(self, path: str) -> Entry:
-        return self.call("look at", path, lambda: _entry(path, self._look_at(path)))
+        return self.unless_absent("look at", path, lambda: _entry(path, self._look_at(path)))
+
+    def lists(self, path: str) -> bool:
+        return any(it.path == path for it in self._list(path, self._prefix + path, flat=False).entries)
 
     def _look_at(self, path: str) -> dict[str, str]:
         found = self._ask("GET", "b/{}/o/{}", *self._object(path), fields="size,timeCreated,generation")
@@ -171,7 +174,7 @@ class GcsStore(FsspecStore):
             found = self._look_at(path)
             return io.BufferedReader(_Ranges(self, path, int(found["size"]), found["generation"]), READ_BYTES)
 
-        return cast(BinaryIO, Download(look, lambda function: self.call("read", path, function)))
+        return cast(BinaryIO, Download(look, lambda function: self.unless_absent("read", path, function)))
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         def put() -> bool:

@@ -13,7 +13,7 @@ from dbio_commit.errors import AccessDeniedError, StoreError
 from dbio_commit.store import Store
 from dbio_commit.store.base import BATCHES
 from tests.contract.amazon import Amazon, amazon
-from tests.contract.places import Fill, Place
+from tests.contract.places import CREATE, Fill, Place
 from tests.contract.test_failures import FEW_RETRIES, impatient
 from tests.servers import AzureServer, Fault, S3Server, Server
 
@@ -40,9 +40,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_2500_objects_in_nested_directories_are_deleted_by_batches(
     place: Place, fill: Fill, request: pytest.FixtureRequest
 ) -> None:
-    server: Server | None = (
-        request.getfixturevalue(f"{place.kind}_server") if place.kind in ("s3", "azure", "gcs") else None
-    )
+    server: Server | None = request.getfixturevalue(f"{place.kind}_server") if place.kind in CREATE else None
     store = place.open()
     paths = [f"a={number % 5}/b={number % 25}/part {number}+%2F é" for number in range(2500)]
     fill(store, ["a=0/kept", *paths])
