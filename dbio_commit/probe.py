@@ -26,7 +26,7 @@ def probe(store: Store, path: str, body: bytes, *, created: bool = True) -> None
             store.delete_many([path])
         raise UnsupportedStoreError(
             f"the store of {store.url} created {path} twice: it ignores If-None-Match, so two writers could both win. "
-            "Nothing was written; use a store with conditional writes (S3, Azure, MinIO, Ceph, a local disk)"
+            "Nothing was written; use a store with conditional writes (S3, Azure, Google Cloud, MinIO, Ceph, a disk)"
         )
     _PROBED.add(store.identity)
 

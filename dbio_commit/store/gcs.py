@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -62,6 +63,9 @@ class GcsStore(FsspecStore):
         return f"gs:{without_user(self.fs._location)}:{self._bucket}"
 
     def connect(self) -> Any:
+        token = self.storage_options.get("token")
+        if isinstance(token, str) and token.startswith(("/", "~")) and not os.path.exists(token):
+            raise ValueError("there is no such key file here")  # gcsfs would send its path to Google, as a token
         # With aiohttp's own time-out a silent server is waited for five minutes, each time.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=15)
         forced = {"use_listings_cache": False, "skip_instance_cache": True}

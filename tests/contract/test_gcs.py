@@ -5,6 +5,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from aiohttp import ClientError
+from gcsfs.retry import HttpError
+from google.auth import exceptions
 
 from dbio_commit.errors import AccessDeniedError, CorruptMarkerError, ObjectNotFoundError, StoreError
 from dbio_commit.store import Store
@@ -56,10 +59,10 @@ def test_a_large_file_is_not_there_before_it_is_closed(store: Store) -> None:
 
 def test_a_session_that_is_gone_is_no_object_that_is_not_there(store: Store) -> None:
     assert isinstance(store, FsspecStore)
-    with pytest.raises(StoreError, match="try again") as failure, store.open_write("part-0") as file:
-        file.write(BODY)
-        raw: Any = file
-        raw._stream.location = raw._stream.location.replace("upload_id=", "upload_id=none")
+    file: Any = store.open_write("part-0")
+    file.write(BODY)
+    file._stream.location = file._stream.location.replace("upload_id=", "upload_id=none")
+    with pytest.raises(StoreError, match="try again") as failure:
         file.write(BODY)
     assert type(failure.value) is StoreError
     assert store.list_files() == []
@@ -251,7 +254,26 @@ def test_every_request_names_the_project_that_pays(gcs: Place, gcs_server: GcsSe
     assert {request.query.get("userProject") for request in requests} == {"our-project"}
 
 
-# --- where it is --------------------------------------------------------------------------------------------------
+# --- as whom it asks, and where -------------------------------------------------------------------------------------
+
+
+def test_a_key_file_that_is_not_there_is_access_denied_and_its_path_is_no_token(
+    gcs: Place, gcs_server: GcsServer
+) -> None:
+    with pytest.raises(AccessDeniedError, match="no such key file"):
+        gcs.open(token="/nonexistent/key.json").list_log()
+    assert gcs_server.requests() == []
+
+
+def test_who_may_not_is_told_so_by_every_kind_of_refusal(gcs: Place) -> None:
+    store = gcs.open()
+    assert isinstance(store, FsspecStore)
+    google: Any = exceptions
+    for error in (google.DefaultCredentialsError(), google.RefreshError(), HttpError({"code": 401}), PermissionError()):
+        assert isinstance(store.translate(error, "read", "_marker"), AccessDeniedError)
+    for error in (google.TransportError(), HttpError({"code": 400}), ClientError(), TimeoutError()):
+        assert type(store.translate(error, "read", "_marker")) is StoreError
+    assert store.translate(KeyError("ours"), "read", "_marker") is None
 
 
 def test_the_endpoint_is_that_of_the_options_or_else_of_the_environment(
