@@ -40,7 +40,7 @@ def with_pyarrow(urls: Sequence[str]) -> Count:
 
 def with_duckdb(urls: Sequence[str]) -> Count:
     with duckdb.connect() as connection:
-        connection.register_filesystem(_open(urls)[0])  # else it would download an extension for S3 or Azure
+        connection.register_filesystem(_open(urls)[0])  # else it would download an extension for the store
         row = connection.execute("SELECT count(*), sum(distance) FROM read_parquet(?)", [list(urls)]).fetchone()
     assert row is not None
     return Count(*row)

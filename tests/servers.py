@@ -153,8 +153,13 @@ def azurite_server() -> Iterator[AzureServer]:
 def fake_gcs_server() -> Iterator[GcsServer]:
     with _front("gcs", {}) as port:
         endpoint = f"http://127.0.0.1:{port}"
-        # The second is google-auth's, which else looks for the metadata of a machine of Google's, for seconds.
-        env = {"STORAGE_EMULATOR_HOST": endpoint, "NO_GCE_CHECK": "true"}
+        env = {
+            "STORAGE_EMULATOR_HOST": endpoint,
+            # google-auth would look for the metadata of a machine of Google's, for seconds.
+            "NO_GCE_CHECK": "true",
+            # gcsfs itself would ask for the kind of a bucket by gRPC, which nobody answers, for a minute.
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+        }
         yield GcsServer(endpoint, {"endpoint_url": endpoint, "token": "anon"}, env)
 
 
