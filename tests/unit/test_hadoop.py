@@ -185,7 +185,8 @@ HONOURED_GCS: list[tuple[Settings, dict[str, Any]]] = [
     (USER, {"token": USER_TOKEN}),
     ({**KEY_FILE, **USER, "auth.type": "user_credentials"}, {"token": USER_TOKEN}),
     ({**KEY_FILE, "auth.type": "APPLICATION_DEFAULT"}, {"token": "google_default"}),
-    ({**KEY_FILE, "auth.type": "COMPUTE_ENGINE"}, {"token": "cloud"}),
+    ({"auth.type": "COMPUTE_ENGINE"}, {}),  # as core-default.xml has it
+    ({**KEY_FILE, "auth.type": "COMPUTE_ENGINE"}, {"token": "/keys/etl.json"}),
     ({**KEY_FILE, "auth.type": "UNAUTHENTICATED"}, {"token": "anon"}),
     ({"auth.null.enable": "true"}, {"token": "anon"}),
     ({**KEY_FILE, "auth.null.enable": "true"}, {"token": "/keys/etl.json"}),

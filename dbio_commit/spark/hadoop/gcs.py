@@ -4,28 +4,27 @@ from urllib.parse import quote, urlsplit
 
 from dbio_commit.spark.hadoop.row import INSTEAD, Draft, Row, ignored_credential, part, refused
 
+_ANY = "COMPUTE_ENGINE"  # it is Hadoop's default: also of a session that says nothing, or names a key file alone
 _TOKEN_SERVER = "https://oauth2.googleapis.com/token"
 
 
 def credentials(draft: Draft) -> None:
-    """By the kind of authentication; where none is named, the first that is there."""
+    """By the kind of authentication; where none is named, the first that is there, or else the environment."""
     row = "auth.type"
-    kind = (draft.get(row) or "").upper()
+    kind = (draft.get(row) or _ANY).upper()
     match kind:
         case "UNAUTHENTICATED":
             draft.put("token", value="anon")
         case "APPLICATION_DEFAULT":
             draft.put("token", value="google_default")
-        case "COMPUTE_ENGINE":
-            draft.put("token", value="cloud")
         case "ACCESS_TOKEN_PROVIDER" | "WORKLOAD_IDENTITY_FEDERATION_CREDENTIAL_CONFIG_FILE":
             pass  # their rows tell
-        case "SERVICE_ACCOUNT_JSON_KEYFILE" | "USER_CREDENTIALS" | "":
+        case "SERVICE_ACCOUNT_JSON_KEYFILE" | "USER_CREDENTIALS" | "COMPUTE_ENGINE":
             found = kind != "USER_CREDENTIALS" and _service_account(draft)
             found = found or (kind != "SERVICE_ACCOUNT_JSON_KEYFILE" and _user(draft))
-            if not found and not kind and draft.is_true("auth.null.enable"):
+            if not found and kind == _ANY and draft.is_true("auth.null.enable"):
                 draft.put("token", value="anon")
-            elif not found and kind:
+            elif not found and kind != _ANY:
                 draft.ignore(row, f"nothing says which, for {kind}; {INSTEAD}")
         case _:
             draft.ignore(row, f"{kind} has no counterpart in Python; {INSTEAD}")
