@@ -176,7 +176,7 @@ class GcsStore(FsspecStore):
     def open_read(self, path: str) -> BinaryIO:
         def look() -> BinaryIO:
             found = self._look_at(path)
-            return io.BufferedReader(_Ranges(self, path, int(found["size"]), found["generation"]), READ_BYTES)
+            return cast(BinaryIO, _Ranges(self, path, int(found["size"]), found["generation"]))
 
         return cast(BinaryIO, Download(look, lambda function: self.unless_absent("read", path, function)))
 
@@ -354,11 +354,12 @@ class _File(GCSFile):  # type: ignore[misc]
 
 
 class _Ranges(io.RawIOBase):
-    """The bytes of one generation of an object, asked for as they are read."""
+    """The bytes of one generation of an object: a large piece is one request, and small neighbours are one together."""
 
     def __init__(self, store: GcsStore, path: str, size: int, generation: str) -> None:
         self._store, self._path, self._size, self._generation = store, path, size, generation
         self._place = 0
+        self._kept, self._kept_from = b"", 0
 
     def readable(self) -> bool:
         return True
@@ -366,21 +367,27 @@ class _Ranges(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
+    def tell(self) -> int:
+        return self._place
+
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         self._place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
         return self._place
 
-    def readinto(self, buffer: Any, /) -> int:
-        length = max(0, min(len(buffer), self._size - self._place))
-        found = self._store._read(self._path, self._place, length, self._generation)
-        buffer[: len(found)] = found
-        self._place += len(found)
-        return len(found)
-
-    def readall(self) -> bytes:
-        found = self._store._read(self._path, self._place, self._size - self._place, self._generation)
+    def read(self, size: int = -1, /) -> bytes:
+        start = self._place
+        end = self._size if size < 0 else min(start + size, self._size)
+        found = self._fetch(start, end) if end - start >= READ_BYTES else self._small(start, end)
         self._place += len(found)
         return found
+
+    def _small(self, start: int, end: int) -> bytes:
+        if start < self._kept_from or end > self._kept_from + len(self._kept):
+            self._kept, self._kept_from = self._fetch(start, min(start + READ_BYTES, self._size)), start
+        return self._kept[start - self._kept_from : max(start, end) - self._kept_from]
+
+    def _fetch(self, start: int, end: int) -> bytes:
+        return self._store._read(self._path, start, end - start, self._generation)
 
 
 def _entry(path: str, found: Mapping[str, str]) -> Entry:

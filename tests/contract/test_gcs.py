@@ -65,6 +65,8 @@ def test_a_session_that_is_gone_is_no_object_that_is_not_there(store: Store) -> 
     with pytest.raises(StoreError, match="try again") as failure:
         file.write(BODY)
     assert type(failure.value) is StoreError
+    with pytest.raises(StoreError):
+        file.close()
     assert store.list_files() == []
 
 
@@ -111,6 +113,30 @@ def test_a_range_behind_the_end_is_empty(store: Store) -> None:
     store.put_if_absent("_marker", b"0123456789")
     assert [store.get_range("_marker", start, 4) for start in (8, 10, 11)] == [b"89", b"", b""]
     assert store.get_range("_marker", 3, 0) == b""
+
+
+def test_a_stream_asks_once_for_a_large_piece_and_once_for_small_neighbours(
+    store: Store, gcs_server: GcsServer
+) -> None:
+    body = bytes(range(256)) * 40_000
+    store.put_if_absent("part-0", body)
+    with store.open_read("part-0") as file:
+        gcs_server.reset()
+        file.seek(-8, 2)
+        assert [file.read(3), file.read(5), file.read(1), file.read()] == [body[-8:-5], body[-5:], b"", b""]
+        assert len(gcs_server.requests()) == 1
+        file.seek(7)
+        assert file.read(5_000_001) == body[7:5_000_008]
+        assert len(gcs_server.requests()) == 2
+        for start in (9_000_000, 9_000_100, 9_000_050):
+            file.seek(start)
+            assert file.read(100) == body[start : start + 100]
+        assert len(gcs_server.requests()) == 3
+        file.seek(len(body) + 5)
+        assert file.read(10) == b""
+        file.seek(0)
+        assert file.read() == body
+        assert len(gcs_server.requests()) == 4
 
 
 def test_a_stream_reads_one_generation_or_nothing(store: Store) -> None:
