@@ -216,7 +216,7 @@ class GcsStore(FsspecStore):
         boundary = uuid4().hex
         headers, answer = self._ask(
             "POST",
-            self.fs.batch_url_base,
+            f"{self.fs._location}/batch/storage/v1",
             json_out=False,
             data=_deletions(urls, boundary),
             headers={"Content-Type": f"multipart/mixed; boundary={boundary}"},
