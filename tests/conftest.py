@@ -79,7 +79,7 @@ SLOW_TWINS = {
     },
     "test_the_command_line_deletes_what_its_dry_run_says": {"azure", "s3"},
     "test_all_commands_work_with_the_credentials_of_the_environment": {"azure", "gcs"},
-    "test_ten_processes_write_at_once_and_no_row_is_lost_or_doubled": {"s3-5"},
+    "test_ten_processes_write_at_once_and_no_row_is_lost_or_doubled": {"s3-5", "gcs-5"},
 }
 """Cases of tests that take long, and whose other cases `make test` runs: they are `long`."""
 
