@@ -61,10 +61,15 @@ SLOW_TWINS = {
     "test_deletions_that_keep_failing_are_reported_one_by_one_and_done_by_the_next_run": {"s3"},
     "test_of_a_writer_killed_at_any_call_all_or_nothing_is_seen_and_the_next_one_works": {
         "s3-append",
+        "gcs-append",
         "s3-overwrite",
+        "gcs-overwrite",
         "s3-replace",
+        "gcs-replace",
         "s3-restore",
+        "gcs-restore",
         "s3-rewrite",
+        "gcs-rewrite",
     },
     "test_of_a_spark_job_killed_at_a_step_all_or_nothing_is_seen_and_a_repetition_works": {
         "begun",
