@@ -68,8 +68,7 @@ class GcsStore(FsspecStore):
             raise ValueError("there is no such key file here")  # gcsfs would send its path to Google, as a token
         # With aiohttp's own time-out a silent server is waited for five minutes, each time.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=15)
-        forced = {"use_listings_cache": False, "skip_instance_cache": True}
-        return _FileSystem(**{"requests_timeout": timeout, **self.storage_options, **forced})
+        return _FileSystem(**{"requests_timeout": timeout, **self.storage_options, "use_listings_cache": False})
 
     def list_log(self, *prefixes: str) -> list[Entry]:
         wanted = prefixes or ("_",)
@@ -211,8 +210,8 @@ class GcsStore(FsspecStore):
 
     def _delete_together(self, paths: Sequence[str]) -> list[str]:
         """Returns those that the service does not say to be gone."""
-        query = urlencode(self.fs._get_params({}))
-        urls = [f"/storage/v1/b/{quote(self._bucket, '')}/o/{quote(self._prefix + it, '')}?{query}" for it in paths]
+        payer = f"?{urlencode(query)}" if (query := self.fs._get_params({})) else ""
+        urls = [f"/storage/v1/b/{quote(self._bucket, '')}/o/{quote(self._prefix + it, '')}{payer}" for it in paths]
         boundary = uuid4().hex
         headers, answer = self._ask(
             "POST",
@@ -221,7 +220,7 @@ class GcsStore(FsspecStore):
             data=_deletions(urls, boundary),
             headers={"Content-Type": f"multipart/mixed; boundary={boundary}"},
         )
-        gone = _gone(headers["Content-Type"], answer)
+        gone = _gone(headers.get("Content-Type", ""), answer)
         return [path for number, path in enumerate(paths) if number not in gone]
 
     def _delete_singly(self, paths: Sequence[str]) -> dict[str, StoreError]:
@@ -317,7 +316,7 @@ class _FileSystem(GCSFileSystem):  # type: ignore[misc]
         ) as answer:
             if answer.status >= 400:
                 raise _refusal(answer.status, await answer.read())
-            if ranged and answer.status != 206:
+            if ranged and answer.status != 206 and answer.content_length != 0:
                 raise OSError(f"the service answers {answer.status} where 206 is expected: it has no ranges")
             return answer.status, answer.headers, answer.request_info, await answer.read()
 
@@ -403,7 +402,7 @@ def _just_after(name: str) -> str:
 def _refusal(status: int, body: bytes) -> Exception:
     said = body.decode(errors="replace")
     with suppress(ValueError, LookupError, TypeError):  # downloads and proxies answer otherwise
-        said = json.loads(said)["error"]["message"]
+        said = str(json.loads(said)["error"]["message"])
     return FileNotFoundError(said) if status == 404 else HttpError({"code": status, "message": said})
 
 
@@ -417,7 +416,7 @@ def _deletions(urls: Sequence[str], boundary: str) -> bytes:
     return f"{''.join(parts)}--{boundary}--\r\n".encode()
 
 
-_NUMBER = re.compile(r"\+(\d+)>\s*$")
+_NUMBER = re.compile(r"\+(\d{1,9})>\s*$")
 _GONE = re.compile(rf"HTTP/[\d.]+ (?:2\d\d|404(?!.*{_NO_BUCKET}))\b", re.DOTALL)
 
 
