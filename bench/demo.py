@@ -26,7 +26,9 @@ from dbio_commit.protocol.names import parse_tid_time
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="The main job of dbio_commit on real data.")
-    parser.add_argument("--store", choices=["local", "s3", "azure"], default="local", help="where the tables are")
+    parser.add_argument(
+        "--store", choices=["local", "s3", "azure", "gcs"], default="local", help="where the tables are"
+    )
     parser.add_argument("--months", type=int, choices=range(1, 13), default=12, help="fewer are done sooner")
     options = parser.parse_args()
     began_s = time.monotonic()

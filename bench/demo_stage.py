@@ -19,7 +19,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tests.servers import azurite_server, moto_server
+from tests.servers import azurite_server, fake_gcs_server, moto_server
 
 DIRECTORY = Path("build/demo")
 SPARK_LOG = DIRECTORY / "spark.log"
@@ -123,6 +123,11 @@ def open_lake(store: str) -> Iterator[str]:
                 os.environ.update(azure.env)
                 azure.create_container("demo")
                 lake, name = "az://demo", "Azure (Azurite, on this machine)"
+            case "gcs":
+                gcs = stack.enter_context(fake_gcs_server())
+                os.environ.update(gcs.env)
+                gcs.create_bucket("demo")
+                lake, name = "gs://demo", "Google Cloud Storage (fake-gcs-server, on this machine)"
             case _:
                 lake, name = str(DIRECTORY), "a local disk"
         headline(f"dbio_commit on {name}: transactions on plain Parquet, step by step")

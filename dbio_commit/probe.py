@@ -76,5 +76,5 @@ def _unsupported(store: Store, path: str, who: str, *, left: StoreError | None =
     return UnsupportedStoreError(
         f"the store of {store.url} let {who} create {path}, which one alone may: it ignores If-None-Match, or looks "
         f"first and writes then, so two writers could both win. {stays if left else 'Nothing was written'}; use a "
-        "store with conditional writes (S3, Azure, MinIO, Ceph, a local disk)"
+        "store with conditional writes (S3, Azure, Google Cloud, MinIO, Ceph, a disk)"
     )

@@ -26,6 +26,7 @@ _NOT_SECRET = {
     *("account_name", "region_name", "profile", "addressing_style", "account_host", "signature_version", "mode"),
     *("ServerSideEncryption", "SSEKMSKeyId", "StorageClass", "ACL", "RequestPayer"),  # of requests to S3
     *("DefaultEndpointsProtocol", "AccountName", "EndpointSuffix"),  # of connection strings
+    *("type", "project", "project_id", "quota_project_id", "client_email", "universe_domain"),  # of Google's
 }
 
 
@@ -99,6 +100,8 @@ def _parts(text: str) -> Iterator[str]:
     """The text, unless it is a URL; and what is secret of it, where it is something larger."""
     if "://" not in text:
         yield text
+    if "PRIVATE KEY-----" in text:
+        yield from (line for line in text.splitlines() if "-----" not in line)
     yield from (match[1] for match in _PASSWORD.finditer(text))
     for match in _SIGNATURE.finditer(text):
         yield from {match[1], unquote_plus(match[1])}
@@ -142,10 +145,10 @@ def _in_any_encoding(secret: str) -> str:
 _VALUE = r"[^\s&;,\"'<>\\]+"
 _NAMES = (
     r"(?:account_?key|shared_?access_?key|(?:aws_?)?secret_?access_?key|(?:aws_?)?session_?token|client_?secret|"
-    r"client_?assertion|(?:access|refresh|id|sas)_?token|password|passwd|x-amz-(?:signature|security-token)|signature|sig)"
+    r"client_?assertion|(?:access|refresh|id|sas)_?token|upload_id|private_?key|password|passwd|x-amz-(?:signature|security-token)|signature|sig)"
 )
 _KNOWN = [
-    (re.compile(pattern, re.IGNORECASE), shown)
+    (re.compile(pattern, re.IGNORECASE | re.DOTALL), shown)
     for pattern, shown in (
         (r"(?<![a-z0-9])(https?|socks[45]?[ah]?)://[^\s/?#\"'<>]+@", r"\1://***@"),
         (r"(authorization[\"']?\s*[:=]\s*[\"']?)[^\r\n\"'\\]+", r"\1***"),
@@ -154,6 +157,8 @@ _KNOWN = [
         (rf"((?<![a-z0-9]){_NAMES}=[\"']?){_VALUE}", r"\1***"),
         (rf"([\"']{_NAMES}[\"']\s*:\s*[\"'])[^\"'\\]+", r"\1***"),
         (r"(\bx-amz-security-token\s*:\s*)\S+", r"\1***"),
+        (r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", "***"),
+        (r"\bya29\.[\w.~+/-]+", "***"),
         (r"\beyJ[\w-]{4,}\.[\w-]+(?:\.[\w-]*)?", "***"),
     )
 ]

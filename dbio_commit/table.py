@@ -38,9 +38,9 @@ from dbio_commit.upkeep.streams import CommitChanges, StreamLag, find_lag, list_
 
 
 class Table:
-    """A table at a path: `s3://`, `s3a://`, `az://`, `abfs://`, `abfss://`, `file:` or a plain path. No I/O until used.
+    """A table at a path: `s3://`, `s3a://`, `az://`, `abfs[s]://`, `gs://`, `file:` or a plain path. No I/O until used.
 
-    `storage_options` are fsspec's for the store (s3fs, adlfs); what they leave out comes from the environment.
+    `storage_options` are fsspec's for the store (s3fs, adlfs, gcsfs); what they leave out comes from the environment.
     """
 
     def __init__(self, path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests import minio
-from tests.servers import AzureServer, S3Server, azurite_server, moto_server
+from tests.servers import AzureServer, GcsServer, S3Server, azurite_server, fake_gcs_server, moto_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +24,9 @@ os.environ.setdefault("JAVA_HOME", str(Path(__file__).parents[1] / ".ci/java"))
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
+# As in servers.py, for what the tests themselves do with gcsfs.
+os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+
 os.environ.setdefault("DBIO_CHECKPOINT_EVERY", "0")  # by chance: for the tests that ask for it
 
 # The same examples each time, so that what passes here passes elsewhere; DBIO_TEST_RANDOM=1 looks for new ones.
@@ -32,19 +35,19 @@ settings.load_profile("untimed")
 
 
 SLOW_TWINS = {
-    "test_2500_objects_in_nested_directories_are_deleted_by_batches": {"azure"},
-    "test_2500_objects_are_listed_and_deleted": {"azure"},
-    "test_2500_objects_are_listed_by_directory": {"azure"},
-    "test_the_descriptor_and_the_turns_cost_the_same_beside_pages_of_other_markers": {"azure"},
-    "test_two_neighbours_are_looked_for_by_one_request_beside_1100_turns": {"azure"},
-    "test_an_unreachable_service_is_a_store_error_within_seconds": {"azure"},
+    "test_2500_objects_in_nested_directories_are_deleted_by_batches": {"azure", "gcs"},
+    "test_2500_objects_are_listed_and_deleted": {"azure", "gcs"},
+    "test_2500_objects_are_listed_by_directory": {"azure", "gcs"},
+    "test_the_descriptor_and_the_turns_cost_the_same_beside_pages_of_other_markers": {"azure", "gcs"},
+    "test_two_neighbours_are_looked_for_by_one_request_beside_1100_turns": {"azure", "gcs"},
+    "test_an_unreachable_service_is_a_store_error_within_seconds": {"azure", "gcs"},
     "test_a_busy_service_is_a_store_error_with_the_url_and_the_next_step": {"s3"},
-    "test_pages_make_no_difference": {"azure-1"},
-    "test_rows_change_on_the_store": {"azure"},
-    "test_the_command_line_compacts_and_writes_a_report": {"azure"},
-    "test_a_directory_is_left_with_its_live_files": {"azure"},
-    "test_a_table_is_left_with_its_live_files_and_the_log_that_must_stay": {"azure"},
-    "test_deletions_that_the_service_throttles_are_asked_for_again": {"azure"},
+    "test_pages_make_no_difference": {"azure-1", "gcs-1"},
+    "test_rows_change_on_the_store": {"azure", "gcs"},
+    "test_the_command_line_compacts_and_writes_a_report": {"azure", "gcs"},
+    "test_a_directory_is_left_with_its_live_files": {"azure", "gcs"},
+    "test_a_table_is_left_with_its_live_files_and_the_log_that_must_stay": {"azure", "gcs"},
+    "test_deletions_that_the_service_throttles_are_asked_for_again": {"azure", "gcs"},
     "test_on_azure_a_vacuum_costs_what_its_bulk_deletions_do_and_30_besides": {"1-300-1"},
     "test_a_vacuum_costs_a_request_for_each_thousand_objects_and_30_besides_however_many_directories_there_are": {
         "1-300-1"
@@ -58,10 +61,15 @@ SLOW_TWINS = {
     "test_deletions_that_keep_failing_are_reported_one_by_one_and_done_by_the_next_run": {"s3"},
     "test_of_a_writer_killed_at_any_call_all_or_nothing_is_seen_and_the_next_one_works": {
         "s3-append",
+        "gcs-append",
         "s3-overwrite",
+        "gcs-overwrite",
         "s3-replace",
+        "gcs-replace",
         "s3-restore",
+        "gcs-restore",
         "s3-rewrite",
+        "gcs-rewrite",
     },
     "test_of_a_spark_job_killed_at_a_step_all_or_nothing_is_seen_and_a_repetition_works": {
         "begun",
@@ -75,8 +83,8 @@ SLOW_TWINS = {
         "local-make_directory",
     },
     "test_the_command_line_deletes_what_its_dry_run_says": {"azure", "s3"},
-    "test_all_commands_work_with_the_credentials_of_the_environment": {"azure"},
-    "test_ten_processes_write_at_once_and_no_row_is_lost_or_doubled": {"s3-5"},
+    "test_all_commands_work_with_the_credentials_of_the_environment": {"azure", "gcs"},
+    "test_ten_processes_write_at_once_and_no_row_is_lost_or_doubled": {"s3-5", "gcs-5"},
 }
 """Cases of tests that take long, and whose other cases `make test` runs: they are `long`."""
 
@@ -92,7 +100,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=minio.LEFT_OUT[name]))
         if hasattr(item, "callspec") and item.callspec.id in SLOW_TWINS.get(item.originalname, ()):
             item.add_marker(pytest.mark.long)
-        if {"s3_server", "azure_server"} & set(item.fixturenames):
+        if {"s3_server", "azure_server", "gcs_server"} & set(item.fixturenames):
             item.add_marker(pytest.mark.server)
 
 
@@ -129,6 +137,14 @@ def azure_server() -> Iterator[AzureServer]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[GcsServer]:
+    """Has a bucket `tables`."""
+    with fake_gcs_server() as server:
+        server.create_bucket("tables")
+        yield server
+
+
 def _url(scheme: str) -> str:
     """Of a directory that no other test has. The prefix keeps its digits out of what the path of a `Fault` may say."""
     return f"{scheme}://tables/test-{uuid4().hex}"
@@ -144,6 +160,12 @@ def s3_root(s3_server: S3Server) -> Root:
 def azure_root(azure_server: AzureServer) -> Root:
     azure_server.reset()
     return Root(_url("az"), azure_server.storage_options)
+
+
+@pytest.fixture
+def gcs_root(gcs_server: GcsServer) -> Root:
+    gcs_server.reset()
+    return Root(_url("gs"), gcs_server.storage_options)
 
 
 @pytest.fixture

@@ -1,13 +1,15 @@
-"""The process behind tests/servers.py: moto or Azurite behind a front that logs every request and injects faults.
+"""The process behind tests/servers.py: a server behind a front that logs every request and injects faults.
 
-Run as a script (`front.py s3 | azure`): prints its port when ready and ends when its stdin does, so that it cannot
-outlive the tests, however they die. What tests use is in servers.py.
+Run as a script (`front.py s3 | azure | gcs`), with moto, Azurite or fake-gcs-server behind it: prints its port when
+ready and ends when its stdin does, so that it cannot outlive the tests, however they die. What tests use is in
+servers.py.
 """
 
 import http.client
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -37,13 +39,21 @@ REFUSALS = {  # kind of fault -> HTTP status and error code, as each service say
         "503": (503, "ServerBusy"),
         "archived": (409, "BlobArchived"),
     },
+    "gcs": {
+        "403": (403, "forbidden"),
+        "412": (412, "conditionNotMet"),
+        "429": (429, "rateLimitExceeded"),
+        "500": (500, "internalError"),
+        "501": (501, "notImplemented"),
+        "503": (503, "backendError"),
+    },
 }
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding"}
 
 
 def main(service: str) -> None:
     threading.Thread(target=_end_with_stdin, daemon=True).start()
-    start = {"s3": _s3, "azure": _azurite}[service]
+    start = {"s3": _s3, "azure": _azurite, "gcs": _fake_gcs}[service]
     server = make_server("127.0.0.1", 0, Front(service, start()), threaded=True, request_handler=_Handler)
     print(server.server_port, flush=True)
     server.serve_forever()
@@ -104,6 +114,9 @@ class Front:
                 return answer
             fault = "500"
         status, code = REFUSALS[self._service][fault]
+        if self._service == "gcs":
+            error = {"code": status, "message": "Injected.", "errors": [{"reason": code, "message": "Injected."}]}
+            return Response(json.dumps({"error": error}), status, content_type="application/json")
         xml = f"<?xml version='1.0' encoding='utf-8'?><Error><Code>{code}</Code><Message>Injected.</Message></Error>"
         headers = {"x-ms-error-code": code} if self._service == "azure" else {}
         return Response("" if request.method == "HEAD" else xml, status, headers, content_type="application/xml")
@@ -193,6 +206,52 @@ def _azurite() -> WSGIApplication:
             threading.Thread(target=azurite.stdout.read, daemon=True).start()  # so that it never blocks on a full pipe
             return _forward_to(int(listening[1]), keep=azurite)
     raise RuntimeError(f"Azurite did not start: {output}")
+
+
+def _fake_gcs() -> WSGIApplication:
+    program = Path(sys.prefix) / "fake-gcs-server/fake-gcs-server"
+    if not program.exists():
+        raise FileNotFoundError(f"{program} is not there")
+    for _ in range(10):
+        with socket.create_server(("127.0.0.1", 0)) as free:  # it tells no port that it was given by the system
+            port: int = free.getsockname()[1]
+        options = f"-backend memory -scheme http -host 127.0.0.1 -port {port}"
+        end_with_stdin = '"$@" & cat >/dev/null; kill $!'
+        server = subprocess.Popen(
+            ["sh", "-c", end_with_stdin, "sh", str(program), *options.split()],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert server.stderr is not None
+        output = ""
+        for line in server.stderr:
+            output += line
+            if "server started" in line:
+                threading.Thread(target=server.stderr.read, daemon=True).start()
+                return _as_google_answers(_forward_to(port, keep=server))
+            if "level=ERROR" in line:
+                break
+        if "address already in use" not in output:
+            break
+    raise RuntimeError(f"fake-gcs-server did not start: {output}")
+
+
+def _as_google_answers(app: WSGIApplication) -> WSGIApplication:
+    """What fake-gcs-server says in another way: that it is a bucket which is not there."""
+
+    def answered(environ: WSGIEnvironment, start_response: StartResponse) -> Any:
+        answer = Response.from_app(app, environ, buffered=True)
+        bucket = re.search("/b/([^/?]+)", environ["REQUEST_URI"])
+        if answer.status_code == 404 and bucket and bucket[1] != "tables":
+            look = dict(environ, REQUEST_METHOD="GET", REQUEST_URI=f"/storage/v1/b/{bucket[1]}", CONTENT_LENGTH="0")
+            look |= {"wsgi.input": BytesIO(), "front.headers": []}
+            if Response.from_app(app, look, buffered=True).status_code == 404:
+                error = {"code": 404, "message": "The specified bucket does not exist."}
+                answer = Response(json.dumps({"error": error}), 404, content_type="application/json")
+        return answer(environ, start_response)
+
+    return answered
 
 
 def _forward_to(port: int, keep: object) -> WSGIApplication:

@@ -1,4 +1,4 @@
-"""S3 and Azure servers for tests and benchmarks: real clients speak to them, nothing is mocked.
+"""Servers of S3, Azure and Google Cloud for tests and benchmarks: real clients speak to them, nothing is mocked.
 
 Each context manager starts one server on a free loopback port, in a process of its own that ends with this one,
 however this one ends. The front that counts requests and injects faults is front.py.
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-Kind = Literal["lost-answer", "dropped-answer", "403", "409", "500", "501", "503", "looks-first", "archived"]
+Kind = Literal["lost-answer", "dropped-answer", "403", "409", "429", "500", "501", "503", "looks-first", "archived"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Fault:
     """What to do to the next `times` requests of `method` whose decoded path and query `path` (a regex) is found in.
 
     lost-answer: carried out, then answered with 500. dropped-answer: carried out, then the connection is closed.
-    403, 409 (S3 only: ConditionalRequestConflict), 500, 501, 503 (slow down): not carried out.
+    403, 409 (S3 only: ConditionalRequestConflict), 429 (Google only), 500, 501, 503 (slow down): not carried out.
     archived: answered as of an object that Glacier, or the archive tier, has.
     looks-first (S3 only): a conditional PUT looks for the key, and writes once another one has looked, too.
     Clients retry by themselves, so a fault that they are to see needs a higher `times`.
@@ -119,6 +119,12 @@ class AzureServer(Server):
             client.create_container(name)
 
 
+@dataclass(frozen=True, slots=True)
+class GcsServer(Server):
+    def create_bucket(self, name: str) -> None:
+        self._control("POST", "/storage/v1/b", json.dumps({"name": name}))
+
+
 @contextmanager
 def moto_server() -> Iterator[S3Server]:
     key, secret = "test-key", "test-secret"
@@ -143,6 +149,20 @@ def azurite_server() -> Iterator[AzureServer]:
         )
         env = {"AZURE_STORAGE_CONNECTION_STRING": connection_string}
         yield AzureServer(endpoint, {"connection_string": connection_string}, env, connection_string, account, key)
+
+
+@contextmanager
+def fake_gcs_server() -> Iterator[GcsServer]:
+    with _front("gcs", {}) as port:
+        endpoint = f"http://127.0.0.1:{port}"
+        env = {
+            "STORAGE_EMULATOR_HOST": endpoint,
+            # google-auth would look for the metadata of a machine of Google's, for seconds.
+            "NO_GCE_CHECK": "true",
+            # gcsfs itself would ask for the kind of a bucket by gRPC, which nobody answers, for a minute.
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+        }
+        yield GcsServer(endpoint, {"endpoint_url": endpoint, "token": "anon"}, env)
 
 
 @contextmanager

@@ -91,7 +91,7 @@ def test_the_wheel_has_its_licence(wheel: Path) -> None:
 
 def test_the_wheel_offers_an_extra_for_each_store_for_spark_and_for_each_command(wheel: Path) -> None:
     about = metadata(wheel)
-    assert {"cli", "s3", "azure", "spark", "vacuum"} <= {*about.get_all("Provides-Extra", [])}
+    assert {"cli", "s3", "azure", "gcs", "spark", "vacuum"} <= {*about.get_all("Provides-Extra", [])}
     assert about["Requires-Python"] == ">=3.11"
 
 

@@ -51,7 +51,7 @@ app = typer.Typer(
 )
 
 _Path = Annotated[
-    str, typer.Argument(metavar="PATH", show_default=False, help="The table: a path, or s3://, az://, abfss://...")
+    str, typer.Argument(metavar="PATH", show_default=False, help="The table: a path, or s3://, az://, gs://...")
 ]
 _Tid = Annotated[
     str, typer.Argument(metavar="TID", show_default=False, help="The transaction, as log or check shows it.")

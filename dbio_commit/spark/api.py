@@ -517,7 +517,7 @@ def _start(
 def enable(spark: SparkSession, *, parquet: bool = False, roots: Path | Sequence[Path] = ()) -> None:
     """Registers the data source "dbio" and the table functions `dbio_files` and `dbio_history` with the session.
 
-    The session's credentials for S3 and Azure are taken along as they are now. Spark looks for data sources in the
+    The session's credentials for object stores are taken along as they are now. Spark looks for data sources in the
     session that is active in a thread: call it in each thread that uses this one, and for each `newSession()`.
 
     With `parquet`, what the session writes as Parquet to a table of ours, or to anything below one of the `roots`, is

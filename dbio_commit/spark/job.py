@@ -304,7 +304,7 @@ _LONGEST_FILE_NAME = 160
 
 
 def _limits(table: Table) -> names.PathLimits:
-    """How long partitions may be: by the limits of Linux's file systems, and of keys in S3 and Azure."""
+    """How long partitions may be: by the limits of Linux's file systems, and of keys in object stores."""
     is_disk = table.location is not None and table.location.scheme == "file"
     name, path = (255, 4095) if is_disk else (1024, 1024)
     root = table.location.prefix if table.location else ""

@@ -30,7 +30,7 @@ from dbio_commit.texts import visible
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What a session says about S3 and Azure."""
+    """What a session says about S3, Azure and Google Cloud Storage."""
 
     values: hadoop.Settings = field(default_factory=dict, repr=False)  # secrets
     unread: Mapping[str, str] = field(default_factory=dict)
@@ -125,7 +125,7 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def store_settings(spark: SparkSession, location: Location | None = None) -> StoreSettings:
-    """The session's settings for S3 and Azure, those in Hadoop's credential stores included.
+    """The session's settings for the stores, those in Hadoop's credential stores included.
 
     The location says for which bucket; without one, it is for all. Over Connect there are only those that were set as
     spark.hadoop.fs…, and no secrets.
@@ -156,7 +156,7 @@ _STORES = "security.credential.provider.path"
 def _credential_stores(location: Location | None, settings: Iterable[str]) -> list[str]:
     """The settings that may name some: Hadoop's own, then S3A's, then those of the bucket, or of all buckets."""
     if location and location.scheme != "s3":
-        return [f"hadoop.{_STORES}"] if location.scheme == "az" else []
+        return [] if location.scheme == "file" else [f"hadoop.{_STORES}"]
     own = f"fs.s3a.bucket.{location.container}.{_STORES}" if location else None
     buckets = (name for name in settings if name.startswith("fs.s3a.bucket.") and name.endswith(f".{_STORES}"))
     return [f"hadoop.{_STORES}", f"fs.s3a.{_STORES}", *(name for name in buckets if own in (None, name))]
@@ -231,7 +231,7 @@ def native_root(
             warnings.warn(
                 f"Spark cannot read {visible(container)} itself ({visible(_cause(problem, container))}); dbio_commit "
                 "reads it through fsspec in Python workers, which is about 3 times slower. Give the session a "
-                "connector (hadoop-aws or hadoop-azure) and credentials",
+                "connector (hadoop-aws, hadoop-azure or Google's) and credentials",
                 stacklevel=5,
             )
     return root if looks[container].reached else None

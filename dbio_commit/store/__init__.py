@@ -1,7 +1,7 @@
 """The seam to where the bytes are: what every store must do, and which one a URL names.
 
-`base` says what is guaranteed; `local`, `s3` and `azure` keep it, each with the calls that were measured to be right
-(docs/STORES.md); `testing.MemoryStore` keeps it for tests. What the objects mean is none of a store's business.
+`base` says what is guaranteed; `local`, `s3`, `azure` and `gcs` keep it, each with the calls that were measured to be
+right (docs/STORES.md); `testing.MemoryStore` keeps it for tests. What the objects mean is none of a store's business.
 """
 
 from collections.abc import Mapping
@@ -31,8 +31,12 @@ def open_store(location: Location, storage_options: Mapping[str, Any] | None = N
                 from dbio_commit.store.azure import AzureStore
 
                 return AzureStore(location, options)
+            case "gs":
+                from dbio_commit.store.gcs import GcsStore
+
+                return GcsStore(location, options)
     except ImportError as error:
-        extra = {"s3": "s3", "az": "azure"}[location.scheme]
+        extra = {"s3": "s3", "az": "azure", "gs": "gcs"}[location.scheme]
         raise UnsupportedStoreError(
             f"{location.url} needs the package {error.name}; install dbio-commit[{extra}]"
         ) from error

@@ -13,7 +13,14 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar, cast
 
-from dbio_commit.errors import CorruptMarkerError, DbioError, InvalidInputError, ObjectNotFoundError, StoreError
+from dbio_commit.errors import (
+    AccessDeniedError,
+    CorruptMarkerError,
+    DbioError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StoreError,
+)
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import INSPECT, MAX_BYTES
 from dbio_commit.protocol.names import split
@@ -91,8 +98,8 @@ class Store(ABC):
     def list_log(self, *prefixes: str) -> list[Entry]:
         """The objects directly at the root whose names start with one of these, which start with "_"; or with that.
 
-        None of them starts another. Empty where there is no root. On S3, one listing from the first prefix to the last:
-        name neighbours together. On Azure, one for each.
+        None of them starts another. Empty where there is no root. On S3 and Google, one listing from the first prefix
+        to the last: name neighbours together. On Azure, one for each.
         """
 
     def list_log_from(self, name: str, prefix: str) -> list[Entry]:
@@ -136,8 +143,8 @@ class Store(ABC):
     def list_unfinished(self) -> list[Unfinished]:
         """The unfinished uploads below the root, those under way included: only their age tells which are abandoned.
 
-        S3: multipart uploads. Local disk: temporary files of writers, not behind symbolic links. Azure: none, since
-        the service drops uncommitted blocks a week after the last of them.
+        S3: multipart uploads. Local disk: temporary files of writers, not behind symbolic links. Azure and Google:
+        none, since the services list none, and drop them a week after the last block, or after the upload began.
         """
 
     @abstractmethod
@@ -192,10 +199,11 @@ class Store(ABC):
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
         """Deletes the objects; what is not there counts as deleted. Returns the failures by path.
 
-        S3 and Azure take one request for each `delete_batch` of paths (1,000 and 256), with BATCHES of them at once.
+        S3, Azure and Google take one request for each `delete_batch` of paths (1,000, 256 and 100), with BATCHES of
+        them at once.
         What a busy service refused, and nothing else, is asked for again, ever more slowly. Where a request for many is
         refused, and its first or last can be deleted, the others are deleted singly; on Azure a batch of which any blob
-        was refused, blob by blob. A local disk takes one system call for each path.
+        was refused, blob by blob; on Google what a batch left. A local disk takes one system call for each path.
         """
 
     def delete_same(self, path: str, body: bytes) -> bool:
@@ -396,6 +404,20 @@ class FsspecStore(Store):
     @abstractmethod
     def translate(self, error: BaseException, action: str, path: str) -> DbioError | None:
         """The error of this package that the client's error means; None for what is not the store's."""
+
+    def unless_absent(self, action: str, path: str, function: Callable[[], _T]) -> _T:
+        """`call`. Who may list a part of a bucket only may be told 403 of what is not there: a listing tells."""
+        try:
+            return self.call(action, path, function)
+        except AccessDeniedError as refused:
+            with suppress(AccessDeniedError):  # of the listing, too
+                if not self.lists(path):
+                    raise ObjectNotFoundError(f"cannot {action} {self.url_of(path)}: no listing has it") from None
+            raise refused
+
+    def lists(self, path: str) -> bool:
+        """Whether a listing of what starts with the object's path has the object."""
+        raise NotImplementedError  # by those whose services refuse what is not there
 
     @abstractmethod
     def location(self, path: str) -> str:

@@ -11,7 +11,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _AZURE_HOST = re.compile(r"(?P<account>[a-z0-9][a-z0-9-]*(?:\.z[0-9]{1,3})?)\.(?:dfs|blob)\.(?P<cloud>[a-z0-9.-]+)")
 """An account, with its DNS zone where it has one: `lake.z01.dfs.storage.azure.net`; or OneLake, of a region, too."""
 
-_SCHEMES: dict[str, Literal["file", "s3", "az"]] = {
+Scheme = Literal["file", "s3", "az", "gs"]
+
+_SCHEMES: dict[str, Scheme] = {
     "file": "file",
     "local": "file",
     "s3": "s3",
@@ -20,6 +22,8 @@ _SCHEMES: dict[str, Literal["file", "s3", "az"]] = {
     "az": "az",
     "abfs": "az",
     "abfss": "az",
+    "gs": "gs",
+    "gcs": "gs",
 }
 
 
@@ -27,9 +31,9 @@ _SCHEMES: dict[str, Literal["file", "s3", "az"]] = {
 class Location:
     """The root of a table: where it is, in one spelling for each store."""
 
-    scheme: Literal["file", "s3", "az"]
+    scheme: Scheme
     container: str
-    """The bucket (S3) or container (Azure); "" on a local disk."""
+    """The bucket (S3, Google) or container (Azure); "" on a local disk."""
     prefix: str
     """The key prefix without slashes at its ends; on a local disk the absolute path."""
     account: str | None = None
@@ -55,7 +59,7 @@ class Location:
             return f"file://{self.prefix}"
         account = self.account or account
         host = f"@{account}.dfs.{self.cloud}" if self.scheme == "az" and account else ""
-        scheme = s3 if self.scheme == "s3" else "abfss"
+        scheme = {"s3": s3, "az": "abfss", "gs": "gs"}[self.scheme]
         return f"{scheme}://{self.container}{host}/{self.prefix}".rstrip("/")
 
     @property
@@ -106,7 +110,8 @@ _INSTEAD: dict[tuple[str, ...], str] = {
 
 
 def parse_location(path: str | os.PathLike[str]) -> Location:
-    """Understands s3://, s3a://, az://, abfs://, abfss://container@account..., file: and plain paths.
+    """Understands s3://, s3a://, az://, abfs://, abfss://container@account..., gs://, gcs://, file: and plain
+    paths.
 
     Raises InvalidInputError for other schemes, for a URL with credentials or without a bucket, and for what is no path.
     """
@@ -120,7 +125,7 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
         return Location("file", "", os.path.abspath(text))
     scheme, rest = _SCHEMES.get(match[1].lower()), text[match.end() :]
     if scheme is None:
-        known = "a plain path, file:, s3://, s3a://, az://, abfs:// or abfss://"
+        known = "a plain path, file:, s3://, s3a://, az://, abfs://, abfss:// or gs://"
         raise InvalidInputError(f"no store is known for {match[1]}: URLs; use {instead_of(text) or known}")
     if not rest.startswith("/"):
         raise InvalidInputError(f"{match[1]}: must be followed by a slash; give a whole URL, or ./ before a local path")
@@ -130,7 +135,7 @@ def parse_location(path: str | os.PathLike[str]) -> Location:
     return _object_location(scheme, authority, _clean_key(key))
 
 
-def _object_location(scheme: Literal["s3", "az"], authority: str, prefix: str) -> Location:
+def _object_location(scheme: Literal["s3", "az", "gs"], authority: str, prefix: str) -> Location:
     if scheme == "s3" and "@" not in authority:  # or it may hold credentials, and is shown to nobody
         _check_bucket(authority, prefix)
     container, at, host = authority.partition("@")
@@ -141,7 +146,7 @@ def _object_location(scheme: Literal["s3", "az"], authority: str, prefix: str) -
             "where it holds credentials, pass them as storage_options instead (URLs end up in logs)"
         )
     if not container:
-        raise InvalidInputError(f"{scheme}:///{prefix} names no {'bucket' if scheme == 's3' else 'container'}")
+        raise InvalidInputError(f"{scheme}:///{prefix} names no {'container' if scheme == 'az' else 'bucket'}")
     if scheme == "az" and "\\" in prefix:
         raise InvalidInputError(
             f"the path {prefix!r} has a backslash, which Azure's services and clients take for a slash; write a slash, "

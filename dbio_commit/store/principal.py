@@ -13,7 +13,10 @@ from weakref import WeakKeyDictionary
 
 _KEY = os.urandom(32)
 
-_READ_BY_CLIENTS = ("AWS_", "AZURE_", "IDENTITY_", "MSI_")
+_READ_BY_CLIENTS = (
+    *("AWS_", "AZURE_", "IDENTITY_", "MSI_"),
+    *("GOOGLE_", "GCSFS_", "CLOUDSDK_", "GCE_METADATA_", "NO_GCE_CHECK"),
+)
 """What names of variables start with that decide about credentials; and the home directory, where files have some."""
 
 

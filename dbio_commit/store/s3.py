@@ -1,10 +1,9 @@
 """Amazon S3, and what speaks its protocol with If-None-Match."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, cast
 
 import s3fs
 from aiohttp import ClientError as AioHttpError
@@ -31,8 +30,6 @@ from dbio_commit.store.base import (
 )
 from dbio_commit.store.location import Location
 from dbio_commit.store.upload import Download
-
-_T = TypeVar("_T")
 
 _NOT_IN_XML = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")  # some of these it has; their way back is no plain one
 
@@ -157,7 +154,7 @@ class S3Store(FsspecStore):
 
         # Of what s3fs asks for, it tries again what breaks off; so do we.
         again = Retrying(retry=retry_if_exception_type(AioHttpError), stop=stop_after_attempt(3), reraise=True)
-        body = self._unless_absent("read", path, lambda: again(get))
+        body = self.unless_absent("read", path, lambda: again(get))
         if len(body) > limit_bytes:
             raise too_large(self.url_of(path), limit_bytes)
         return body
@@ -172,25 +169,17 @@ class S3Store(FsspecStore):
         return bytes(found)
 
     def stat(self, path: str) -> Entry:
-        head = self._unless_absent("look at", path, lambda: self.fs.call_s3("head_object", **self._object(path)))
+        head = self.unless_absent("look at", path, lambda: self.fs.call_s3("head_object", **self._object(path)))
         return Entry(path, head["ContentLength"], head["LastModified"])
 
     def open_read(self, path: str) -> BinaryIO:
         def look() -> BinaryIO:
             return cast(BinaryIO, self.fs.open(self.location(path), "rb"))
 
-        return cast(BinaryIO, Download(look, lambda function: self._unless_absent("read", path, function)))
+        return cast(BinaryIO, Download(look, lambda function: self.unless_absent("read", path, function)))
 
-    def _unless_absent(self, action: str, path: str, function: Callable[[], _T]) -> _T:
-        """`call`. Who may not list the bucket without a prefix is told 403 of what is not there: a listing tells."""
-        try:
-            return self.call(action, path, function)
-        except AccessDeniedError as refused:
-            with suppress(AccessDeniedError):  # of the listing, too
-                found = self._list(path, self._prefix + path, Delimiter="/")
-                if all(entry.path != path for entry in found.entries):
-                    raise ObjectNotFoundError(f"cannot {action} {self.url_of(path)}: no listing has it") from None
-            raise refused
+    def lists(self, path: str) -> bool:
+        return any(it.path == path for it in self._list(path, self._prefix + path, Delimiter="/").entries)
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
         def put() -> bool:
@@ -229,7 +218,7 @@ class S3Store(FsspecStore):
             return True
 
         try:
-            head = self._unless_absent("look at", path, lambda: self.fs.call_s3("head_object", **self._object(path)))
+            head = self.unless_absent("look at", path, lambda: self.fs.call_s3("head_object", **self._object(path)))
             return self.get(path) == body and self.call("delete", path, delete)
         except ObjectNotFoundError:
             return True

@@ -16,13 +16,13 @@ def _place(kind: str, request: pytest.FixtureRequest) -> Place:
     match kind:
         case "memory":
             return Place("memory", f"memory://{uuid4().hex}")
-        case "local" | "s3" | "azure":
+        case "local" | "s3" | "azure" | "gcs":
             root = request.getfixturevalue(f"{kind}_root")
             return Place(kind, root.url, root.storage_options)
     raise ValueError(kind)
 
 
-REMOTE = [pytest.param(kind, marks=pytest.mark.server) for kind in ("s3", "azure")]
+REMOTE = [pytest.param(kind, marks=pytest.mark.server) for kind in ("s3", "azure", "gcs")]
 
 
 @pytest.fixture(params=["memory", "local", *REMOTE])
@@ -54,6 +54,11 @@ def s3(s3_root: Root) -> Place:
 @pytest.fixture
 def azure(azure_root: Root) -> Place:
     return Place("azure", *azure_root)
+
+
+@pytest.fixture
+def gcs(gcs_root: Root) -> Place:
+    return Place("gcs", *gcs_root)
 
 
 @pytest.fixture

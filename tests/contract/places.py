@@ -16,6 +16,9 @@ from dbio_commit.testing import MemoryStore
 PROCESSES, THREADS = 4, 6
 CONTENDERS = PROCESSES * THREADS
 
+CREATE = {"s3": "PUT", "azure": "PUT", "gcs": "POST"}
+"""The method of the request that creates an object, by the kind of the place."""
+
 Fill = Callable[[Store, Sequence[str]], None]
 
 
@@ -23,7 +26,7 @@ Fill = Callable[[Store, Sequence[str]], None]
 class Place:
     """An empty root, and what it takes to open it."""
 
-    kind: Literal["memory", "local", "s3", "azure"]
+    kind: Literal["memory", "local", "s3", "azure", "gcs"]
     url: str
     storage_options: dict[str, Any] = field(default_factory=dict)
 

@@ -92,7 +92,7 @@ def test_a_directory_of_more_than_a_page_is_listed_whole(s3: Place, fill: Fill) 
     assert names(store.list_directory()) == (files, directories)
 
 
-@pytest.mark.parametrize("place", ["memory", "s3", "azure"], indirect=True)
+@pytest.mark.parametrize("place", ["memory", "s3", "azure", "gcs"], indirect=True)
 def test_directories_without_a_name_are_passed_over(store: Store) -> None:
     create(store, "part-0", "/part-1", "a//part-2")
     assert names(store.list_directory()) == (["part-0"], ["a"])

@@ -11,6 +11,8 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
+from google.oauth2.credentials import Credentials
+from tenacity import stop_after_attempt
 
 from dbio_commit import Table
 from dbio_commit.clock import Clock
@@ -18,7 +20,7 @@ from dbio_commit.errors import AccessDeniedError, ObjectNotFoundError, StoreErro
 from dbio_commit.store import Store, open_store, parse_location
 from dbio_commit.store.base import FsspecStore
 from tests.contract.amazon import Amazon, amazon
-from tests.contract.places import Place
+from tests.contract.places import CREATE, Place
 from tests.servers import AzureServer, Fault, Kind, S3Server, Server
 from tests.writers import contents
 from tests.writers import write as write_rows
@@ -51,10 +53,15 @@ def everywhere(kind: Kind, path: str = ".") -> list[Fault]:
 
 def impatient(place: Place) -> Store:
     """A store that gives up soon."""
-    store = place.open(**(FEW_RETRIES if place.kind == "s3" else {}))
-    if place.kind == "azure":  # which has no option for it
+    own = {"s3": FEW_RETRIES, "gcs": {"consistency": "size"}}  # or its client would be that of other tests
+    store = place.open(**own.get(place.kind, {}))
+    if place.kind != "s3":  # they have no option for it
         assert isinstance(store, FsspecStore)
-        store.fs.service_client._config.retry_policy.total_retries = 1
+        if place.kind == "azure":
+            store.fs.service_client._config.retry_policy.total_retries = 1
+        else:
+            fs = store.fs
+            fs._request = partial(type(fs)._request.retry_with(stop=stop_after_attempt(1)), fs)
     return store
 
 
@@ -78,16 +85,17 @@ def failure_of(store: Store, call: str) -> StoreError:
 @pytest.mark.parametrize("kind", ["lost-answer", "dropped-answer"])
 def test_a_put_whose_answer_was_lost_is_found_by_reading_back(remote: Place, server: Server, kind: Kind) -> None:
     store = remote.open()
-    server.inject(Fault(method="PUT", path="_committed_1", kind=kind))
+    server.inject(Fault(method=CREATE[remote.kind], path="_committed_1", kind=kind))
     assert store.put_if_absent("_committed_1", b"ours") is False  # the client repeats it, and meets its own object
     assert [request.fault for request in server.requests()] == [kind, None]
     assert store.get("_committed_1") == b"ours"
 
 
 @pytest.mark.parametrize("kind", ["lost-answer", "dropped-answer"])
-def test_a_put_whose_answers_are_all_lost_is_found_by_reading_back(s3: Place, s3_server: S3Server, kind: Kind) -> None:
-    store = impatient(s3)
-    s3_server.inject(Fault(method="PUT", path="_committed_1", kind=kind, times=10_000))
+@pytest.mark.parametrize("remote", ["s3", "gcs"], indirect=True)
+def test_a_put_whose_answers_are_all_lost_is_found_by_reading_back(remote: Place, server: Server, kind: Kind) -> None:
+    store = impatient(remote)
+    server.inject(Fault(method=CREATE[remote.kind], path="_committed_1", kind=kind, times=10_000))
     with pytest.raises(StoreError, match="try again") as failure:
         store.put_if_absent("_committed_1", b"ours")
     assert type(failure.value) is StoreError
@@ -97,7 +105,7 @@ def test_a_put_whose_answers_are_all_lost_is_found_by_reading_back(s3: Place, s3
 def test_a_lost_race_is_not_mistaken_for_ours(remote: Place, server: Server) -> None:
     store = remote.open()
     store.put_if_absent("_committed_1", b"theirs")
-    server.inject(Fault(method="PUT", path="_committed_1", kind="lost-answer"))
+    server.inject(Fault(method=CREATE[remote.kind], path="_committed_1", kind="lost-answer"))
     assert store.put_if_absent("_committed_1", b"ours") is False
     assert store.get("_committed_1") == b"theirs"
 
@@ -181,7 +189,7 @@ def test_one_failure_of_the_service_is_not_seen(remote: Place, server: Server) -
     store.put_if_absent("_marker", b"x")
     server.inject(Fault(method="GET", path="_marker", kind="500"))
     assert store.get("_marker") == b"x"
-    server.inject(Fault(method="PUT", path="_new", kind="503"))
+    server.inject(Fault(method=CREATE[remote.kind], path="_new", kind="503"))
     assert store.put_if_absent("_new", b"x") is True
 
 
@@ -204,7 +212,7 @@ def test_a_silent_service_is_a_store_error(s3: Place, silent_endpoint: str) -> N
 
 def at(place: Place, server: Server, endpoint: str) -> Store:
     """A store at the place, but at another endpoint; with the retries that users get."""
-    if place.kind == "s3":
+    if place.kind != "azure":
         return place.open(endpoint_url=endpoint)
     connection = place.storage_options["connection_string"]
     return place.open(connection_string=connection.replace(server.endpoint_url, endpoint))
@@ -306,19 +314,25 @@ class AheadClock(Clock):
         return super().now() + self.ahead
 
 
+def google_credentials(token: str) -> Any:
+    return Credentials(token)  # type: ignore[no-untyped-call]
+
+
 SECRET = "c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 
 
 def with_wrong_key(place: Place) -> Store:
     if place.kind == "s3":
         return place.open(key="AKIAWRONGWRONG", secret=SECRET)
+    if place.kind == "gcs":
+        return place.open(token=google_credentials(SECRET))
     parts = place.storage_options["connection_string"].split(";")
     return place.open(connection_string=";".join(f"AccountKey={SECRET}" if "Key=" in part else part for part in parts))
 
 
 def test_a_wrong_key_is_access_denied_and_shown_nowhere(remote: Place, server: Server) -> None:
     store = with_wrong_key(remote)
-    if remote.kind == "s3":  # moto believes everybody
+    if remote.kind != "azure":  # the servers of the others believe everybody
         server.inject(*everywhere("403"))
     for name, error in failures_of(store).items():
         assert isinstance(error, AccessDeniedError), name
@@ -345,6 +359,10 @@ def test_a_key_that_is_none_is_access_denied_and_shown_nowhere(azure_server: Azu
         ("az://tables/x", {"account_name": "account", "account_key": SECRET}),
         ("az://tables/x", {"connection_string": f"AccountName=account;AccountKey={SECRET};"}),
         ("az://tables/x", {"account_name": "account", "sas_token": SECRET}),
+        ("gs://tables/x", {"token": SECRET}),
+        ("gs://tables/x", {"token": google_credentials(SECRET)}),
+        ("gs://tables/x", {"token": {"type": "authorized_user", "refresh_token": SECRET}}),
+        ("gs://tables/x", {"session_kwargs": {"headers": {"Authorization": f"Bearer {SECRET}"}}}),
     ],
 )
 def test_a_secret_that_a_client_repeats_is_not_shown(url: str, options: dict[str, Any]) -> None:
@@ -381,6 +399,9 @@ def spellings(secret: str) -> list[str]:
         ("az://t/x", {"account_name": "account", "sas_token": f"?{TOKEN}"}, SIGNATURE),
         ("az://t/x", {"connection_string": f"BlobEndpoint=https://a/;SharedAccessSignature={TOKEN}"}, SIGNATURE),
         ("az://t/x", {"connection_string": f"BlobEndpoint=https://a/?{TOKEN};AccountName=a"}, SIGNATURE),
+        ("gs://t/x", {"endpoint_url": f"https://user:{ENCODED}@host:9000"}, PASSWORD),
+        ("gs://t/x", {"session_kwargs": {"proxy": f"http://u:{ENCODED}@proxy:1"}}, PASSWORD),
+        ("gs://t/x", {"token": {"type": "authorized_user", "client_secret": PASSWORD}}, PASSWORD),
     ],
 )
 def test_a_secret_is_shown_in_none_of_its_spellings(url: str, options: dict[str, Any], secret: str) -> None:
@@ -409,9 +430,11 @@ def test_what_is_secret_in_any_url_is_not_shown(text: str, shown: str) -> None:
     assert store.redact(text) == shown
 
 
-@pytest.mark.parametrize("url", ["s3://tables/x", "az://tables/x"])
-def test_no_error_in_the_chain_shows_a_secret_and_each_keeps_its_type(url: str) -> None:
-    store = open_store(parse_location(url), {"secret" if url.startswith("s3") else "sas_token": SECRET})
+@pytest.mark.parametrize(
+    ("url", "option"), [("s3://tables/x", "secret"), ("az://tables/x", "sas_token"), ("gs://tables/x", "token")]
+)
+def test_no_error_in_the_chain_shows_a_secret_and_each_keeps_its_type(url: str, option: str) -> None:
+    store = open_store(parse_location(url), {option: SECRET})
     assert isinstance(store, FsspecStore)
 
     def fail() -> None:
@@ -437,14 +460,19 @@ def test_no_error_in_the_chain_shows_a_secret_and_each_keeps_its_type(url: str) 
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("url", ["s3://tables/x", "az://tables/x"])
+@pytest.mark.parametrize("url", ["s3://tables/x", "az://tables/x", "gs://tables/x"])
 def test_no_credentials_at_all_are_access_denied(url: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AZURE_STORAGE_CONNECTION_STRING"]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    options = {"endpoint_url": "http://127.0.0.1:9"} if url.startswith("s3") else {}
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent")
+    options = {
+        "s3": {"endpoint_url": "http://127.0.0.1:9"},
+        "az": {},
+        "gs": {"endpoint_url": "http://127.0.0.1:9", "token": "google_default"},  # else gcsfs asks as nobody
+    }[url[:2]]
     store = open_store(parse_location(url), options)
     error = failure_of(store, call)
     assert isinstance(error, AccessDeniedError)

@@ -70,6 +70,9 @@ HERE = os.getcwd()
             "abfss://ws@westus-onelake.dfs.fabric.microsoft.com/l.Lakehouse/Files/t",
         ),
         ("s3://lake-1a2b3c-s3alias/t", Location("s3", "lake-1a2b3c-s3alias", "t"), "s3://lake-1a2b3c-s3alias/t"),
+        ("gs://bucket/a/table/", Location("gs", "bucket", "a/table"), "gs://bucket/a/table"),
+        ("gcs://bucket", Location("gs", "bucket", ""), "gs://bucket"),
+        ("GS://my_bucket.example.com/t", Location("gs", "my_bucket.example.com", "t"), "gs://my_bucket.example.com/t"),
         ("/data/table", Location("file", "", "/data/table"), "/data/table"),
         ("/data//table/", Location("file", "", "/data/table"), "/data/table"),
         ("/data/../table", Location("file", "", "/table"), "/table"),
@@ -93,7 +96,7 @@ def test_a_spelling_means_a_place(spelling: str | Path, location: Location, url:
 
 
 @pytest.mark.parametrize(
-    "spelling", ["gs://bucket/table", "https://host/table", "hdfs://host:9000/table", "dbfs:/table"]
+    "spelling", ["oss://bucket/table", "https://host/table", "hdfs://host:9000/table", "dbfs:/table"]
 )
 def test_other_stores_are_refused_and_the_known_ones_named(spelling: str) -> None:
     with pytest.raises(InvalidInputError, match="s3://"):
@@ -162,6 +165,8 @@ def test_a_key_signs_for_the_account_in_whichever_cloud_and_zone_it_is(host: str
         "s3:///table",
         "s3:table",
         "az:///table",
+        "gs:///table",
+        "gs://bucket/../other",
         "abfss://@account.dfs.core.windows.net/table",
         "abfss://container@/table",
         "s3://bucket/../other",
@@ -205,10 +210,11 @@ def test_credentials_in_a_url_are_refused_and_not_repeated(spelling: str) -> Non
     [
         ("s3://bucket/table", "s3fs", r"dbio-commit\[s3\]"),
         ("az://container/table", "adlfs", r"dbio-commit\[azure\]"),
+        ("gs://bucket/table", "gcsfs.core", r"dbio-commit\[gcs\]"),
     ],
 )
 def test_a_missing_extra_is_named(url: str, package: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ["dbio_commit.store.s3", "dbio_commit.store.azure"]:
+    for module in ["dbio_commit.store.s3", "dbio_commit.store.azure", "dbio_commit.store.gcs"]:
         monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     with pytest.raises(UnsupportedStoreError, match=f"{url} needs the package {package}; install {extra}"):

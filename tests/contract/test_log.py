@@ -9,7 +9,7 @@ import pytest
 from azure.storage.blob.aio import ContainerClient
 
 from dbio_commit.protocol.names import DESCRIPTOR, DROPPED, Kind, checkpoint, committed, started, turn
-from dbio_commit.store import Store
+from dbio_commit.store import Store, gcs
 from dbio_commit.store.s3 import S3Store
 from tests.contract.places import Place
 
@@ -145,6 +145,7 @@ def test_pages_make_no_difference(remote: Place, size: int, monkeypatch: pytest.
         return pages(self, operation, markers, prefix, {**options, "MaxKeys": size})
 
     monkeypatch.setattr(S3Store, "_pages", small)
+    monkeypatch.setattr(gcs, "PAGE", size)
     monkeypatch.setattr(ContainerClient, "walk_blobs", partialmethod(ContainerClient.walk_blobs, results_per_page=size))
     for prefixes in PREFIXES:
         found = store.list_log(*prefixes)

@@ -124,7 +124,7 @@ def test_any_tool_can_write_to_a_prepared_url(shared: Place) -> None:
     import fsspec
 
     store = shared.open()
-    protocol = {"local": "file", "s3": "s3", "azure": "az"}[shared.kind]
+    protocol = {"local": "file", "s3": "s3", "azure": "az", "gcs": "gs"}[shared.kind]
     fsspec.filesystem(protocol, **shared.storage_options).pipe_file(store.prepare("day=1/part-0"), b"theirs")
     assert store.get("day=1/part-0") == b"theirs"
 
@@ -317,11 +317,11 @@ def test_a_listing_sees_every_write_and_deletion_that_ended_before_it(store: Sto
     assert len(store.list_files()) == 8
 
 
-@pytest.mark.parametrize("kind", ["s3", "azure"])
+@pytest.mark.parametrize("kind", ["s3", "azure", "gcs"])
 def test_a_whole_bucket_can_be_a_table(kind: str, request: pytest.FixtureRequest) -> None:
     server = request.getfixturevalue(f"{kind}_server")
-    (server.create_bucket if kind == "s3" else server.create_container)("whole")
-    scheme = {"s3": "s3", "azure": "az"}[kind]
+    (server.create_container if kind == "azure" else server.create_bucket)("whole")
+    scheme = {"s3": "s3", "azure": "az", "gcs": "gs"}[kind]
     store = open_store(parse_location(f"{scheme}://whole"), server.storage_options)
     store.put_if_absent("_marker", b"1")
     store.put_if_absent("_x=1/part-0", b"2")

@@ -91,7 +91,8 @@ def test_credentials_come_from_the_environment(remote: Place, request: pytest.Fi
         "import sys; from dbio_commit.store import open_store, parse_location\n"
         "print(open_store(parse_location(sys.argv[1])).get('_marker').decode())"
     )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "AZURE_"))}
+    clients = ("AWS_", "AZURE_", "GOOGLE_")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(clients)}
     child = subprocess.run(
         [sys.executable, "-c", program, store.url],
         env=environment | server.env,

@@ -19,7 +19,7 @@ def test_exactly_one_of_many_threads_creates_an_object_in_memory() -> None:
 
 
 def test_exactly_one_of_many_processes_creates_an_object(shared: Place, race: Race) -> None:
-    rounds = {"local": 100, "s3": 25, "azure": 25}[shared.kind]
+    rounds = {"local": 100, "s3": 25, "azure": 25, "gcs": 25}[shared.kind]
     check(race.run(shared.open(), rounds=rounds, size=1024))
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from dbio_commit.protocol.names import DESCRIPTOR, DROPPED, checkpoint, committed, started, turn
 from dbio_commit.store import Store
-from tests.contract.places import Fill, Place
-from tests.servers import S3Server, Server
+from tests.contract.places import CREATE, Fill, Place
+from tests.servers import GcsServer, S3Server, Server
 
 MIB = 1 << 20
 
@@ -68,9 +68,42 @@ def test_opening_a_store_is_no_request(s3: Place, s3_server: S3Server) -> None:
     assert sent(s3_server) == []
 
 
-def test_a_large_body_is_created_by_exactly_one_put(remote: Place, server: Server) -> None:
+@pytest.mark.parametrize(
+    ("call", "methods"),
+    [
+        (lambda store: store.get("_marker"), ["GET"]),
+        (lambda store: store.get("_empty"), ["GET"]),
+        (lambda store: store.get_range("_marker", 0, 1), ["GET"]),
+        (lambda store: store.open_read("_marker").read(), ["GET"] * 2),
+        (lambda store: store.list_log(), ["GET"]),
+        (lambda store: store.list_log("_d", "_serial_"), ["GET"]),
+        (lambda store: store.stat_log("_marker", "_missing"), ["GET"]),
+        (lambda store: store.list_files(), ["GET"]),
+        (lambda store: store.list_below(["a", "b", "c"]), ["GET"]),
+        (lambda store: store.stat("_marker"), ["GET"]),
+        (lambda store: store.put_if_absent("_new", b"x"), ["POST"]),
+        (lambda store: store.put_if_absent("_marker", b"x"), ["POST"]),
+        (lambda store: store.replace("_marker", b"x"), ["POST"]),
+        (lambda store: store.delete_many(["_marker", "_missing"]), ["POST"]),
+        (lambda store: store.delete_many(["_marker"]), ["DELETE"]),
+        (lambda store: store.list_unfinished(), []),
+        (lambda store: store.delete_many([]), []),
+    ],
+)
+def test_each_call_is_one_request_on_google(
+    gcs: Place, gcs_server: GcsServer, call: Callable[[Store], Any], methods: list[str]
+) -> None:
+    store = gcs.open()
+    store.put_if_absent("_marker", b"x")
+    store.put_if_absent("_empty", b"")
+    gcs_server.reset()
+    call(store)
+    assert sent(gcs_server) == methods
+
+
+def test_a_large_body_is_created_by_exactly_one_request(remote: Place, server: Server) -> None:
     assert remote.open().put_if_absent("_marker", bytes(40 * MIB)) is True
-    assert sent(server) == ["PUT"]
+    assert sent(server) == [CREATE[remote.kind]]
 
 
 def test_2500_objects_are_listed_and_deleted(place: Place, request: pytest.FixtureRequest) -> None:
@@ -99,7 +132,9 @@ def test_the_descriptor_and_the_turns_cost_the_same_beside_pages_of_other_marker
     fill(store, [*front, *map(checkpoint, range(1, 1101)), *map(committed, tids), *map(started, tids)])
     server.reset()
     assert sorted(entry.path for entry in store.list_log("_d", "_serial_")) == front
-    assert sent(server) == ["GET"] * {"s3": 1, "azure": 2}[remote.kind]  # Azure's listings begin with a prefix
+    assert (
+        sent(server) == ["GET"] * {"s3": 1, "azure": 2, "gcs": 1}[remote.kind]
+    )  # Azure's listings begin with a prefix
     assert [entry.path for entry in store.list_log("_d")] == [DESCRIPTOR]
     assert sent(server) == ["GET"]
     assert list(store.stat_log(DESCRIPTOR, DROPPED)) == [DESCRIPTOR]

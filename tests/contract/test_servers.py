@@ -19,12 +19,12 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
 
 from tests.conftest import Root
-from tests.servers import AzureServer, Fault, S3Server, Server, azurite_server, moto_server
+from tests.servers import AzureServer, Fault, S3Server, Server, azurite_server, fake_gcs_server, moto_server
 
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture(params=["s3", "azure"])
+@pytest.fixture(params=["s3", "azure", "gcs"])
 def root(request: pytest.FixtureRequest) -> Root:
     found: Root = request.getfixturevalue(f"{request.param}_root")
     return found
@@ -32,7 +32,8 @@ def root(request: pytest.FixtureRequest) -> Root:
 
 @pytest.fixture
 def server(root: Root, request: pytest.FixtureRequest) -> Server:
-    found: Server = request.getfixturevalue("s3_server" if root.url.startswith("s3:") else "azure_server")
+    servers = {"s3": "s3_server", "az": "azure_server", "gs": "gcs_server"}
+    found: Server = request.getfixturevalue(servers[root.url.partition(":")[0]])
     return found
 
 
@@ -113,7 +114,9 @@ def test_a_refused_request_writes_no_blob(azure_root: Root, azure_server: AzureS
         assert not blob.exists()
 
 
-@pytest.mark.parametrize(("protocol", "server_fixture"), [("s3", "s3_server"), ("az", "azure_server")])
+@pytest.mark.parametrize(
+    ("protocol", "server_fixture"), [("s3", "s3_server"), ("az", "azure_server"), ("gs", "gcs_server")]
+)
 def test_a_child_process_reaches_the_server_by_its_environment(
     protocol: str, server_fixture: str, request: pytest.FixtureRequest
 ) -> None:
@@ -123,7 +126,7 @@ def test_a_child_process_reaches_the_server_by_its_environment(
     assert fsspec.filesystem(protocol, **server.storage_options).cat_file("tables/by-environment") == b"x"
 
 
-@pytest.mark.parametrize("start", [moto_server, azurite_server])
+@pytest.mark.parametrize("start", [moto_server, azurite_server, fake_gcs_server])
 def test_a_server_ends_with_its_context(start: Any) -> None:
     context: AbstractContextManager[Server] = start()
     with context as server:
@@ -131,7 +134,7 @@ def test_a_server_ends_with_its_context(start: Any) -> None:
     assert not _listens(server.endpoint_url)
 
 
-@pytest.mark.parametrize("start", ["moto_server", "azurite_server"])
+@pytest.mark.parametrize("start", ["moto_server", "azurite_server", "fake_gcs_server"])
 def test_a_server_ends_when_the_tests_are_killed(start: str) -> None:
     program = f"from tests.servers import {start}\nwith {start}() as s: print(s.endpoint_url, flush=True); input()"
     root = Path(__file__).parents[2]

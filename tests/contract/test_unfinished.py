@@ -120,8 +120,9 @@ def test_uploads_that_cannot_be_listed_are_an_error(
     assert type(failure.value) is error
 
 
-def test_azure_keeps_no_unfinished_uploads(azure: Place) -> None:
-    store = azure.open()
+@pytest.mark.parametrize("remote", ["azure", "gcs"], indirect=True)
+def test_azure_and_google_list_no_unfinished_uploads(remote: Place) -> None:
+    store = remote.open()
     with store.open_write("part-0") as file:
         file.write(bytes(40_000_000))
         assert store.list_unfinished() == []

@@ -26,10 +26,11 @@ OPTIONS: list[Mapping[str, Any]] = [
     {"profile": "tenant-b"},
     {"account_name": "account", "account_key": "hunter2hunter2"},
     {"account_name": "other", "sas_token": "?sv=1&sig=hunter2hunter2"},
+    {"token": {"type": "service_account", "private_key_id": "1", "token": "hunter2hunter2"}},
     {"a": [1, 1.0, True, None, "1"]},
     {"a": {"b": "c,d"}, "e": {}},
 ]
-URLS = ["s3://lake/t", "s3://other/t", "az://lake/t", "abfss://c@a.dfs.core.windows.net/t"]
+URLS = ["s3://lake/t", "s3://other/t", "az://lake/t", "gs://lake/t", "abfss://c@a.dfs.core.windows.net/t"]
 
 
 def to_bytes(url: str, options: object, other: object) -> bytes:
@@ -74,6 +75,7 @@ def _opened(location: Location, options: Mapping[str, Any]) -> FsspecStore:
     client = SimpleNamespace(
         s3=SimpleNamespace(meta=SimpleNamespace(endpoint_url=endpoint)),
         service_client=SimpleNamespace(primary_hostname=endpoint),
+        _location=endpoint,
     )
     setattr(store, "connect", lambda: client)  # noqa: B010
     return store

@@ -1,4 +1,4 @@
-"""The command line on S3 and Azure, as processes that find their credentials in the environment."""
+"""The command line on S3, Azure and Google Cloud, as processes that find their credentials in the environment."""
 
 import json
 import os
@@ -13,7 +13,7 @@ import pytest
 from dbio_commit import Table, Transaction, TransactionAbortedError
 from dbio_commit.protocol import names
 from tests.conftest import Root
-from tests.servers import AzureServer, Fault, S3Server, Server
+from tests.servers import AzureServer, Fault, GcsServer, S3Server, Server
 
 
 class Place:
@@ -31,7 +31,7 @@ class Place:
         return transaction
 
     def dbio(self, *args: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "AZURE_"))}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "AZURE_", "GOOGLE_"))}
         given = {"AWS_EC2_METADATA_DISABLED": "true"} | dict(self.server.env if env is None else env)
         command = [sys.executable, "-m", "dbio_commit.cli", *args]
         return subprocess.run(command, capture_output=True, text=True, env=kept | given)
@@ -52,7 +52,12 @@ def azure(azure_root: Root, azure_server: AzureServer) -> Place:
     return Place(azure_root, azure_server)
 
 
-@pytest.fixture(params=["s3", "azure"])
+@pytest.fixture
+def gcs(gcs_root: Root, gcs_server: GcsServer) -> Place:
+    return Place(gcs_root, gcs_server)
+
+
+@pytest.fixture(params=["s3", "azure", "gcs"])
 def place(request: pytest.FixtureRequest) -> Place:
     place: Place = request.getfixturevalue(request.param)
     return place
@@ -120,6 +125,7 @@ def test_a_bucket_or_container_that_is_not_there_is_one_message(place: Place) ->
     assert "://nowhere/" in result.stderr
 
 
+@pytest.mark.parametrize("place", ["s3", "azure"], indirect=True)  # gcsfs would ask Google itself, as nobody
 def test_no_credentials_is_one_message(place: Place) -> None:
     result = place.dbio("files", place.root.url, env={})
     assert_one_message(result)
@@ -160,7 +166,8 @@ def test_credentials_that_the_service_refuses_are_one_message_that_does_not_show
 
 def test_abort_without_the_permission_to_write_is_one_message_and_aborts_nothing(place: Place) -> None:
     pending = place.begin(5)
-    place.server.inject(Fault(method="PUT", path=names.committed(pending.tid), kind="403", times=100))
+    method = "POST" if isinstance(place.server, GcsServer) else "PUT"
+    place.server.inject(Fault(method=method, path=names.committed(pending.tid), kind="403", times=100))
     try:
         assert_one_message(place.dbio("abort", place.root.url, pending.tid))
     finally:

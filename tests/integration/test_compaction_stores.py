@@ -9,7 +9,7 @@ import pytest
 
 from dbio_commit import Table
 from tests.conftest import Root
-from tests.integration.test_cli_stores import Place, azure, place, s3  # noqa: F401  (fixtures)
+from tests.integration.test_cli_stores import Place, azure, gcs, place, s3  # noqa: F401  (fixtures)
 
 ROWS = 400
 PARTS = 8

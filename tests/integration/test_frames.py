@@ -40,7 +40,7 @@ MORNING = datetime(2026, 11, 20, 7, 30, tzinfo=UTC)
 Partition = Mapping[str, str | None]
 
 
-@pytest.fixture(params=["local", "s3", "azure"])
+@pytest.fixture(params=["local", "s3", "azure", "gcs"])
 def root(request: pytest.FixtureRequest) -> Root:
     root: Root = request.getfixturevalue(f"{request.param}_root")
     return root

@@ -25,7 +25,7 @@ from dbio_commit.spark.session import StoreSettings
 from dbio_commit.spark.task import map_in_arrow
 from dbio_commit.store.base import UPLOAD_BYTES, FsspecStore
 from tests.conftest import Root
-from tests.servers import Request, S3Server
+from tests.servers import GcsServer, Request, S3Server
 from tests.spark_tables import SPARK_ERRORS, configured, ids, numbers
 
 
@@ -196,6 +196,20 @@ def test_requests_go_through_the_sessions_proxy(s3_server: S3Server, s3_root: Ro
     assert {told for _, told in asked} == {"Basic bWU6cEBzcw=="}
 
 
+def test_requests_to_google_go_through_the_sessions_proxy(gcs_server: GcsServer, gcs_root: Root) -> None:
+    with forward_proxy() as (port, asked):
+        settings = {
+            "fs.gs.storage.root.url": gcs_server.endpoint_url,
+            "fs.gs.auth.type": "UNAUTHENTICATED",
+            "fs.gs.proxy.address": f"127.0.0.1:{port}",
+            "fs.gs.proxy.username": "me",
+            "fs.gs.proxy.password": "p@ss",
+        }
+        assert len(write_all_kinds(gcs_root, settings).snapshot().files) == 2
+    assert len(asked) == len(gcs_server.requests()) > 5
+    assert {told for _, told in asked} == {"Basic bWU6cEBzcw=="}
+
+
 # --- what is pickled ----------------------------------------------------------------------------------------------
 
 PICKLER: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]  # as Spark does
@@ -204,6 +218,7 @@ OTHERS = {
     "fs.s3a.bucket.other.secret.key": "OtherBucketsSecret",
     "fs.s3a.bucket.tables.and.more.secret.key": "OtherBucketsSecret",
     "fs.azure.account.key.account.dfs.core.windows.net": "AzureAccountKey",
+    "fs.gs.auth.refresh.token": "GooglesToken",
     "fs.s3a.proxy.password": "UnusedWithoutAProxy",
 }
 

@@ -1,6 +1,6 @@
-"""Spark and the stores: S3 (moto) and Azure (Azurite) through fsspec, with credentials from all the usual places.
+"""Spark and the stores through fsspec, with credentials from all the usual places: moto, Azurite, fake-gcs-server.
 
-PySpark as installed has no connector for either, so that reads go through Python workers.
+PySpark as installed has no connector for any, so that reads go through Python workers.
 """
 
 import json
@@ -21,13 +21,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
 from tests.conftest import Root
-from tests.servers import AzureServer, Fault, S3Server, Server
+from tests.servers import AzureServer, Fault, GcsServer, S3Server, Server
 from tests.spark_tables import SPARK_ERRORS, configured, ids, numbers
 
 pytestmark = pytest.mark.filterwarnings("ignore:Spark cannot read:UserWarning")
 
 
-@pytest.fixture(params=["s3", "azure"])
+@pytest.fixture(params=["s3", "azure", "gcs"])
 def root(request: pytest.FixtureRequest) -> Root:
     found: Root = request.getfixturevalue(f"{request.param}_root")
     return found
@@ -210,6 +210,30 @@ def test_credentials_come_from_the_sessions_settings_for_s3(
         assert ids(spark.read.format("dbio").load(s3_root.url)) == [0, 1, 2, 3]
         assert spark.sql("SELECT * FROM dbio_files(:path)", {"path": s3_root.url}).count() == 4
     dbio.enable(spark)
+
+
+def test_credentials_come_from_the_sessions_settings_for_google(
+    spark: SparkSession, gcs_root: Root, gcs_server: GcsServer
+) -> None:
+    own = {
+        "fs.gs.storage.root.url": f"{gcs_server.endpoint_url}/",
+        "fs.gs.auth.type": "UNAUTHENTICATED",
+        "fs.gs.requester.pays.mode": "ENABLED",
+        "google.cloud.project.id": "our-project",
+    }
+    with configured(spark, own):
+        dbio.enable(spark)
+        dbio.write(numbers(spark, 0, 2), gcs_root.url)
+        numbers(spark, 2, 4).write.format("dbio").mode("append").save(gcs_root.url.replace("gs:", "gcs:"))
+        assert ids(dbio.read(spark, gcs_root.url)) == [0, 1, 2, 3]
+        assert ids(spark.read.format("dbio").load(gcs_root.url)) == [0, 1, 2, 3]
+        with configured(spark, {"fs.gs.encryption.key": "eHh4eHh4"}):
+            with pytest.raises(dbio.InvalidInputError, match=r"fs\.gs\.encryption\.key") as caught:
+                dbio.write(numbers(spark, 0, 2), gcs_root.url)
+            assert "eHh4eHh4" not in str(caught.value)
+    dbio.enable(spark)
+    payers = {it.query.get("userProject") for it in gcs_server.requests()}
+    assert payers == {"our-project"}
 
 
 def test_options_of_the_call_go_before_the_sessions_settings(

@@ -1,4 +1,4 @@
-"""Vacuum on a local disk, S3 and Azure: garbage of every kind goes, nothing else does, and what it costs.
+"""Vacuum on a local disk, S3, Azure and Google Cloud: garbage of every kind goes, nothing else does, and what it costs.
 
 Garbage is old by a clock that is ahead. What is garbage, and in which order it goes, is tested in tests/unit.
 """
@@ -131,7 +131,7 @@ def make_directory(root: Root) -> Made:
     return made
 
 
-@pytest.fixture(params=["local", "s3", "azure"])
+@pytest.fixture(params=["local", "s3", "azure", "gcs"])
 def root(request: pytest.FixtureRequest) -> Root:
     found: Root = request.getfixturevalue(f"{request.param}_root")
     return found
@@ -141,7 +141,8 @@ def root(request: pytest.FixtureRequest) -> Root:
 def server(root: Root, request: pytest.FixtureRequest) -> Server | None:
     """Behind the root; None for a disk."""
     kind = root.url.partition("://")[0] if "://" in root.url else ""
-    found: Server | None = request.getfixturevalue({"s3": "s3_server", "az": "azure_server"}[kind]) if kind else None
+    servers = {"s3": "s3_server", "az": "azure_server", "gs": "gcs_server"}
+    found: Server | None = request.getfixturevalue(servers[kind]) if kind else None
     return found
 
 
@@ -429,7 +430,7 @@ def test_files_that_may_not_be_deleted_are_reported_and_the_rest_goes(local_root
 
 # --- services that are busy ---------------------------------------------------------------------------------------
 
-DELETIONS = {"s3": ("POST", r"\?delete"), "az": ("POST", "comp=batch")}
+DELETIONS = {"s3": ("POST", r"\?delete"), "az": ("POST", "comp=batch"), "gs": ("POST", "/batch/")}
 
 
 def refusing(root: Root, kind: Kind, times: int) -> Fault:
@@ -437,7 +438,7 @@ def refusing(root: Root, kind: Kind, times: int) -> Fault:
     return Fault(method=method, path=path, kind=kind, times=times)
 
 
-@pytest.fixture(params=["s3", "azure"])
+@pytest.fixture(params=["s3", "azure", "gcs"])
 def remote(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue(f"{request.param}_root"), request.getfixturevalue(f"{request.param}_server")
 
@@ -461,7 +462,7 @@ def test_deletions_that_keep_failing_are_reported_one_by_one_and_done_by_the_nex
     visible = live(made.table)
     now = (root.url, "--retention-hours", "0", "--force", "--json")
     wait_for_the_next_second()
-    # Azure's client is patient with 503: that takes half a minute.
+    # The clients of Azure and Google are patient with 503: that takes half a minute.
     kind: Kind = "503" if isinstance(server, S3Server) else "403"
     server.inject(refusing(root, kind, 100_000), Fault(method="DELETE", path=".", kind=kind, times=100_000))
     failed = dbio(server, *now, AWS_MAX_ATTEMPTS="1")

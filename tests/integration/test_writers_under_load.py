@@ -51,7 +51,7 @@ MOST_BATCHES = 1_000_000
 """Of a writer."""
 
 
-@pytest.fixture(params=["local", "s3"])
+@pytest.fixture(params=["local", "s3", "gcs"])
 def root(request: pytest.FixtureRequest) -> Root:
     found: Root = request.getfixturevalue(f"{request.param}_root")
     return found

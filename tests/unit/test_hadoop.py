@@ -1,4 +1,4 @@
-"""What becomes of each of Hadoop's settings for S3A and ABFS: honoured, refused by name, or named as ignored."""
+"""What becomes of each setting of S3A, ABFS and Google's connector: honoured, refused by name, or named as ignored."""
 
 import json
 import re
@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.spark.hadoop import Settings, abfs, is_known, is_secret, narrow, s3a, translate
+from dbio_commit.spark.hadoop import Settings, abfs, gcs, is_known, is_secret, narrow, s3a, translate
 from dbio_commit.store import parse_location
 
 S3 = parse_location("s3://lake/t")
 HOST = "account.dfs.core.windows.net"
 AZURE = parse_location(f"abfss://lake@{HOST}/table")
+GOOGLE = parse_location("gs://lake/t")
 LOCAL = parse_location("/data/t")
 
 KEYS = {"access.key": "K", "secret.key": "S"}
@@ -154,6 +155,80 @@ HONOURED_ABFS: list[tuple[Settings, dict[str, Any]]] = [
     ),
 ]  # fmt: skip
 
+ACCOUNT = {
+    "auth.service.account.email": "etl@p.iam.gserviceaccount.com",
+    "auth.service.account.private.key": "-----BEGIN PRIVATE KEY-----\\nQUJD\\n-----END PRIVATE KEY-----\\n",
+}
+ACCOUNT_TOKEN = {
+    "type": "service_account",
+    "client_email": "etl@p.iam.gserviceaccount.com",
+    "private_key": "-----BEGIN PRIVATE KEY-----\nQUJD\n-----END PRIVATE KEY-----\n",
+    "private_key_id": "",
+    "token_uri": "https://oauth2.googleapis.com/token",
+}
+USER = {"auth.client.id": "I", "auth.client.secret": "S", "auth.refresh.token": "R"}
+USER_TOKEN = {"type": "authorized_user", "client_id": "I", "client_secret": "S", "refresh_token": "R"}
+KEY_FILE = {"auth.service.account.json.keyfile": "/keys/etl.json"}
+PAYS = {"requester.pays.mode": "CUSTOM", "requester.pays.buckets": "pond, lake", "project.id": "p"}
+
+HONOURED_GCS: list[tuple[Settings, dict[str, Any]]] = [
+    ({}, {}),
+    # credentials
+    (KEY_FILE, {"token": "/keys/etl.json"}),
+    ({**KEY_FILE, "auth.service.account.enable": "true"}, {"token": "/keys/etl.json"}),
+    ({**KEY_FILE, **ACCOUNT, "auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE"}, {"token": "/keys/etl.json"}),
+    (ACCOUNT, {"token": ACCOUNT_TOKEN}),
+    (
+        {**ACCOUNT, "auth.service.account.private.key.id": "7", "token.server.url": "https://token.example"},
+        {"token": {**ACCOUNT_TOKEN, "private_key_id": "7", "token_uri": "https://token.example"}},
+    ),
+    (USER, {"token": USER_TOKEN}),
+    ({**KEY_FILE, **USER, "auth.type": "user_credentials"}, {"token": USER_TOKEN}),
+    ({**KEY_FILE, "auth.type": "APPLICATION_DEFAULT"}, {"token": "google_default"}),
+    ({"auth.type": "COMPUTE_ENGINE"}, {}),  # as core-default.xml has it
+    ({**KEY_FILE, "auth.type": "COMPUTE_ENGINE"}, {"token": "/keys/etl.json"}),
+    ({**KEY_FILE, "auth.type": "UNAUTHENTICATED"}, {"token": "anon"}),
+    ({"auth.null.enable": "true"}, {"token": "anon"}),
+    ({**KEY_FILE, "auth.null.enable": "true"}, {"token": "/keys/etl.json"}),
+    ({"auth.null.enable": "false"}, {}),
+    # the service
+    ({"storage.root.url": "https://storage.googleapis.com/"}, {}),
+    ({"storage.root.url": "http://127.0.0.1:4443/"}, {"endpoint_url": "http://127.0.0.1:4443"}),
+    ({"storage.service.path": "/storage/v1/"}, {}),
+    ({"project.id": "p"}, {}),  # it matters to who creates buckets
+    ({"requester.pays.mode": "DISABLED", "project.id": "p"}, {}),
+    ({"requester.pays.mode": "enabled", "project.id": "p"}, {"requester_pays": "p"}),
+    ({"requester.pays.mode": "ENABLED", "project.id": "p", "requester.pays.project.id": "q"}, {"requester_pays": "q"}),
+    (PAYS, {"requester_pays": "p"}),
+    ({**PAYS, "requester.pays.buckets": "pond"}, {}),
+    ({"proxy.address": "proxy:3128"}, {"session_kwargs": {"proxy": "http://proxy:3128"}}),
+    (
+        {"proxy.address": "https://proxy:3128", "proxy.username": "me", "proxy.password": "p@ss/1"},
+        {"session_kwargs": {"proxy": "https://me:p%40ss%2F1@proxy:3128"}},
+    ),
+    # what tunes Hadoop's own client
+    ({"outputstream.upload.chunk.size": "1", "http.max.retry": "3", "grpc.enable": "true"}, {}),
+]
+
+IGNORED_GCS: list[tuple[str, Settings]] = [
+    ("auth.type", {"auth.type": "KERBEROS"}),
+    ("auth.type", {"auth.type": "SERVICE_ACCOUNT_JSON_KEYFILE"}),
+    ("auth.type", {**KEY_FILE, "auth.type": "USER_CREDENTIALS"}),
+    ("auth.access.token.provider", {"auth.type": "ACCESS_TOKEN_PROVIDER", "auth.access.token.provider": "com.Vault"}),
+    ("auth.access.token.provider", {"auth.access.token.provider.impl": "com.acme.Vault"}),
+    ("auth.service.account.keyfile", {"auth.service.account.keyfile": "/keys/etl.p12"}),
+    (
+        "auth.workload.identity.federation.credential.config.file",
+        {
+            "auth.type": "WORKLOAD_IDENTITY_FEDERATION_CREDENTIAL_CONFIG_FILE",
+            "auth.workload.identity.federation.credential.config.file": "/etc/wif.json",
+        },
+    ),
+    ("auth.impersonation.service.account", {**KEY_FILE, "auth.impersonation.service.account": "a@b"}),
+    ("delegation.token.binding", {"delegation.token.binding": "x"}),
+    ("requester.pays.mode", {"requester.pays.mode": "AUTO", "project.id": "p"}),
+]
+
 IGNORED_S3A: list[tuple[str, Settings]] = [
     ("aws.credentials.provider", {"aws.credentials.provider": "com.acme.Vault"}),
     (
@@ -225,8 +300,21 @@ REFUSED_ABFS: list[tuple[str, Settings]] = [
 ]
 
 
+REFUSED_GCS: list[tuple[str, Settings]] = [
+    ("encryption.algorithm", {"encryption.algorithm": "AES256"}),
+    ("encryption.key", {"encryption.key": "c2VjcmV0c2VjcmV0"}),
+    ("encryption.key.hash", {"encryption.key.hash": "c2VjcmV0c2VjcmV0"}),
+    ("storage.service.path", {"storage.service.path": "storage/v2/"}),
+    ("requester.pays.mode", {"requester.pays.mode": "ENABLED"}),
+]
+
+
 def s3(settings: Settings) -> dict[str, str]:
     return {f"fs.s3a.{name}": value for name, value in settings.items()}
+
+
+def google(settings: Settings, prefix: str = "fs.gs.") -> dict[str, str]:
+    return {f"{prefix}{name}": value for name, value in settings.items()}
 
 
 def azure(settings: Settings, owner: str = "") -> dict[str, str]:
@@ -237,6 +325,42 @@ def azure(settings: Settings, owner: str = "") -> dict[str, str]:
 def test_settings_of_s3a_become_options_of_s3fs(settings: Settings, options: dict[str, Any]) -> None:
     assert translate(S3, s3(settings)) == translate(S3, {}, options)
     assert not translate(S3, s3(settings)).ignored
+
+
+@pytest.mark.parametrize("prefix", ["fs.gs.", "google.cloud."])
+@pytest.mark.parametrize(("settings", "options"), HONOURED_GCS)
+def test_settings_of_googles_connector_become_options_of_gcsfs(
+    settings: Settings, options: dict[str, Any], prefix: str
+) -> None:
+    translation = translate(GOOGLE, google(settings, prefix))
+    assert translation == translate(GOOGLE, {}, options)
+    assert not translation.ignored
+
+
+def test_of_two_names_of_a_setting_of_googles_the_newer_holds() -> None:
+    settings = google({"auth.service.account.json.keyfile": "/old"}, "google.cloud.") | google(KEY_FILE)
+    assert translate(GOOGLE, settings).options == {"token": "/keys/etl.json"}
+
+
+@pytest.mark.parametrize(("name", "settings"), IGNORED_GCS)
+def test_what_of_googles_is_not_honoured_and_changes_nothing_that_is_stored_is_named(
+    name: str, settings: Settings
+) -> None:
+    (sentence,) = translate(GOOGLE, google(settings)).ignored
+    assert f"fs.gs.{name}: " in sentence
+
+
+@pytest.mark.parametrize(("name", "settings"), REFUSED_GCS)
+def test_what_of_googles_would_change_what_is_stored_is_refused_by_name(name: str, settings: Settings) -> None:
+    with pytest.raises(InvalidInputError, match=rf"fs\.gs\.{re.escape(name)}\b") as caught:
+        translate(GOOGLE, google(settings))
+    assert "c2VjcmV0" not in str(caught.value)
+
+
+def test_an_explicit_token_replaces_all_credentials_for_google() -> None:
+    for settings in (KEY_FILE, USER, {"auth.type": "KERBEROS"}, {"auth.access.token.provider": "com.acme.Vault"}):
+        translation = translate(GOOGLE, google(settings), {"token": "anon"})
+        assert (translation.options, translation.ignored) == ({"token": "anon"}, ())
 
 
 @pytest.mark.parametrize("owner", ["", f".{HOST}", ".account.blob.core.windows.net", f".lake.{HOST}"])
@@ -277,6 +401,8 @@ def test_every_row_of_the_tables_is_tested() -> None:
 
     of_s3a = named(*(case[0] for case in HONOURED_S3A), *(case[1] for case in (*IGNORED_S3A, *REFUSED_S3A)), FULL_ROLE)
     of_abfs = named(*(case[0] for case in HONOURED_ABFS), *(case[1] for case in (*IGNORED_ABFS, *REFUSED_ABFS)))
+    of_gcs = named(*(case[0] for case in HONOURED_GCS), *(case[1] for case in (*IGNORED_GCS, *REFUSED_GCS)))
+    assert {name for row in gcs.ROWS for name in (row.name, *row.aliases)} <= of_gcs
     assert {name for row in s3a.ROWS for name in (row.name, *row.aliases)} <= of_s3a
     assert {name for row in abfs.ROWS for name in (row.name, *row.aliases)} <= of_abfs
 
@@ -285,7 +411,7 @@ def test_every_row_of_the_tables_is_in_the_documents() -> None:
     text = (Path(__file__).parents[2] / "docs/REFERENCE.md").read_text()
     section = text[text.index("## Settings of a Spark session") :].split("\n## ")[0]
     told = re.findall(r"`([^`]+)`", section)
-    for row in (*s3a.ROWS, *abfs.ROWS):
+    for row in (*s3a.ROWS, *abfs.ROWS, *gcs.ROWS):
         assert any(row.name == name or (name[0] in ".…" and row.name.endswith(name.lstrip("…"))) for name in told), row
 
 
@@ -351,7 +477,7 @@ def test_settings_of_the_container_go_before_those_of_the_account_and_these_befo
     assert translate(AZURE, {**other, **s3(KEYS)}).options == {}
 
 
-@pytest.mark.parametrize("location", [LOCAL, parse_location("az://lake/t")])  # whose account it is, no one says
+@pytest.mark.parametrize("location", [LOCAL, parse_location("az://lake/t"), GOOGLE])  # whose account it is, no one says
 def test_elsewhere_no_setting_holds(location: Any) -> None:
     assert translate(location, {**s3(KEYS), **azure({"account.key": "A", "encryption.scope": "x"})}).options == {}
 
@@ -410,9 +536,23 @@ def test_known_and_secret_names_are_told_apart() -> None:
         f"fs.azure.account.key.{HOST}",
         "fs.azure.sas.fixed.token",
         "fs.s3a.server-side-encryption.key",
+        "fs.gs.auth.service.account.private.key",
+        "google.cloud.auth.client.secret",
     ]
-    known = ["fs.s3a.endpoint", "fs.s3a.bucket.b.endpoint.region", f"fs.azure.account.auth.type.{HOST}"]
-    unknown = ["fs.s3a.threads.max", "fs.s3a.bucket.b.committer.name", "fs.azure.io.read", "spark.fs.s3a.access.key"]
+    known = [
+        "fs.gs.auth.type",
+        "google.cloud.auth.service.account.json.keyfile",
+        "fs.s3a.endpoint",
+        "fs.s3a.bucket.b.endpoint.region",
+        f"fs.azure.account.auth.type.{HOST}",
+    ]
+    unknown = [
+        "fs.s3a.threads.max",
+        "fs.s3a.bucket.b.committer.name",
+        "fs.azure.io.read",
+        "fs.gs.http.max.retry",
+        "spark.fs.s3a.access.key",
+    ]
     assert all(map(is_secret, secret))
     assert not any(map(is_secret, known))
     assert all(map(is_known, secret + known))

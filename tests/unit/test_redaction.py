@@ -39,6 +39,9 @@ class Credentials:
         {"connection_string": f"AccountName=a;AccountKey={SECRET};EndpointSuffix=core.windows.net"},
         {"sas_token": f"sv=2022&sp=r&sig={SECRET}&se=2"},
         {"session": Session()},
+        {"token": {"type": "service_account", "private_key": f"-----BEGIN PRIVATE KEY-----\nQUJD\n{SECRET}\n-----END"}},
+        {"token": {"type": "authorized_user", "refresh_token": SECRET}},
+        {"token": Credentials()},
     ],
 )
 def test_a_secret_is_found_wherever_it_lies_among_the_options(options: dict[str, Any]) -> None:
@@ -61,6 +64,10 @@ def test_a_secret_is_found_wherever_it_lies_among_the_options(options: dict[str,
         f"x-amz-security-token: {SECRET}",
         f"https://user:p@{SECRET}@host/x",
         f"socks5://user:{SECRET}@proxy:1080 refused",
+        f"the token ya29.{SECRET} has expired",
+        f"POST https://host/upload/storage/v1/b/b/o?uploadType=resumable&upload_id={SECRET}",
+        f"no key is in -----BEGIN RSA PRIVATE KEY-----\nQUJD\n{SECRET}\n-----END RSA PRIVATE KEY-----",
+        f"no key is in '-----BEGIN PRIVATE KEY-----\\nQUJD{SECRET}",
     ],
 )
 def test_what_is_a_secret_in_any_text_is_not_shown(text: str) -> None:
@@ -85,6 +92,7 @@ def test_a_json_web_token_is_not_shown() -> None:
         "The AWS Access Key Id that you provided does not exist",
         "arn:aws:iam::123456789012:role/reader at http://127.0.0.1:9000/bucket",
         "DefaultEndpointsProtocol=https;AccountName=account;EndpointSuffix=core.windows.net",
+        "writer@my-project.iam.gserviceaccount.com does not have storage.objects.create access to the bucket",
     ],
 )
 def test_what_is_no_secret_is_shown(text: str) -> None:
@@ -96,6 +104,13 @@ def test_parts_of_a_connection_string_that_are_no_secrets_are_shown() -> None:
         {"connection_string": "AccountName=myaccount;AccountKey=QUJDREVGRw==;EndpointSuffix=core.windows.net"}
     )
     assert redact("QUJDREVGRw== of myaccount.blob.core.windows.net", found) == "*** of myaccount.blob.core.windows.net"
+
+
+def test_who_a_service_account_is_and_where_its_key_lies_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/var/run/key.json")
+    facts = {"type": "service_account", "project_id": "my-project-1", "client_email": "a@b.iam.gserviceaccount.com"}
+    text = "a@b.iam.gserviceaccount.com, a service_account of my-project-1 with /var/run/key.json"
+    assert redact(text, secrets_in({"token": facts}) | secrets_of_clients()) == text
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,12 @@ def test_a_no_is_looked_at_again_after_a_while_a_yes_is_not(took: float, holds: 
     assert (session.root(), session.looks) == ("s3a://lake/some/table", 2)
 
 
+def test_spark_reads_from_google_by_the_scheme_of_its_connector() -> None:
+    session = Looking("")
+    assert session.root("gcs://lake/some/table") == "gs://lake/some/table"
+    assert session.file == "gs://lake/some/table/day=1/part-0.parquet"
+
+
 def test_the_warning_comes_once_for_each_container() -> None:
     session = Looking("no such scheme")
     with warnings.catch_warnings(record=True) as caught:

@@ -32,7 +32,7 @@ SECRET = "hunter2hunter2"
 @pytest.fixture(autouse=True)
 def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in os.environ:
-        if name.startswith(("AWS_", "AZURE_")):
+        if name.startswith(("AWS_", "AZURE_", "GOOGLE_", "STORAGE_EMULATOR_HOST")):
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
@@ -41,6 +41,10 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def s3(**options: Any) -> Store:
     return open_store(parse_location("s3://lake/t"), {"key": uuid4().hex, "secret": SECRET, **options})
+
+
+def google(**options: Any) -> Store:
+    return open_store(parse_location("gs://lake/t"), {"token": "anon", **options})
 
 
 def azure(**options: Any) -> Store:
@@ -96,9 +100,21 @@ def test_containers_accounts_and_hosts_of_azure_are_told_apart() -> None:
     assert len({it.identity for it in stores}) == len(stores)
 
 
+def test_the_endpoint_of_google_is_that_of_the_options_or_else_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    url = "http://127.0.0.1:9000"
+    found = [google().identity, google(endpoint_url=url).identity]
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", url)
+    found.append(google().identity)
+    assert found == ["gs:https://storage.googleapis.com:lake", *[f"gs:{url}:lake"] * 2]
+    assert open_store(parse_location("gs://other/t"), {"token": "anon"}).identity == f"gs:{url}:other"
+
+
 @pytest.mark.parametrize(
     "store",
     [
+        lambda: google(endpoint_url=f"https://user:{SECRET}@127.0.0.1:9000"),
         lambda: s3(endpoint_url=f"https://user:{SECRET}@127.0.0.1:9000"),
         lambda: azure(connection_string=f"BlobEndpoint=https://user:{SECRET}@127.0.0.1/x?sv=1&sig={SECRET}"),
         lambda: azure(account_name="a", sas_token=f"sv=1&sig={SECRET}"),
@@ -187,7 +203,13 @@ def test_an_object_that_says_nothing_of_itself_is_known_again_and_no_other_is_ta
     assert principal_of({"credential": one}) != principal_of({"credential": other})
 
 
-@pytest.mark.parametrize("name", ["AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AZURE_CLIENT_ID", "HOME"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("AWS_ACCESS_KEY_ID", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AZURE_CLIENT_ID", "HOME"),
+        *("GOOGLE_APPLICATION_CREDENTIALS", "CLOUDSDK_CONFIG"),
+    ],
+)
 def test_credentials_of_the_environment_are_part_of_the_principal(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = set()
     for value in ("a", "b"):

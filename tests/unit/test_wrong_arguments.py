@@ -48,7 +48,7 @@ def test_a_path_object_is_one(tmp_path: Path) -> None:
     assert Table(tmp_path).url == str(tmp_path)
 
 
-@pytest.mark.parametrize("scheme", ["gs", "hdfs", "https", "dbfs"])
+@pytest.mark.parametrize("scheme", ["oss", "hdfs", "https", "dbfs"])
 def test_an_unknown_scheme_is_a_wrong_argument(scheme: str) -> None:
     with pytest.raises(InvalidInputError, match=f"no store is known for {scheme}: URLs"):
         Table(f"{scheme}://bucket/table")

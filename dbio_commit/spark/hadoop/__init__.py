@@ -1,4 +1,4 @@
-"""Hadoop's settings for S3A and ABFS -> fsspec's options for the same store: two tables, a row for each setting.
+"""Hadoop's settings for S3A, ABFS and Google's connector -> fsspec's options: three tables, a row for each setting.
 
 What changes what is stored, where, or who may read it, is honoured or refused by name. What else we cannot do is said.
 Settings without a row tune Hadoop's own client (threads, buffers, retries, committers) and mean nothing here. The names
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dbio_commit.spark.hadoop import abfs, s3a
+from dbio_commit.spark.hadoop import abfs, gcs, s3a
 from dbio_commit.spark.hadoop.row import AssumedRole, Draft, Row
 from dbio_commit.store import Location
 
@@ -29,8 +29,8 @@ __all__ = [
 Settings = Mapping[str, str]
 """Hadoop settings by name, such as "fs.s3a.endpoint"."""
 
-_PREFIX = {"file": "", "s3": "fs.s3a.", "az": "fs.azure."}
-_ROWS: Mapping[str, tuple[Row, ...]] = {"file": (), "s3": s3a.ROWS, "az": abfs.ROWS}
+_PREFIX = {"file": "", "s3": "fs.s3a.", "az": "fs.azure.", "gs": "fs.gs."}
+_ROWS: Mapping[str, tuple[Row, ...]] = {"file": (), "s3": s3a.ROWS, "az": abfs.ROWS, "gs": gcs.ROWS}
 _CREDENTIALS = {
     "file": (),
     "s3": ("key", "secret", "token", "username", "password", "profile", "anon", "session"),
@@ -38,9 +38,11 @@ _CREDENTIALS = {
         *("account_key", "sas_token", "connection_string", "credential", "client_id", "client_secret", "anon"),
         *("managed_identity_client_id", "workload_identity_client_id"),
     ),
+    "gs": ("token",),
 }
+_GOOGLES = ("fs.gs.", "google.cloud.")  # the second is older, and still taken
 
-PREFIXES = tuple(filter(None, _PREFIX.values()))
+PREFIXES = (*filter(None, _PREFIX.values()), "google.cloud.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,10 @@ def translate(location: Location, settings: Settings, explicit: Mapping[str, Any
     explicit = explicit or {}
     own = narrow(location, settings)
     takes_credentials = not gives_credentials(location, explicit)
-    draft = Draft(_PREFIX[location.scheme], own, explicit, takes_credentials=takes_credentials)
+    prefix = _PREFIX[location.scheme]
+    draft = Draft(prefix, own, explicit, takes_credentials=takes_credentials, container=location.container)
     if takes_credentials and location.scheme != "file":
-        {"s3": s3a, "az": abfs}[location.scheme].credentials(draft)
+        {"s3": s3a, "az": abfs, "gs": gcs}[location.scheme].credentials(draft)
     for row in _ROWS[location.scheme]:
         if value := draft.get(row.name):
             row.apply(draft, row.name, value)
@@ -95,6 +98,8 @@ def _lookup(location: Location, settings: Settings, row: Row) -> str:
     candidates: list[str] = []
     if location.scheme == "s3":
         candidates = [f"fs.s3a.{own}{name}" for own in (f"bucket.{location.container}.", "") for name in names]
+    elif location.scheme == "gs":
+        candidates = [f"{prefix}{name}" for prefix in _GOOGLES for name in names]
     elif location.account:  # or no one says whose settings they are
         hosts = [f".{location.account}.{service}.{location.cloud}" for service in ("dfs", "blob")]
         owners = [*(f".{location.container}{host}" for host in hosts), *hosts, ""]
@@ -115,7 +120,10 @@ def _pattern(*, secret: bool) -> re.Pattern[str]:
         chosen = (row for row in rows if row.secret or not secret)
         return "|".join(re.escape(name) for row in chosen for name in (row.name, *row.aliases))
 
-    return re.compile(rf"fs\.s3a\.(?:bucket\..+\.)?(?:{names(s3a.ROWS)})|fs\.azure\.(?:{names(abfs.ROWS)})(?:\..+)?")
+    return re.compile(
+        rf"fs\.s3a\.(?:bucket\..+\.)?(?:{names(s3a.ROWS)})|fs\.azure\.(?:{names(abfs.ROWS)})(?:\..+)?"
+        rf"|(?:{'|'.join(map(re.escape, _GOOGLES))})(?:{names(gcs.ROWS)})"
+    )
 
 
 _KNOWN, _SECRET = _pattern(secret=False), _pattern(secret=True)

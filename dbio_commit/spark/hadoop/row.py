@@ -26,10 +26,16 @@ class Draft:
     """What the rows make of the settings, one after the other."""
 
     def __init__(
-        self, prefix: str, settings: Mapping[str, str], explicit: Mapping[str, Any], *, takes_credentials: bool
+        self,
+        prefix: str,
+        settings: Mapping[str, str],
+        explicit: Mapping[str, Any],
+        *,
+        takes_credentials: bool,
+        container: str,
     ) -> None:
         """`explicit` are the caller's own options; `takes_credentials`, whether these leave credentials to us."""
-        self.explicit, self.takes_credentials = explicit, takes_credentials
+        self.explicit, self.takes_credentials, self.container = explicit, takes_credentials, container
         self.options: dict[str, Any] = {}
         self.role: AssumedRole | None = None
         self.ignored: list[str] = []
@@ -72,7 +78,7 @@ Apply = Callable[[Draft, str, str], None]
 @dataclass(frozen=True, slots=True)
 class Row:
     name: str
-    """Without "fs.s3a." or "fs.azure."."""
+    """Without "fs.s3a.", "fs.azure." or "fs.gs."."""
     apply: Apply
     aliases: tuple[str, ...] = ()
     """Deprecated names."""

@@ -58,9 +58,9 @@ def test_a_path_that_cannot_be_one_is_a_usage_error_that_shows_no_secret(path: s
 
 @pytest.mark.parametrize("command", ["files", "log", "check", "schema", "vacuum"])
 def test_an_unknown_scheme_is_wrong_usage(command: str) -> None:
-    result = dbio(command, "gs://bucket/table")
+    result = dbio(command, "oss://bucket/table")
     assert result.exit_code == 2
-    assert "no store is known for gs: URLs" in result.stderr
+    assert "no store is known for oss: URLs" in result.stderr
 
 
 def test_a_directory_without_parquet_is_no_table(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_report_for_programs_is_one_document(table: Table, tmp_path: Path, file:
     ]
 
 
-@pytest.mark.parametrize("path", ["gs://bucket/table", "s3://key:secret@bucket/table", ""])
+@pytest.mark.parametrize("path", ["oss://bucket/table", "s3://key:secret@bucket/table", ""])
 def test_what_is_no_path_is_wrong_usage_and_writes_nothing(table: Table, file: Path, path: str) -> None:
     append(table, {"1": 10})
     result = dbio("report", table.url, path, "-o", file)
