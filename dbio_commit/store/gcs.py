@@ -74,6 +74,9 @@ class GcsStore(FsspecStore):
         wanted = prefixes or ("_",)
         return [entry for entry in self._list_range(min(wanted), max(wanted)) if entry.path.startswith(wanted)]
 
+    def list_log_from(self, name: str, prefix: str) -> list[Entry]:
+        return self._list_range(name, prefix)
+
     def stat_log(self, *names: str) -> dict[str, Entry]:
         return {entry.path: entry for entry in self._list_range(min(names), max(names)) if entry.path in names}
 
@@ -128,6 +131,16 @@ class GcsStore(FsspecStore):
                     raise OSError("the service answers with the same page of a listing for ever")
 
         return self.call("list", under, list_pages)
+
+    def keeps_versions(self) -> bool:
+        def ask() -> bool:
+            found = self._ask("GET", "b/{}", self._bucket, fields="versioning,softDeletePolicy")
+            kept_s = int(found.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
+            return bool(found.get("versioning", {}).get("enabled")) or kept_s > 0
+
+        with suppress(DbioError):
+            return self.call("ask for the versioning of", "", ask)
+        return False
 
     def list_unfinished(self) -> list[Unfinished]:
         return []  # the service lists none, and drops the session of an upload a week after it began
@@ -190,6 +203,24 @@ class GcsStore(FsspecStore):
             return True
 
         return self.call("create", path, put)
+
+    def delete_same(self, path: str, body: bytes) -> bool:
+        def delete() -> bool:
+            try:
+                self._ask(
+                    "DELETE", "b/{}/o/{}", *self._object(path), json_out=False, ifGenerationMatch=found["generation"]
+                )
+            except HttpError as error:
+                if error.code == 412:
+                    return False
+                raise
+            return True
+
+        try:
+            found = self.unless_absent("look at", path, lambda: self._look_at(path))
+            return self.get(path) == body and self.call("delete", path, delete)
+        except ObjectNotFoundError:
+            return True
 
     def delete_many(self, paths: Sequence[str]) -> dict[str, StoreError]:
         return self.in_batches(self._delete_batch, paths)
