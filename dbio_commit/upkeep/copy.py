@@ -6,7 +6,7 @@ killed is removed with `dbio drop`.
 """
 
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -35,9 +35,6 @@ from dbio_commit.store import Store
 _PIECE_BYTES = 8 * 1024 * 1024
 _AT_ONCE = 8
 
-Progress = Callable[[int, int], None]
-"""What is told how many files were copied, and of how many."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyReport:
@@ -46,7 +43,7 @@ class CopyReport:
     url: str
     """Of the copy."""
     tid: str
-    """The last commit that it has; later ones of the original it has not."""
+    """Its last commit, as `Snapshot.tid` has it; later ones of the original it has not."""
     commits: int
     files: int
     """Data files, those included that were removed and that vacuum has not deleted yet."""
@@ -54,9 +51,7 @@ class CopyReport:
     """Of those, in bytes."""
 
 
-def copy_table(
-    source: Store, target: Store, clock: Clock, *, progress: Progress = lambda done, total: None
-) -> CopyReport:
+def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:
     """Copies the table as it is now. The copy is the same table, by its id, at another place.
 
     Raises InvalidInputError where the source is no table of ours, TableExistsError where anything is at the target,
@@ -78,7 +73,7 @@ def copy_table(
         target.delete_same(names.DROPPED, tombstone)
         raise TableExistsError(f"somebody has begun to write to {target.url}; copy to another path")
     target.check_spelling({names.split(file.path)[0] for file in snapshot.files})
-    sizes = _copy_files(source, target, snapshot, progress)
+    sizes = _copy_files(source, target, snapshot)
     _tell_history(source, target, clock, snapshot, copied=sizes.keys())
     if not target.delete_same(names.DROPPED, tombstone):
         raise CommitConflictError(f"somebody else has begun to drop the copy {target.url}; look at it, and copy again")
@@ -88,7 +83,7 @@ def copy_table(
     )
 
 
-def _copy_files(source: Store, target: Store, snapshot: Snapshot, progress: Progress) -> dict[str, int]:
+def _copy_files(source: Store, target: Store, snapshot: Snapshot) -> dict[str, int]:
     """Every file that a commit added and that is still there; their sizes, by path."""
     told = {
         path: size
@@ -97,7 +92,6 @@ def _copy_files(source: Store, target: Store, snapshot: Snapshot, progress: Prog
     }
     live = {file.path for file in snapshot.files}
     paths = sorted(told)
-    found: dict[str, int] = {}
 
     def copy(path: str) -> tuple[str, int] | None:
         try:
@@ -110,10 +104,7 @@ def _copy_files(source: Store, target: Store, snapshot: Snapshot, progress: Prog
                 f"check` of the original; remove what was copied with `dbio drop`, and copy again"
             ) from error
 
-    for start in range(0, len(paths), _AT_ONCE * 4):
-        batch = paths[start : start + _AT_ONCE * 4]
-        found.update(filter(None, source.in_parallel(copy, batch, at_once=_AT_ONCE)))
-        progress(min(start + len(batch), len(paths)), len(paths))
+    found = dict(filter(None, source.in_parallel(copy, paths, at_once=_AT_ONCE)))
     target.make_durable(found)
     return found
 

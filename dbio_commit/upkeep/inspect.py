@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from dbio_commit.clock import Clock
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.listing import read_markers, until_quiet
+from dbio_commit.listing import read_descriptor, read_markers, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.directory import merge_directories
@@ -62,7 +62,14 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
             f"{store.url} has no marker of a transaction {tid!r}; `dbio log` lists what is committed, `dbio check` "
             "what is pending"
         )
-    found = read_markers(store, decided.values(), scope=root.scope).only_valid(ignore_corrupt=False)
+    table_id = read_descriptor(store, logs[""]).id if isinstance(root, TableRoot) else None
+    told = read_markers(store, decided.values(), scope=root.scope, table_id=table_id)
+    if told.strange:
+        raise InvalidInputError(
+            f"{store.url_of(names.committed(tid))} is of another table, by its id, and decides nothing here; `dbio check` "
+            "names all such objects"
+        )
+    found = told.only_valid(ignore_corrupt=False)
     markers = {path: found[entry.path] for path, entry in decided.items()}
     if isinstance(root, TableRoot) and any(marker.removed_tids for marker in markers.values()):
         markers |= {"": it.marker for it in root.settled().decided if it.tid == tid}  # noqa: B035  (one, or too new)

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow
 import pytest
 
-from dbio_commit.errors import CommitConflictError, DbioError, TransactionAbortedError
+from dbio_commit.errors import CommitConflictError, DbioError, InvalidInputError, TransactionAbortedError
 from dbio_commit.options import checkpoint_every
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import decode_begun, decode_commit, decode_turn
@@ -112,6 +112,8 @@ def test_a_commit_marker_that_came_to_another_table_is_none_of_its_commits_thoug
     assert report.ok
     assert contents(table) == [b"new"] * 3
     assert list(table.check().strange) == [path]
+    with pytest.raises(InvalidInputError, match="of another table"):
+        table.inspect(late.tid)
 
 
 def test_the_files_of_a_commit_to_another_table_are_not_deleted(
