@@ -66,8 +66,8 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
     told = read_markers(store, decided.values(), scope=root.scope, table_id=table_id)
     if told.strange:
         raise InvalidInputError(
-            f"{store.url_of(names.committed(tid))} is of another table, by its id, and decides nothing here; `dbio check` "
-            "names all such objects"
+            f"{store.url_of(names.committed(tid))} is of another table, by its id, and decides nothing here; `dbio "
+            "check` names all such objects"
         )
     found = told.only_valid(ignore_corrupt=False)
     markers = {path: found[entry.path] for path, entry in decided.items()}
