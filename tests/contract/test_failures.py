@@ -139,6 +139,8 @@ def test_a_put_that_only_meets_others_under_way_fails(s3: Place, s3_server: S3Se
 
 @pytest.mark.parametrize("call", ["get", "open_read"])
 def test_an_archived_object_is_named_as_that_and_not_as_denied(remote: Place, server: Server, call: str) -> None:
+    if remote.kind == "gcs":
+        return  # whose archive answers at once
     store = remote.open()
     store.put_if_absent("_marker", b"x")
     server.inject(*everywhere("archived", "_marker"))
@@ -149,6 +151,8 @@ def test_an_archived_object_is_named_as_that_and_not_as_denied(remote: Place, se
 
 
 def test_a_table_that_was_archived_is_not_taken_for_one_without_commits(remote: Place, server: Server) -> None:
+    if remote.kind == "gcs":
+        return  # whose archive answers at once
     table = Table(remote.url, remote.storage_options)
     write_rows(table)
     server.inject(*everywhere("archived", "_committed_"))

@@ -43,6 +43,10 @@ def test_four_requests_prove_a_service_and_the_first_write_needs_no_more(remote:
     for suffix, times in (("/first", 4), ("/second", 1)):
         server.reset()
         write(Table(remote.url + suffix, remote.storage_options))
+        if remote.kind == "gcs":  # which names the object in the query: one of them is the data file
+            tries = [request for request in server.requests() if request.method == "POST"]
+            assert (len(tries), sum(request.status < 300 for request in tries)) == (times + 3, 4)
+            continue
         puts = [request for request in server.requests() if request.method == "PUT" and "/_" in request.path]
         counts = [len(list(same)) for _, same in groupby(puts, key=lambda request: request.path)]
         assert counts == [times, 1, 1]  # the descriptor, the start marker, the commit marker
