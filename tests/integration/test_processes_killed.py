@@ -34,6 +34,7 @@ from dbio_commit.protocol.markers import Operation
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store, base
+from dbio_commit.upkeep.copy import copy_table
 from tests.conftest import Root
 from tests.later import vacuum_later
 from tests.writers import contents, live, stage, write_days
@@ -179,7 +180,11 @@ def burn_after_requests(fuse: Fuse) -> None:
     burn_after(_FileSystem, "_request")
 
 
-def copy(source: Table, target: Table) -> None:
+def copy(source: Table, target: Table, operation: str) -> None:
+    """With the times of its commits for a restore, which goes by them; else object by object."""
+    if operation == "restore":
+        copy_table(source.store, target.store, source.clock)
+        return
     for entry in source.store.list_files():
         assert target.store.put_if_absent(entry.path, source.store.get(entry.path))
 
@@ -195,7 +200,7 @@ def kill_one_after_another(name: str, url: str, storage_options: str) -> None:
     while True:
         number += 1
         table = Table(f"{url}/{number}", options)
-        copy(template, table)
+        copy(template, table, WORKS[name].operation)
         pid = os.fork()
         if not pid:
             try:

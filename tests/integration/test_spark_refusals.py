@@ -42,7 +42,7 @@ def test_the_session_comes_first(spark: SparkSession, path: str) -> None:
         dbio.read(cast(Any, path), cast(Any, spark))
 
 
-@pytest.mark.parametrize("url", ["gs://bucket/table", "hdfs://host/table", "dbfs:/table"])
+@pytest.mark.parametrize("url", ["oss://bucket/table", "hdfs://host/table", "dbfs:/table"])
 def test_an_unknown_scheme_is_named(spark: SparkSession, url: str) -> None:
     scheme = url.partition(":")[0]
     with pytest.raises(dbio.InvalidInputError, match=f"no store is known for {scheme}: URLs; use "):

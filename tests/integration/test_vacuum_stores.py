@@ -184,7 +184,7 @@ def test_a_table_is_left_with_its_live_files_and_the_log_that_must_stay(root: Ro
 
     aborted = {names.committed(commit.tid) for commit in table.snapshot().decided if commit.marker.is_abort}
     assert len(aborted) == 2
-    stay |= {names.checkpoint(1), names.turn(log.last_turn)}
+    stay |= {names.checkpoint(1), names.checkpoint(2), names.purge(1), names.turn(log.last_turn)}
     assert set(made.objects()) == stay | aborted
     assert purged == (decided - aborted) | started | turns - stay
     assert set(reasons(sweep(table, 40))) == aborted  # after 30 days

@@ -139,7 +139,7 @@ def commit_with_a_plain_put() -> Iterator[None]:
         yield
 
 
-@mutation("late", "I9")
+@mutation("late", "I8", "I9")
 def report_a_conflict_as_success() -> Iterator[None]:
     """A writer whose marker was there already believes that it is its own."""
 
@@ -992,7 +992,7 @@ def believe_what_was_seen_of_the_layout_for_ever() -> Iterator[None]:
         yield
 
 
-@mutation("layouts", "I7", "I10", first=326)
+@mutation("layouts", "I7", "I10", first=168)
 def take_a_table_without_turns_for_one_that_never_had_any() -> Iterator[None]:
     """Who remembers that there was no turn looks for the first one only, though it may be purged."""
     gone_on = schema._go_on
