@@ -1041,7 +1041,7 @@ def restore_by_a_later_look() -> Iterator[None]:
         yield
 
 
-@mutation("restores", "I9", first=1856)
+@mutation("restores", "I9", first=2006)
 def take_a_file_that_is_gone_for_an_empty_one() -> Iterator[None]:
     """What vacuum deletes before it is copied comes back without its rows."""
     copied = restore._copy_file
