@@ -71,7 +71,8 @@ class Settled:
     @property
     def decided(self) -> list[Decided]:
         """All that is decided, as far as it can be read. Of commits that a copy has redated, all have one time."""
-        told, until = self._told, redated_until(self._told, self.origin.dated)
+        told = self._told
+        until = redated_until(told, self.origin.dated)
         if until is not None:
             told = [it._replace(modified=until) if it.modified < until else it for it in told]
         return resolve([*self.checkpoint.commits, *told])
@@ -93,7 +94,7 @@ def read_settled(
     be read.
 
     The checkpoints are listed last: a marker that a listing missed, since vacuum had purged it, is covered by one from
-       before that. Only where one, or a marker, is gone when it is read, they are listed again.
+    before that. Only where one, or a marker, is gone when it is read, they are listed again.
     """
     descriptor = read_descriptor(store, first)
     log = _list_commits(store, clock, first)
