@@ -5,7 +5,6 @@ tells the whole history at the new place. Until all is there, a tombstone says t
 killed is removed with `dbio drop`.
 """
 
-import shutil
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,9 +30,7 @@ from dbio_commit.publish import publish_as_set
 from dbio_commit.roots import read_snapshot
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
-
-_PIECE_BYTES = 8 * 1024 * 1024
-_AT_ONCE = 8
+from dbio_commit.store.base import COPIES, copy_object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +101,14 @@ def _copy_files(source: Store, target: Store, snapshot: Snapshot) -> dict[str, i
                 f"check` of the original; remove what was copied with `dbio drop`, and copy again"
             ) from error
 
-    found = dict(filter(None, source.in_parallel(copy, paths, at_once=_AT_ONCE)))
+    found = dict(filter(None, source.in_parallel(copy, paths, at_once=COPIES)))
     target.make_durable(found)
     return found
 
 
 def _copy_file(source: Store, target: Store, path: str, told: int) -> int:
     target.prepare(path)
-    with source.open_read(path) as original, target.open_write(path) as stream:
-        shutil.copyfileobj(original, stream, _PIECE_BYTES)
+    copy_object(source, path, target, path)
     size = target.stat(path).size
     if told not in (UNKNOWN_SIZE, size):
         raise StoreError(

@@ -4,7 +4,6 @@ A path is never used twice, so a file that was removed since comes back as a cop
 """
 
 import re
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -19,10 +18,9 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.roots import read_snapshot
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
+from dbio_commit.store.base import COPIES, copy_object
 from dbio_commit.transaction import Transaction
 
-_PIECE_BYTES = 8 * 1024 * 1024
-_AT_ONCE = 8
 _SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")
 
 
@@ -102,7 +100,7 @@ def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
 def _copy(store: Store, transaction: Transaction, files: Iterable[DataFile], known: Mapping[str, FileInfo]) -> None:
     """Stages a copy of each file, in its partition."""
     copies = [(file, _name_copy(store, transaction, file)) for file in files]
-    store.in_parallel(lambda pair: _copy_file(store, pair[0].path, pair[1]), copies, at_once=_AT_ONCE)
+    store.in_parallel(lambda pair: _copy_file(store, pair[0].path, pair[1]), copies, at_once=COPIES)
     store.make_durable([path for _, path in copies])  # before the marker that names them (I2)
     for file, path in copies:
         info = known.get(file.path) or FileInfo(path=path, size=file.size)
@@ -117,8 +115,7 @@ def _name_copy(store: Store, transaction: Transaction, file: DataFile) -> str:
 
 def _copy_file(store: Store, path: str, copy: str) -> None:
     try:
-        with store.open_read(path) as source, store.open_write(copy) as target:
-            shutil.copyfileobj(source, target, _PIECE_BYTES)
+        copy_object(store, path, store, copy)
     except ObjectNotFoundError as error:
         raise HistoryLostError(
             f"{store.url_of(path)} was deleted while it was copied; nothing was committed: restore a later state"
