@@ -44,6 +44,19 @@ def overwrite(root: Path) -> None:
     (root / OVERWRITTEN).write_bytes(b"PAR1 other rows PAR1")
 
 
+def move_after_the_marker(monkeypatch: pytest.MonkeyPatch, table: Table, root: Path) -> None:
+    """The next commit marker is there, and then the table is elsewhere."""
+    put = type(table.store).put_if_absent
+
+    def put_and_move(self: Any, path: str, body: bytes) -> bool:
+        found = put(self, path, body)
+        if path.startswith("_committed_"):
+            move(root)
+        return found
+
+    monkeypatch.setattr(type(table.store), "put_if_absent", put_and_move)
+
+
 @pytest.mark.parametrize("operation", ["append", "overwrite"])
 @pytest.mark.parametrize("disturb", [move, remove, overwrite])
 def test_a_commit_to_a_table_that_is_gone_fails_and_leaves_nothing_there(
@@ -93,15 +106,7 @@ def test_a_table_that_is_moved_right_after_its_commit_has_it_where_it_is_now(
     table = Table(root)
     transaction = table.begin()
     as_tasks_do(table, transaction)
-    put = type(table.store).put_if_absent
-
-    def put_and_move(self: Any, path: str, body: bytes) -> bool:
-        found = put(self, path, body)
-        if path.startswith("_committed_"):
-            move(root)
-        return found
-
-    monkeypatch.setattr(type(table.store), "put_if_absent", put_and_move)
+    move_after_the_marker(monkeypatch, table, root)
     with pytest.raises(CommitStateUnknownError, match="where the table is now"):
         transaction.commit()
     monkeypatch.undo()
@@ -184,15 +189,7 @@ def test_who_commits_again_after_the_table_was_moved_hears_of_no_failure(
     first.commit()
     transaction = table.begin(operation)
     as_tasks_do(table, transaction)
-    put = type(table.store).put_if_absent
-
-    def put_and_move(self: Any, path: str, body: bytes) -> bool:
-        found = put(self, path, body)
-        if path == f"_committed_{transaction.tid}" and root.exists():
-            move(root)
-        return found
-
-    monkeypatch.setattr(type(table.store), "put_if_absent", put_and_move)
+    move_after_the_marker(monkeypatch, table, root)
     with pytest.raises(CommitStateUnknownError):
         transaction.commit()
     monkeypatch.undo()
