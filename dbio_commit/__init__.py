@@ -1,8 +1,8 @@
 """Transactional writes to plain Parquet directories, and the committed view of them for every reader.
 
 The public API, nothing else: what users call, and what they meet in its signatures and results. The functions for Spark
-are imported when they are first used: everything else works where Spark is not installed. `vacuum` is too: its package
-stands above this one, and imports it; what its report consists of is there.
+are imported when they are first used, and so is `vacuum`: everything else works where Spark is not installed. What the
+report of a vacuum consists of is in the package `vacuum`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
         write,
         write_stream,
     )
-    from vacuum import vacuum
+    from dbio_commit.vacuuming.run import vacuum
 
 __version__ = "0.1.0"
 
@@ -156,7 +156,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "vacuum":
-        from vacuum import vacuum
+        from dbio_commit.vacuuming.run import vacuum
 
         return vacuum
     if name in __all__:  # and is not here yet

@@ -6,8 +6,8 @@ from unittest.mock import patch
 
 from dbio_commit.clock import Clock
 from dbio_commit.table import Table
+from dbio_commit.vacuuming.hands import Hands
 from vacuum import VacuumOptions, VacuumReport, vacuum_table
-from vacuum.hands import Hands
 
 _ASK = Hands._ask_for_the_time
 

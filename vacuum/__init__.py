@@ -1,11 +1,8 @@
-"""VACUUM: deletes what no reader needs, now or on a schedule.
-
-`plan` decides, `run` does, `schedule` is the service (`python -m vacuum`).
-"""
+"""VACUUM on a schedule: `schedule` is the service (`python -m vacuum`). What it does is in `dbio_commit.vacuuming`."""
 
 from dbio_commit.protocol.garbage import Reason
-from vacuum.report import Control, Deletion, Failure, VacuumOptions, VacuumReport
-from vacuum.run import vacuum, vacuum_table
+from dbio_commit.vacuuming.report import Control, Deletion, Failure, VacuumOptions, VacuumReport
+from dbio_commit.vacuuming.run import vacuum, vacuum_table
 
 __all__ = [
     "Control",

@@ -1,6 +1,6 @@
 """`python -m vacuum serve | once | check`: the process around the schedule, its signals and exit codes.
 
-What only the service needs is imported when a command uses it: the process of a table must begin soon.
+What only a command needs is imported when it is used.
 """
 
 import os
@@ -102,14 +102,6 @@ def check(config: _Config) -> None:
     except DbioError as error:
         typer.echo(f"vacuum: {visible(str(error))}", err=True)
         raise typer.Exit(1) from None
-
-
-@app.command(hidden=True)
-def table(connection: int) -> None:
-    """What the others run for each table, in a process of its own: the number of the pipe that says which."""
-    from vacuum.process import main
-
-    main(connection)
 
 
 def _service(path: Path) -> "Service":

@@ -25,8 +25,8 @@ from dbio_commit.compaction.plan import TARGET_BYTES, check_order
 from dbio_commit.errors import DbioError, InvalidInputError
 from dbio_commit.redaction import is_secret_name, secrets_in, secrets_of_clients
 from dbio_commit.store import Location, open_store, parse_location
+from dbio_commit.vacuuming.report import HISTORY_DAYS, LEAST_RETENTION_HOURS, VacuumOptions
 from vacuum.compaction import MIN_FILES, CompactOptions
-from vacuum.report import HISTORY_DAYS, LEAST_RETENTION_HOURS, VacuumOptions
 
 _SECRET_VALUE = re.compile(r"AccountKey=|SharedAccess|[?&]sig=|\bA[KS]IA[0-9A-Z]{16}\b|://[^/\s]*:[^/\s]*@")
 _ELSEWHERE = 'leave it to the environment, or write {env = "NAME"} in its place'

@@ -44,7 +44,9 @@ def log_as_json(secrets: Collection[str]) -> None:
     threading.excepthook = lambda it: _uncaught(it.exc_type, it.exc_value, it.exc_traceback)
     for name in ("vacuum", "dbio_commit"):
         logging.getLogger(name).setLevel(logging.INFO)
-    logging.getLogger("vacuum.run").setLevel(logging.ERROR)  # what a run did, and warns of, the service says
+    logging.getLogger("dbio_commit.vacuuming.run").setLevel(
+        logging.ERROR
+    )  # what a run did, and warns of, the service says
     logging.getLogger("apscheduler").setLevel(logging.ERROR)  # that a run is skipped, we say ourselves
 
 

@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Summary
 from prometheus_client.metrics import MetricWrapperBase
 
 from dbio_commit.texts import label
+from dbio_commit.vacuuming.report import RunSummary
 from vacuum.compaction import CompactionSummary
-from vacuum.report import RunSummary
 
 _PREFIX = "dbio_vacuum_"
 

@@ -26,12 +26,15 @@ from dbio_commit.report.health import TableHealth, look
 from dbio_commit.table import Table
 from dbio_commit.texts import plain
 from dbio_commit.upkeep.streams import StreamLag
+from dbio_commit.vacuuming.report import Control, RunSummary, VacuumOptions, VacuumReport, in_short
+from dbio_commit.vacuuming.run import vacuum_table
 from vacuum.compaction import CompactionSummary, CompactOptions, compact_table
-from vacuum.report import Control, RunSummary, VacuumOptions, VacuumReport, in_short
-from vacuum.run import vacuum_table
 
 STOP_S = 45.0
 """How long what is told to stop may go on with the batch that it is at."""
+
+_CHILD = "import json, sys; sys.path = json.loads(sys.argv[1]); from vacuum.process import main; main(int(sys.argv[2]))"
+"""Looks for modules where this process does: a `vacuum.py` where it happens to run is not ours."""
 
 _POLL_S = 0.1
 _log = get_logger(__name__)
@@ -104,7 +107,7 @@ def _in_process(job: Job, stop: Event) -> _Answer:
     ours, theirs = Pipe()
     with ours:
         with theirs:
-            command = [sys.executable, "-m", "vacuum", "table", str(theirs.fileno())]
+            command = [sys.executable, "-P", "-c", _CHILD, json.dumps(sys.path), str(theirs.fileno())]
             # In a session of its own: a signal from the terminal is for the service, which tells us.
             child = Popen(command, pass_fds=[theirs.fileno()], stdin=DEVNULL, stdout=DEVNULL, start_new_session=True)
         with child:

@@ -29,12 +29,12 @@ from dbio_commit.errors import DbioError
 from dbio_commit.report.health import TableHealth
 from dbio_commit.report.page import Subject, render_index, render_page
 from dbio_commit.texts import label
+from dbio_commit.vacuuming.report import RunSummary
 from vacuum.compaction import CompactionSummary
 from vacuum.config import Config, ConfigEntry, secrets
 from vacuum.discovery import FoundTable, find_tables
 from vacuum.metrics import Metrics
 from vacuum.process import Job, RunFailed, compact_in_process, vacuum_in_process
-from vacuum.report import RunSummary
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger("vacuum")
 

@@ -38,8 +38,8 @@ from dbio_commit.errors import DbioError, InvalidInputError, RetentionError, Uns
 from dbio_commit.table import Table
 from dbio_commit.texts import visible
 from dbio_commit.upkeep.inspect import TransactionState
-from vacuum.report import HISTORY_DAYS, Control, VacuumOptions
-from vacuum.run import vacuum_table
+from dbio_commit.vacuuming.report import HISTORY_DAYS, Control, VacuumOptions
+from dbio_commit.vacuuming.run import vacuum_table
 
 app = typer.Typer(
     name="dbio",

@@ -13,8 +13,8 @@ from dbio_commit.report.health import Vacuumed, look
 from dbio_commit.report.page import Subject, render_page
 from dbio_commit.table import Table
 from dbio_commit.upkeep.streams import StreamLag
-from vacuum.report import VacuumOptions, in_short
-from vacuum.run import vacuum_table
+from dbio_commit.vacuuming.report import VacuumOptions, in_short
+from dbio_commit.vacuuming.run import vacuum_table
 
 
 def look_at(table: Table, options: VacuumOptions, streams: Sequence[StreamLag] = ()) -> Subject:

@@ -22,10 +22,15 @@ Key = tuple[str | None, ...]
 # --- types --------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=64)  # the same for all batches of a task
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """The schema with each type as Parquet stores it: no views, and no metadata."""
-    return pa.schema([_plain_field(field) for field in schema])
+    return _plain_schema(tuple(schema))
+
+
+@lru_cache(maxsize=64)  # the same for all batches of a task
+def _plain_schema(fields: tuple[Any, ...]) -> pa.Schema:
+    """By its fields: a schema that has metadata has no hash before pyarrow 22."""
+    return pa.schema(map(_plain_field, fields))
 
 
 def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -93,7 +98,7 @@ def sound(batch: pa.RecordBatch) -> pa.RecordBatch:
     Spark 4.0 does so for what is nested below a null. The format allows it, but pyarrow asks such an array for its size
     by reading them, and the process dies.
     """
-    if not _has_nested(batch.schema):
+    if not any(map(types.is_nested, batch.schema.types)):
         return batch
     hollow = [is_hollow(column) for column in batch.columns]
     if not any(hollow):
@@ -101,11 +106,6 @@ def sound(batch: pa.RecordBatch) -> pa.RecordBatch:
     rows = pa.array(range(batch.num_rows), pa.int64())
     columns = [column.take(rows) if bad else column for column, bad in zip(batch.columns, hollow, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-
-
-@lru_cache(maxsize=64)
-def _has_nested(schema: pa.Schema) -> bool:
-    return any(map(types.is_nested, schema.types))
 
 
 def is_hollow(array: "pa.Array[Any]") -> bool:

@@ -13,10 +13,10 @@ from dbio_commit.publish.delta_log import DeltaListing
 from dbio_commit.publish.remembered import Place, find
 from dbio_commit.store import Store
 from dbio_commit.upkeep import drop
+from dbio_commit.vacuuming import table as vacuum_module
 from tests.fuzz import bodies, publications
 from tests.fuzz.directories import AGES
 from tests.fuzz.test_bodies import NEAR_NAMES
-from vacuum import table as vacuum_module
 
 many = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 

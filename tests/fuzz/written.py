@@ -16,8 +16,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from dbio_commit import logs, texts
 from dbio_commit.errors import CorruptMarkerError
 from dbio_commit.report.page import Subject, render_page
+from dbio_commit.vacuuming.report import Failure, RunSummary
 from vacuum import log, metrics, process
-from vacuum.report import Failure, RunSummary
 
 AT = datetime(2026, 11, 20, tzinfo=UTC)
 NAMES = [

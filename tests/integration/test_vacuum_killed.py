@@ -29,10 +29,11 @@ from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.store.base import Unfinished
 from dbio_commit.store.local import LocalStore
+from dbio_commit.vacuuming import plan
 from tests.integration.test_concurrent_writers import processes
 from tests.later import vacuum_later
 from tests.writers import contents, live, stage
-from vacuum import Reason, VacuumOptions, VacuumReport, plan, vacuum_table
+from vacuum import Reason, VacuumOptions, VacuumReport, vacuum_table
 
 OLD_S = 3 * 24 * 3600
 

@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 
 from dbio_commit import Table
 from dbio_commit.report.health import Amount, Vacuumed
+from dbio_commit.vacuuming.report import RunSummary, Total
 from tests.builders import QUERY, stream_checkpoint
 from tests.command_line import append
 from tests.histories import columns
@@ -26,13 +27,12 @@ from vacuum import process as process_module
 from vacuum.compaction import CompactionSummary, CompactOptions
 from vacuum.config import Config
 from vacuum.process import Job, RunFailed, compact_in_process, vacuum_in_process
-from vacuum.report import RunSummary, Total
 from vacuum.schedule import Service
 
 # The real program, but for tables whose names say that their vacuum goes wrong.
 PATCH = """
 import os, signal, sys, threading, warnings
-from vacuum import run
+from dbio_commit.vacuuming import run
 from dbio_commit.snapshot import Scope
 
 real = run.vacuum_table

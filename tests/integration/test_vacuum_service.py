@@ -29,7 +29,8 @@ WAIT_S = 60
 SLOW = """
 import threading
 from dbio_commit.snapshot import Scope
-from vacuum import VacuumReport, run
+from dbio_commit.vacuuming import run
+from vacuum import VacuumReport
 
 def slow(table, options, *, dry_run, control):
     while not (OBEYS and control.stop()):

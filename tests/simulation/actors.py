@@ -40,8 +40,8 @@ from dbio_commit.roots import KINDS
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
 from dbio_commit.transaction import Transaction
-from vacuum.report import Control, VacuumOptions
-from vacuum.run import vacuum_table
+from dbio_commit.vacuuming.report import Control, VacuumOptions
+from dbio_commit.vacuuming.run import vacuum_table
 
 from .directories import DirectoryModel
 from .model import Asked, Model

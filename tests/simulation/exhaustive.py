@@ -20,7 +20,7 @@ from dbio_commit import turns
 from dbio_commit.probe import _PROBED
 from dbio_commit.protocol.markers import Operation
 from dbio_commit.turns import LEASE_S
-from vacuum.hands import Hands
+from dbio_commit.vacuuming.hands import Hands
 
 from . import actors
 from .actors import Act, Job, Stage

@@ -50,12 +50,12 @@ from dbio_commit.table import Table
 from dbio_commit.tids import new_tid
 from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep import checkpoints, restore
-from vacuum import directory_plan, table_plan
-from vacuum import table as vacuum_table
-from vacuum.hands import Hands
-from vacuum.plan import Candidate, Horizons
-from vacuum.table import TableVacuum
-from vacuum.table_plan import Judge
+from dbio_commit.vacuuming import directory_plan, table_plan
+from dbio_commit.vacuuming import table as vacuum_table
+from dbio_commit.vacuuming.hands import Hands
+from dbio_commit.vacuuming.plan import Candidate, Horizons
+from dbio_commit.vacuuming.table import TableVacuum
+from dbio_commit.vacuuming.table_plan import Judge
 
 from . import streams
 from .run import simulate

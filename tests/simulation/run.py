@@ -23,9 +23,9 @@ from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.protocol.names import Kind
 from dbio_commit.roots.table import TableRoot
 from dbio_commit.table import Table
-from vacuum import plan
-from vacuum.report import VacuumOptions
-from vacuum.run import vacuum_table
+from dbio_commit.vacuuming import plan
+from dbio_commit.vacuuming.report import VacuumOptions
+from dbio_commit.vacuuming.run import vacuum_table
 
 from . import actors, streams
 from .actors import Stage

@@ -27,11 +27,11 @@ from dbio_commit.protocol.position import Position, Start
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.copy import copy_table
+from dbio_commit.vacuuming.report import VacuumOptions
+from dbio_commit.vacuuming.run import vacuum_table
 from tests.builders import columns
 from tests.faults import Killed, heal, once
 from tests.writers import contents, live, stage, write
-from vacuum.report import VacuumOptions
-from vacuum.run import vacuum_table
 
 DAY = timedelta(days=1)
 

@@ -12,10 +12,10 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.vacuuming.report import VacuumOptions
+from dbio_commit.vacuuming.run import vacuum_table
 from tests.faults import calls_to
 from tests.writers import live, stage
-from vacuum.report import VacuumOptions
-from vacuum.run import vacuum_table
 
 PARQUET = b"PAR1 rows PAR1"
 TID = "1187324659120348471"

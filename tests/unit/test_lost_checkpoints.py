@@ -9,10 +9,10 @@ from dbio_commit.errors import CheckpointLostError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.vacuuming.report import VacuumOptions
+from dbio_commit.vacuuming.run import vacuum_table
 from tests.builders import columns
 from tests.writers import contents, data_files, live, write
-from vacuum.report import VacuumOptions
-from vacuum.run import vacuum_table
 
 HOUR = timedelta(hours=1)
 

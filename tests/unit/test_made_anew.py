@@ -20,11 +20,11 @@ from dbio_commit.spark.job import StoreSink
 from dbio_commit.spark.task import TaskSpec, write_task
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.vacuuming.report import VacuumOptions
+from dbio_commit.vacuuming.run import vacuum_table
 from tests.builders import columns
 from tests.faults import Killed, calls_to, fail_with, heal, once
 from tests.writers import contents, data_files, live, stage, write
-from vacuum.report import VacuumOptions
-from vacuum.run import vacuum_table
 
 MINUTE = timedelta(minutes=1)
 

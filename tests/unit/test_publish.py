@@ -29,13 +29,13 @@ from dbio_commit.publish.delta_log import DeltaListing, DeltaState, decode_versi
 from dbio_commit.publish.sink_log import decode_list
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.vacuuming.report import Control
+from dbio_commit.vacuuming.run import vacuum_table
 from tests.builders import as_dbio_sees, columns
 from tests.faults import Killed, Killer, act_before_call, calls_to, count_calls, fail_with, heal, unwatched
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
 from tests.writers import live, stage
 from vacuum import VacuumOptions
-from vacuum.report import Control
-from vacuum.run import vacuum_table
 
 ROOT = "s3a://lake/table"
 FORMATS = tuple(Format)

@@ -21,13 +21,13 @@ from dbio_commit.publish.delta_log import DeltaListing, DeltaState, checkpoint_p
 from dbio_commit.publish.places import in_sequence
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.vacuuming.report import Control, VacuumReport
+from dbio_commit.vacuuming.run import vacuum_table
 from tests.builders import columns
 from tests.faults import Killed, Killer, calls_to, heal
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
 from tests.writers import live, stage
 from vacuum import VacuumOptions
-from vacuum.report import Control, VacuumReport
-from vacuum.run import vacuum_table
 
 FORMATS = tuple(Format)
 

@@ -13,11 +13,11 @@ from dbio_commit.store.local import LocalStore
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.turns import take_turn
+from dbio_commit.vacuuming.report import VacuumOptions
+from dbio_commit.vacuuming.run import vacuum_table
 from tests.builders import columns
 from tests.faults import fail_with, heal
 from tests.writers import live, stage, write, write_days
-from vacuum.report import VacuumOptions
-from vacuum.run import vacuum_table
 
 HOUR = timedelta(hours=1)
 

@@ -19,11 +19,11 @@ from dbio_commit.report.health import (
 )
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.streams import StreamLag
+from dbio_commit.vacuuming.report import in_short
 from tests.builders import World, data, marker
 from tests.reports import busy_table
 from tests.writers import stage, write, write_days
 from vacuum import VacuumOptions, vacuum_table
-from vacuum.report import in_short
 
 NOTHING = Vacuumed(retention_hours=48, dry_run=True)
 

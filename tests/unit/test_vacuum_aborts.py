@@ -11,11 +11,12 @@ from dbio_commit import CorruptMarkerError, DbioError, StoreError, Table, Transa
 from dbio_commit.decision import abort_many
 from dbio_commit.protocol import names
 from dbio_commit.testing import MemoryStore
+from dbio_commit.vacuuming import table as vacuum_table_module
+from dbio_commit.vacuuming import work
 from tests.faults import calls_to, fail_with, heal, once
 from tests.garbage import DAY, Scene, empty, leave
 from tests.writers import stage, write
-from vacuum import Control, Reason, VacuumOptions, vacuum_table, work
-from vacuum import table as vacuum_table_module
+from vacuum import Control, Reason, VacuumOptions, vacuum_table
 
 AT_ONCE = VacuumOptions(checkpoint_after=0)
 

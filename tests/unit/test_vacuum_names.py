@@ -22,6 +22,7 @@ from dbio_commit.report import page as page_module
 from dbio_commit.report.health import TableHealth, look
 from dbio_commit.texts import label
 from dbio_commit.upkeep.streams import StreamLag
+from dbio_commit.vacuuming.report import RunSummary, in_short
 from tests.unit.test_vacuum_schedule import FakeCompaction, FakeVacuum, Logs, config, endpoint, get, report, said, value
 from vacuum import Failure
 from vacuum import process as process_module
@@ -30,7 +31,6 @@ from vacuum.config import Config
 from vacuum.listener import listening
 from vacuum.metrics import Metrics
 from vacuum.process import _Answer, _read, _written
-from vacuum.report import RunSummary, in_short
 from vacuum.schedule import Service
 
 NAMES = [

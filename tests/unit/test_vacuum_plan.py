@@ -17,9 +17,16 @@ from dbio_commit.protocol.markers import CommitInfo, CommitMarker, abort_marker
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import live_files
 from dbio_commit.snapshot import Snapshot
+from dbio_commit.vacuuming.plan import Candidate, Contents, Horizons, emptied
+from dbio_commit.vacuuming.table_plan import (
+    Judge,
+    checkpoint_is_due,
+    checkpoints_to_purge_by,
+    gone_files,
+    purge,
+    timed_out,
+)
 from vacuum import Deletion, Reason, VacuumOptions, VacuumReport
-from vacuum.plan import Candidate, Contents, Horizons, emptied
-from vacuum.table_plan import Judge, checkpoint_is_due, checkpoints_to_purge_by, gone_files, purge, timed_out
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TICK = timedelta(microseconds=1)

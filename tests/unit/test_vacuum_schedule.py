@@ -29,6 +29,7 @@ from dbio_commit.report.health import look
 from dbio_commit.store.local import LocalStore
 from dbio_commit.testing import ManualClock
 from dbio_commit.upkeep.streams import StreamLag
+from dbio_commit.vacuuming.report import RunSummary, in_short
 from tests.builders import World, data, marker
 from tests.reports import Page
 from vacuum import Control, Deletion, Failure, Reason, VacuumOptions, VacuumReport
@@ -36,7 +37,6 @@ from vacuum.compaction import CompactionSummary, CompactOptions, Left
 from vacuum.config import Config
 from vacuum.listener import listening
 from vacuum.process import Job, RunFailed
-from vacuum.report import RunSummary, in_short
 from vacuum.schedule import Service
 
 WAIT_S = 60

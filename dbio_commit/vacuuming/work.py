@@ -14,7 +14,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
 from dbio_commit.store.base import CONCURRENCY
-from vacuum.report import Control
+from dbio_commit.vacuuming.report import Control
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,10 +13,10 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 from dbio_commit.store.base import Listing, Unfinished
 from dbio_commit.tids import new_tid
-from vacuum import plan
-from vacuum.plan import Candidate, Contents, Horizons
-from vacuum.report import Control, Deletion, Failure, VacuumOptions, VacuumReport
-from vacuum.work import Listed, Workers
+from dbio_commit.vacuuming import plan
+from dbio_commit.vacuuming.plan import Candidate, Contents, Horizons
+from dbio_commit.vacuuming.report import Control, Deletion, Failure, VacuumOptions, VacuumReport
+from dbio_commit.vacuuming.work import Listed, Workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,12 +10,12 @@ from dbio_commit.logs import get_logger
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
-from vacuum import plan
-from vacuum.directory import DirectoryVacuum
-from vacuum.hands import Hands
-from vacuum.report import HISTORY_DAYS, Control, VacuumOptions, VacuumReport
-from vacuum.table import TableVacuum
-from vacuum.work import Stopped
+from dbio_commit.vacuuming import plan
+from dbio_commit.vacuuming.directory import DirectoryVacuum
+from dbio_commit.vacuuming.hands import Hands
+from dbio_commit.vacuuming.report import HISTORY_DAYS, Control, VacuumOptions, VacuumReport
+from dbio_commit.vacuuming.table import TableVacuum
+from dbio_commit.vacuuming.work import Stopped
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Reason, Why
 from dbio_commit.protocol.log import Log
-from vacuum.report import Deletion, VacuumOptions
+from dbio_commit.vacuuming.report import Deletion, VacuumOptions
 
 METADATA_RETENTION = timedelta(minutes=30)
 """How long a checkpoint is there before what it covers is purged, as DBIO has it for its markers."""

@@ -30,11 +30,11 @@ from dbio_commit.roots.directory import refuse_nested
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.upkeep.checkpoints import catch_up, write_checkpoint
 from dbio_commit.upkeep.other_vacuum import Signs, find_signs
-from vacuum import table_plan as plan
-from vacuum.hands import Hands
-from vacuum.plan import Candidate, Contents
-from vacuum.table_plan import Judge
-from vacuum.work import chunks
+from dbio_commit.vacuuming import table_plan as plan
+from dbio_commit.vacuuming.hands import Hands
+from dbio_commit.vacuuming.plan import Candidate, Contents
+from dbio_commit.vacuuming.table_plan import Judge
+from dbio_commit.vacuuming.work import chunks
 
 ABORT_BATCH = 1000
 """Transactions that are aborted with one look at the checkpoint; between batches the caller may stop us."""

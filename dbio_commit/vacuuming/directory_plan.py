@@ -19,7 +19,7 @@ from dbio_commit.protocol.markers import INSPECT, CommitMarker, decode_commit
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
-from vacuum.plan import ABORTS_KEPT, Candidate, Horizons, checksums, lost_checksums
+from dbio_commit.vacuuming.plan import ABORTS_KEPT, Candidate, Horizons, checksums, lost_checksums
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason, Why, find_strangers
 from dbio_commit.protocol.log import Log
 from dbio_commit.snapshot import Snapshot
-from vacuum.plan import ABORTS_KEPT, Candidate, Horizons, checksums, lost_checksums
-from vacuum.report import VacuumOptions
+from dbio_commit.vacuuming.plan import ABORTS_KEPT, Candidate, Horizons, checksums, lost_checksums
+from dbio_commit.vacuuming.report import VacuumOptions
 
 
 def timed_out(snapshot: Snapshot, horizons: Horizons) -> list[str]:

@@ -15,9 +15,9 @@ from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers import CommitMarker, encode
 from dbio_commit.roots.directory import check_directories
 from dbio_commit.tids import new_tid
-from vacuum import directory_plan as plan
-from vacuum.hands import Hands
-from vacuum.plan import Candidate, Contents
+from dbio_commit.vacuuming import directory_plan as plan
+from dbio_commit.vacuuming.hands import Hands
+from dbio_commit.vacuuming.plan import Candidate, Contents
 
 
 class DirectoryVacuum:
