@@ -36,5 +36,7 @@ def read_rows(
     inside = [name for name in parquet.schema_arrow.names if name.lower() in wanted]
     if not inside:  # of some versions, batches without columns have no rows either
         inside = parquet.schema_arrow.names[:1]
+    if not parquet.num_row_groups:
+        return  # pyarrow 18 fails where there are none
     for batch in parquet.iter_batches(rows_at_once(parquet.metadata), columns=inside):
         yield conform(batch, target, partition=partition, where=where)

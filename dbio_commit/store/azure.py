@@ -1,5 +1,6 @@
 """Azure Blob Storage and Data Lake Storage."""
 
+import os
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -62,7 +63,10 @@ class AzureStore(FsspecStore):
         return f"az:{without_user(self.fs.service_client.primary_hostname)}:{self._container}"
 
     def connect(self) -> Any:
-        fs = AzureBlobFileSystem(**{**_with_named_key(self.storage_options), "use_listings_cache": False})
+        # Older versions take no credentials of the environment, and no identity, unless they hear this.
+        anonymous = {} if "AZURE_STORAGE_ANON" in os.environ else {"anon": False}
+        options = {**anonymous, **_with_named_key(self.storage_options), "use_listings_cache": False}
+        fs = AzureBlobFileSystem(**options)
         # adlfs has no option for these; with the SDK's own a request takes from 1.5 to 6 minutes to fail.
         config = fs.service_client._config
         retry = config.retry_policy

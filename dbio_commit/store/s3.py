@@ -164,7 +164,8 @@ class S3Store(FsspecStore):
         """The object's first bytes."""
         response = await self.fs._call_s3("get_object", **self._object(path))
         found = bytearray()
-        async with response["Body"] as body:
+        body = response["Body"]
+        async with body:  # what this gives is the response within it, of older versions of aiobotocore
             while len(found) < most and (chunk := await body.read(most - len(found))):
                 found += chunk
         return bytes(found)

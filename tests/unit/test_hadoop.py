@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adlfs import AzureBlobFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.spark.hadoop import Settings, abfs, gcs, is_known, is_secret, narrow, s3a, translate
 from dbio_commit.store import parse_location
+from dbio_commit.store.azure import AzureStore
 
 S3 = parse_location("s3://lake/t")
 HOST = "account.dfs.core.windows.net"
@@ -569,12 +569,12 @@ def test_the_context_of_an_encryption_is_json_in_base64() -> None:
 @pytest.mark.parametrize(
     ("provider", "kind"), [("Msi", "ManagedIdentityCredential"), ("WorkloadIdentity", "WorkloadIdentityCredential")]
 )
-def test_adlfs_asks_for_the_identity_that_the_session_names_and_no_other(
+def test_the_identity_that_the_session_names_is_asked_for_and_no_other(
     provider: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AUTHORITY_HOST", "TENANT_ID", "FEDERATED_TOKEN_FILE"):  # as a pod has them
         monkeypatch.setenv(f"AZURE_{name}", "/token")
     settings = {**OAUTH, "account.oauth.provider.type": f"{TOKENS}{provider}TokenProvider"}
     settings |= {"account.oauth2.client.id": "I", "account.oauth2.msi.tenant": "T"}
-    filesystem = AzureBlobFileSystem(account_name="account", **translate(AZURE, azure(settings)).options)
-    assert [type(credential).__name__ for credential in filesystem.credential.credentials] == [kind]
+    store = AzureStore(AZURE, translate(AZURE, azure(settings)).options)
+    assert [type(credential).__name__ for credential in store.fs.credential.credentials] == [kind]

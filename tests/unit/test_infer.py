@@ -61,7 +61,10 @@ def inferred(root: Path) -> str | None:
     ids=str,
 )
 def test_a_column_has_the_type_that_spark_gives_it(tmp_path: Path, kind: pa.DataType, expected: str) -> None:
-    write(tmp_path, "data.parquet", pa.table({"value": pa.array([], kind)}))
+    try:
+        write(tmp_path, "data.parquet", pa.table({"value": pa.array([], kind)}))
+    except pa.ArrowNotImplementedError:
+        pytest.skip("this pyarrow writes no such column")
     assert inferred(tmp_path) == f"struct<value:{expected}>"
 
 

@@ -24,6 +24,9 @@ from dbio_commit.spark import arrow, task
 from dbio_commit.spark.packed import SHORT_DECIMALS
 from tests.task_sink import JOB, TID, DirectorySink, batch, spec, write
 
+SHORT = pa.decimal64 if SHORT_DECIMALS else pa.decimal128
+"""As which short decimals come from the JVM."""
+
 Row = tuple[str | None, bool | None, int]
 
 
@@ -162,8 +165,9 @@ def text_of(value: int) -> str | None:
 def as_packed(batch: pa.RecordBatch) -> pa.RecordBatch:
     """As rows come in values from the JVM, each with a dictionary of its own."""
     *others, text, price = batch.columns
-    short = price.cast(pa.decimal64(9, 2)) if SHORT_DECIMALS else price
-    packed = pa.RecordBatch.from_arrays([*others, text.dictionary_encode(), short], names=batch.schema.names)
+    packed = pa.RecordBatch.from_arrays(
+        [*others, text.dictionary_encode(), price.cast(SHORT(9, 2))], names=batch.schema.names
+    )
     return packed.replace_schema_metadata(batch.schema.metadata)
 
 
@@ -318,7 +322,7 @@ def test_nested_and_null_values_survive_the_wait_on_disk(sink: DirectorySink, sm
         (pa.array([0, -719162, 2932896], pa.int32()).cast(pa.date32()), ["1970-01-01", "0001-01-01", "9999-12-31"]),
         (pa.array(["1.10", "-0.01", "0.00"]).cast(pa.decimal128(38, 2)), ["1.10", "-0.01", "0.00"]),
         (pa.array(["0.0000000001"]).cast(pa.decimal128(20, 10)), ["0.0000000001"]),
-        (pa.array(["1.10", "-0.01"]).cast(pa.decimal64(9, 2)), ["1.10", "-0.01"]),
+        (pa.array(["1.10", "-0.01"]).cast(SHORT(9, 2)), ["1.10", "-0.01"]),
         (pa.array([0, 1_500_000, -1], pa.timestamp("us", "Asia/Kolkata")),
          ["1970-01-01 00:00:00", "1970-01-01 00:00:01.5", "1969-12-31 23:59:59.999999"]),
         (pa.array([10_000_000, 100_010], pa.timestamp("us")), ["1970-01-01 00:00:10", "1970-01-01 00:00:00.10001"]),

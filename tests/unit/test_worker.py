@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StructType
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import scan, task
 from dbio_commit.spark.scan import ReadSpec, read_files
+from tests.streams import needs_source
 from tests.task_sink import DirectorySink, batch, spec
 
 PROGRAM = """
@@ -39,7 +40,7 @@ def test_the_collector_has_nothing_to_do_with_what_was_imported_and_with_all_tha
     assert told == ["True", "True"]
 
 
-@pytest.mark.parametrize("room", ["task", "scan", "datasource", "streaming.source"])
+@pytest.mark.parametrize("room", ["task", "scan", "datasource", pytest.param("streaming.source", marks=needs_source)])
 def test_it_imports_no_parser_of_sql_and_nothing_of_rewrites(room: str) -> None:
     """Each worker of Spark's begins with its imports, and so does each look at the data source."""
     program = f"import sys, dbio_commit.spark.{room}; print(*sys.modules)"
