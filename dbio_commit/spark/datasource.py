@@ -38,7 +38,7 @@ from dbio_commit.spark.changed_rows import columns_of
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import Job, WriteOptions, WritePlan, app_option, flag_option, number_option, plan_write
 from dbio_commit.spark.scan import ReadSpec, group_files, read_files
-from dbio_commit.spark.session import StoreSettings, raise_explained, store_settings
+from dbio_commit.spark.session import StoreSettings, raise_explained, settle_workers, store_settings
 from dbio_commit.spark.streaming.options import OPTIONS, StreamOptions
 from dbio_commit.spark.task import encode_file_info, run_task
 from dbio_commit.table import Table
@@ -82,6 +82,7 @@ def register_sources(spark: SparkSession) -> None:
 
 
 def register_source(spark: SparkSession, kind: "type[DbioDataSource]", settings: StoreSettings) -> None:
+    settle_workers(spark, plans_here=True)
     spark.createDataFrame([], "id int")  # makes it the active session of this thread, where Spark looks for the source
     spark.dataSource.register(with_settings(kind, settings))
 

@@ -31,6 +31,7 @@ from dbio_commit.protocol.since import check_if_tid
 from dbio_commit.roots import KINDS, Target
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.infer import infer_schema
+from dbio_commit.spark.python import explain
 from dbio_commit.spark.task import TaskSpec, decode_file_info
 from dbio_commit.store import Store
 from dbio_commit.table import Table
@@ -377,7 +378,7 @@ def errors_of_workers() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        if found := find_error(str(error)):
+        if found := find_error(str(error)) or explain(error):
             raise found from error
         raise
 

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from dbio_commit.errors import AccessDeniedError
 from dbio_commit.spark import hadoop
 from dbio_commit.spark.paths import DefaultFileSystem, refuse_elsewhere
+from dbio_commit.spark.python import settle_python
 from dbio_commit.store import Location, parse_location
 from dbio_commit.store.location import is_plain
 from dbio_commit.table import Table
@@ -69,6 +70,7 @@ class StoreSettings:
 
 def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapping[str, Any] | None) -> Table:
     """The table at the path, with the session's settings where `explicit` storage_options say nothing."""
+    settle_workers(spark)
     location = locate(spark, path)
     if location.scheme == "file":
         return Table(path, explicit)
@@ -122,6 +124,12 @@ def raise_explained(refused: AccessDeniedError, table: Table, *, withheld: bool)
 
 def is_connect(spark: SparkSession) -> bool:
     return not hasattr(spark, "_jsparkSession")
+
+
+def settle_workers(spark: SparkSession, *, plans_here: bool = False) -> None:
+    """As `settle_python`; over Connect the server has chosen."""
+    if not is_connect(spark):
+        settle_python(spark.sparkContext, plans_here=plans_here)
 
 
 def store_settings(spark: SparkSession, location: Location | None = None) -> StoreSettings:

@@ -174,9 +174,14 @@ def on_executors(spark: "SparkSession", function: Callable[[_T], _R], items: Seq
     """The function's results for all items, each computed by some executor. Both travel by pickle."""
     if not items:
         return []
+    from dbio_commit.spark.job import errors_of_workers
+    from dbio_commit.spark.session import settle_workers
+
+    settle_workers(spark)
     rows = [(pickle.dumps(item),) for item in items]
     frame = spark.createDataFrame(rows, "item binary").repartition(min(len(rows), _TASKS))
-    results = frame.mapInArrow(_Each(function), "result binary").collect()
+    with errors_of_workers():
+        results = frame.mapInArrow(_Each(function), "result binary").collect()
     return [pickle.loads(row.result) for row in results]
 
 

