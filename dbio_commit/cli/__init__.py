@@ -9,10 +9,17 @@ All of these need the extra `cli`: typer, rich and jinja2. This module needs non
 
 import io
 import sys
+from collections.abc import Callable
+
+from dbio_commit.cli.interrupts import run_interruptible
 
 
 def main() -> None:
     """Where the extra is missing, says so and exits with 1."""
+    run_interruptible("dbio", _load)
+
+
+def _load() -> Callable[[], None]:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no error
     try:
@@ -21,4 +28,4 @@ def main() -> None:
         if error.name not in ("jinja2", "rich", "typer"):
             raise
         sys.exit(f"dbio: the command line needs the package {error.name}; install dbio-commit[cli]")
-    app()
+    return app

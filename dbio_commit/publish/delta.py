@@ -137,7 +137,7 @@ def _with_pyarrow(module: str) -> Any:
 
 
 def _engine() -> str:
-    from dbio_commit import __version__  # which imports us
+    from dbio_commit import __version__
 
     return f"dbio-commit/{__version__}"
 

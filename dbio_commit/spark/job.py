@@ -14,7 +14,7 @@ import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from dbio_commit import errors
+import dbio_commit.errors as errors
 from dbio_commit.begin import begin, check_app, choose_partition_columns, look
 from dbio_commit.clock import SYSTEM_CLOCK
 from dbio_commit.data.footers import ROW_METADATA

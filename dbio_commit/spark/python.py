@@ -34,7 +34,7 @@ def settle_python(context: SparkContext, *, plans_here: bool = False) -> None:
     """
     if context.pythonExec == sys.executable or not sys.executable:
         return
-    is_local = context.master.startswith("local")
+    is_local = (context.master or "").startswith("local")
     if is_local and not any(map(os.environ.get, _SAID)) and not any(context.getConf().get(it) for it in _SETTINGS):
         context.pythonExec = sys.executable  # what each function takes along that goes to workers
     elif is_local or plans_here:
@@ -47,7 +47,7 @@ def explain(error: PySparkException) -> UnsupportedStoreError | None:
     lacks = _MISSING.search(text)
     if not lacks and "PYTHON_VERSION_MISMATCH" not in text:
         return None
-    what = f"it lacks {lacks[1] or lacks[2]}" if lacks else f"it is another version than {_version(sys.version_info)}"
+    what = f"it lacks {lacks[1] or lacks[2]}" if lacks else f"it is another version than {_version()}"
     context = SparkContext._active_spark_context
     who = f"{context.pythonExec!r}, on their machines" if context else "what PYSPARK_PYTHON says where the server runs"
     return UnsupportedStoreError(_advice(f"{who}; {what}", "on each machine, or ship an environment (spark.archives)"))
@@ -61,7 +61,7 @@ _MISSING = re.compile(
 
 def _refuse_other(context: SparkContext) -> None:
     where = [SparkFiles.getRootDirectory()]
-    where += [os.path.join(where[0], name) for name in context._python_includes]
+    where += [os.path.join(where[0], name) for name in context._python_includes or ()]
     where += filter(None, (context.environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")))
     asked = (context.pythonExec, *where)
     if asked in _fine:
@@ -79,13 +79,13 @@ def _refuse_other(context: SparkContext) -> None:
 def _advice(workers: str, there: str) -> str:
     return (
         f"Spark starts its Python workers as {workers}. This process is {sys.executable}, Python "
-        f"{_version(sys.version_info)}: set PYSPARK_PYTHON={sys.executable} before the session begins, or install "
+        f"{_version()}: set PYSPARK_PYTHON={sys.executable} before the session begins, or install "
         f"dbio-commit[spark] {there}"
     )
 
 
-def _version(info: Sequence[int]) -> str:
-    return f"{info[0]}.{info[1]}"
+def _version(info: Sequence[int] = sys.version_info[:2]) -> str:
+    return ".".join(map(str, info))
 
 
 _QUESTION = """
