@@ -31,6 +31,7 @@ def print_check(report: CheckReport) -> None:
     print_facts(_facts(report))
     print_part("missing", text_column("path"), report.missing)
     print_part("of another size than its marker says", _WRONG_SIZE, report.wrong_size)
+    print_part("partition values", text_column("what is wrong"), _named(report.unread_values))
     print_part("corrupt markers", text_column("what is wrong"), list(report.corrupt.values()))
     print_part("another vacuum", text_column("what shows that it was here"), report.another_vacuum)
     print_part("of another table", text_column("path"), report.strange)
@@ -53,6 +54,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "live": {"files": report.live_files, "size": report.live_size},
         "missing": {"files": len(report.missing), "size": report.missing_size, "paths": report.missing},
         "wrong_size": [{"path": it.path, "expected": it.expected, "found": it.found} for it in report.wrong_size],
+        "unread_values": [{"path": path, "problem": problem} for path, problem in report.unread_values.items()],
         "corrupt": [{"path": path, "problem": problem} for path, problem in report.corrupt.items()],
         "another_vacuum": report.another_vacuum,
         "strange": report.strange,
@@ -70,6 +72,10 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         ],
         "advice": advice(report),
     }
+
+
+def _named(problems: Mapping[str, str]) -> list[str]:
+    return [f"{path}: {problem}" for path, problem in problems.items()]
 
 
 def _pending_json(it: PendingTransaction) -> dict[str, Any]:
@@ -103,6 +109,11 @@ def advice(report: CheckReport) -> str:
     if count := len(report.missing) + len(report.wrong_size):
         files = count_text(count, "file")
         wrong.append(f"Readers fail or miss rows: bring {files} back from a backup, or overwrite them.")
+    if count := len(report.unread_values):
+        wrong.append(
+            f"Readers do not agree on the partition of {count_text(count, 'file')}: write their rows where they "
+            "belong, see docs/OPERATIONS.md."
+        )
     if report.another_vacuum:
         wrong.append(
             "Another tool's vacuum may have purged commits: keep it away, and see docs/OPERATIONS.md for what is lost."

@@ -146,6 +146,7 @@ class _Run:
             if not done:
                 transaction.abort()
                 return
+            transaction.keep_partitions()
             transaction.add(file for _, file in done)
             transaction.remove(path for bin, _ in done for path in bin.paths)
             try:

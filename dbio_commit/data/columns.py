@@ -101,6 +101,17 @@ def spark_schema(schema: pa.Schema, *, where: str) -> dict[str, Any]:
     return {"type": "struct", "fields": [field(it.name, _spark_type(it.type, it.name, where)) for it in schema]}
 
 
+def type_name(kind: pa.DataType) -> str:
+    """The type of a partition column, or of another that is not nested, as Spark's JSON names it.
+
+    Raises ValueError for a type that Spark has not.
+    """
+    try:
+        return str(_spark_type(kind, "", ""))
+    except InvalidInputError:
+        raise ValueError(f"{kind} is no type of Spark's") from None
+
+
 def field(name: str, kind: Any) -> dict[str, Any]:
     """A column in Spark's JSON."""
     return {"name": name, "type": kind, "nullable": True, "metadata": {}}

@@ -9,6 +9,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, cast
 
 from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.protocol.partition_values import meant
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
 from dbio_commit.texts import Cause
@@ -21,7 +22,6 @@ except ImportError as error:
     raise UnsupportedStoreError("reading rows needs the package pyarrow; run `pip install pyarrow`") from error
 
 from dbio_commit.data import columns as kinds
-from dbio_commit.data.conform import parse_value
 from dbio_commit.data.pruning import UNKNOWN, AllOf, AnyOf, Comparison, Condition, IsNull, Operator, column_types, prune
 from dbio_commit.data.rows import open_file, open_parquet, read_rows
 
@@ -148,7 +148,7 @@ def _value(value: Any, kind: Any) -> Any:
     if pa.types.is_temporal(kind) and not isinstance(value, str | date | None):
         raise TypeError("Arrow would take a number for days or microseconds")
     is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
-    return pa.scalar(parse_value(value, kind) if isinstance(value, str) and not is_text else value, kind)
+    return pa.scalar(meant(value, kinds.type_name(kind)) if isinstance(value, str) and not is_text else value, kind)
 
 
 def _no_filter(given: Any) -> str:

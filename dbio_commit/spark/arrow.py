@@ -4,7 +4,6 @@ Where the data comes from, when it is written and to which files, is in `task`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -13,8 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
+from dbio_commit.data.columns import type_name
 from dbio_commit.data.widen import fit
 from dbio_commit.errors import InvalidInputError
+from dbio_commit.protocol import partition_values
 
 Key = tuple[str | None, ...]
 """The values of a row's partition columns, as in the directory's name but unescaped; None is SQL null."""
@@ -235,22 +236,13 @@ def format_values(column: str, values: Any) -> list[str | None]:
 
 
 def _formatter(column: str, kind: Any) -> Callable[[Any], str]:
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind):
-        return str
-    if types.is_boolean(kind):
-        return lambda value: "true" if value else "false"
-    if types.is_decimal(kind):
-        return lambda value: format(value, "f")
-    if types.is_date(kind):
-        return date.isoformat
-    if types.is_timestamp(kind):
-        return _timestamp
-    raise InvalidInputError(
-        f"partition column {column!r} has the type {kind}, whose values cannot name directories; partition by a "
-        "string, boolean, integer, decimal, date or timestamp"
-    )
-
-
-def _timestamp(value: datetime) -> str:
-    text = value.isoformat(sep=" ")
-    return text.rstrip("0") if value.microsecond else text
+    try:
+        name = type_name(kind)
+    except ValueError:
+        name = ""
+    if partition_values.base_of(name) not in partition_values.WRITTEN:
+        raise InvalidInputError(
+            f"partition column {column!r} has the type {kind}, whose values cannot name directories; partition by a "
+            "string, boolean, integer, decimal, date or timestamp"
+        )
+    return partition_values.writer("timestamp_ntz" if name == "timestamp" else name)

@@ -27,6 +27,7 @@ from dbio_commit.listing import with_sizes
 from dbio_commit.logs import get_logger
 from dbio_commit.protocol import names
 from dbio_commit.protocol.column_metadata import keep_known
+from dbio_commit.protocol.partitions import partition_types, refuse_unread
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import DataFile, LiveFiles
@@ -85,6 +86,7 @@ _ODD_SETTINGS = ("spark.sql.legacy.typeCoercion.datetimeToString.enabled", "spar
 def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
     if not snapshot.files:
         return spark.createDataFrame([], _known(table_schema(table.store, snapshot), snapshot))
+    refuse_unread(snapshot.files, partition_types(snapshot.schema, snapshot.partition_columns), where=snapshot.url)
     root = files_root(spark, table, snapshot.files)
     if root is None:
         schema = _known(table_schema(table.store, snapshot), snapshot)
@@ -99,6 +101,9 @@ def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
 
 def scan_files(spark: SparkSession, table: Table, files: Sequence[DataFile], schema: StructType) -> DataFrame:
     """The rows of these files of a table of ours, whose partition columns the schema has, too."""
+    known = json.loads(schema.json())
+    for some in by_layout(files):
+        refuse_unread(some, partition_types(known, tuple(some[0].partition)), where=table.url)
     root = files_root(spark, table, files)
     if root is None:
         return files_in_workers(spark, files, ReadSpec.of(table, schema))

@@ -16,6 +16,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason, find_strangers, is_foreign
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers import CommitMarker, check_statistics
+from dbio_commit.protocol.partitions import find_unread, partition_types
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles, live_files
 from dbio_commit.publish import find_problems
@@ -88,6 +89,8 @@ class CheckReport:
 
     redated_until: datetime | None = None
     """A copy has given the commits until then new times: no state before can be told. The rows of now are right."""
+    unread_values: Mapping[str, str] = field(default_factory=dict)
+    """Live files on whose partitions readers do not agree, by the names of their directories: path -> what is wrong."""
     keeps_versions: bool = False
     """The store says that it keeps versions: what vacuum deletes takes room until a lifecycle rule ends that."""
 
@@ -95,7 +98,7 @@ class CheckReport:
     def ok(self) -> bool:
         """Whether readers and writers find what they are promised. What is pending, and garbage, is nothing wrong."""
         wrong = (self.missing, self.wrong_size, self.corrupt, self.another_vacuum, self.publications)
-        return not any((*wrong, self.refused_settings, self.strange))
+        return not any((*wrong, self.refused_settings, self.strange, self.unread_values))
 
 
 def check_table(store: Store, clock: Clock) -> CheckReport:
@@ -152,6 +155,7 @@ def _check(store: Store, clock: Clock) -> CheckReport:
         refused_settings=found.refused_settings,
         strange=found.strange,
         redated_until=found.redated_until,
+        unread_values=found.unread_values,
         keeps_versions=store.keeps_versions(),
     )
 
@@ -174,6 +178,7 @@ class _Found:
     refused_settings: Sequence[str] = ()
     strange: Sequence[str] = ()
     redated_until: datetime | None = None
+    unread_values: Mapping[str, str] = field(default_factory=dict)
 
     def judge(self, known: Known, files: Iterable[Entry], strangers: Collection[tuple[str, str]] = ()) -> None:
         for entry in files:
@@ -192,7 +197,10 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     undecided = {tid: entry for tid, entry in log.started.items() if tid not in checkpoint.covered}
     foreign = {entry.path for entry in entries if is_foreign(entry.path)}
     found = _Found([replace(log, started=undecided)], foreign=foreign)
-    found.expected = {file.path: file.size for file in live_files(commits)}
+    files_now = live_files(commits)
+    found.expected = {file.path: file.size for file in files_now}
+    types = partition_types(metadata.schema, layout)
+    found.unread_values = {it.path: f"{it.column}: {it.why}" for it in find_unread(files_now, types)}
     found.live = set(found.expected)
     found.corrupt = settled.markers.corrupt | _misplaced(store, own, live=found.live, columns=layout)
     found.useless_statistics = _useless(store, {names.committed(tid): marker for tid, marker in own.items()})

@@ -89,6 +89,7 @@ def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
         )
     columns = None if has_its_columns else then.partition_columns
     with begin(store, clock, operation=operation, partition_by=columns, target=target, if_tid=now.tid) as transaction:
+        transaction.keep_partitions()
         if has_its_columns:
             transaction.remove(file.path for file in plan.goes)
         _copy(store, transaction, plan.back, recorded_files(then.decided))

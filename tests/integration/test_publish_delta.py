@@ -21,6 +21,8 @@ from deltalake import DeltaTable, write_deltalake
 import dbio_commit as dbio
 from dbio_commit import InvalidInputError, Table, UnsupportedTableError
 from dbio_commit import recall as recall_module
+from dbio_commit.protocol import names
+from dbio_commit.protocol.partition_values import WRITTEN
 from dbio_commit.publish import delta, delta_log, find_superseded
 from tests.conftest import Root
 from tests.histories import PARTITIONS, History, columns, in_order
@@ -201,6 +203,37 @@ def test_instants_without_a_zone_need_a_table_feature_which_readers_know(tmp_pat
     assert protocol.reader_features == ["timestampNtz"]
     assert {row["at"] for row in by_deltalake(table.url).to_pylist()} == {None, datetime(2026, 11, 20, 10)}
     assert table.publish("delta")[0].is_new is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        ("date", ["2024-1-1", "2024-01-01"]),
+        ("timestamp", ["2024-01-01T00:00:00", "2024-01-01", "2024-01-01 00:00:00.000"]),
+        ("timestamp_ntz", ["2024-01-01T00:00:00", "2024-01-01"]),
+        ("decimal(5,2)", ["01.50", "+1.50", "1.50"]),
+        ("boolean", ["True", "true"]),
+        ("integer", ["007", "+7"]),
+        ("double", ["1.50", "1.5", "15e-1"]),
+    ],
+)
+def test_readers_of_delta_find_one_value_however_an_adopted_directory_spells_it(
+    kind: str, texts: list[str], tmp_path: Path
+) -> None:
+    for i, text in enumerate(texts):
+        directory = tmp_path / f"table/k={names.escape(text)}"
+        directory.mkdir(parents=True)
+        pq.write_table(pa.table({"id": [i]}), directory / "a.parquet")
+    table = Table(tmp_path / "table")
+    table.adopt()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dbio_commit.transaction.WRITTEN", {"double", *WRITTEN})
+        table.begin().commit(columns(id="long", k=kind))
+    table.publish("delta")
+    ours = table.snapshot().to_arrow()["k"].to_pylist()
+    assert len(set(ours)) == 1
+    assert by_deltalake(table.url)["k"].to_pylist() == ours
+    assert by_polars(table.url)["k"].to_pylist() == ours
 
 
 def test_a_type_that_delta_cannot_hold_is_refused_by_name(tmp_path: Path) -> None:

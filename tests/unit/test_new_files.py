@@ -23,11 +23,13 @@ def table(tmp_path: Path) -> Table:
     return Table(tmp_path / "table")
 
 
-def put(table: Table, *files: pa.Table, operation: Any = "append", schema: Any = None, **begin: Any) -> Any:
+def put(
+    table: Table, *files: pa.Table, operation: Any = "append", schema: Any = None, value: Any = "1", **begin: Any
+) -> Any:
     transaction = table.begin(operation, **begin)
     for rows in files:
         columns = transaction.terms.partition_columns
-        pq.write_table(rows, transaction.new_file(partition=dict.fromkeys(columns, "1")))
+        pq.write_table(rows, transaction.new_file(partition=dict.fromkeys(columns, value)))
     return transaction.commit(schema)
 
 
@@ -145,6 +147,7 @@ def test_a_given_schema_is_the_tables(table: Table) -> None:
         table,
         pa.table({"id": pa.array([1], pa.int32())}),
         partition_by=["d"],
+        value=date(2026, 11, 20),
         schema={"type": "struct", "fields": fields},
     )
     assert types(table) == {"id": "long", "d": "date"}
@@ -158,9 +161,56 @@ def test_an_overwrite_sets_its_own_columns_where_they_do_not_fit(table: Table) -
     assert types(table) == {"id": "string"}
 
 
-def test_a_partition_column_inside_a_file_is_what_the_directory_says(table: Table) -> None:
-    put(table, pa.table({"id": [1], "day": [7]}), partition_by=["day"])
-    assert types(table) == {"id": "long", "day": "string"}
+@pytest.mark.parametrize(
+    ("inside", "value"),
+    [
+        (pa.array([1, 1]), "1"),
+        (pa.array(["1", "1"]), "1"),
+        (pa.array([date(2026, 11, 20)] * 2), date(2026, 11, 20)),
+        (pa.array([Decimal("1.50")] * 2, pa.decimal128(5, 2)), "1.50"),
+        (pa.array([None, None], pa.int64()), None),
+        (pa.array([], pa.int64()), "1"),
+    ],
+    ids=repr,
+)
+def test_a_partition_column_may_be_inside_a_file_where_all_its_rows_have_the_value_of_the_directory(
+    inside: Any, value: Any, table: Table
+) -> None:
+    put(
+        table,
+        pa.table({"id": pa.array(range(len(inside)), pa.int64()), "Day": inside}),
+        partition_by=["day"],
+        value=value,
+    )
+    assert list(types(table)) == ["id", "day"]
+    assert set(table.snapshot().to_arrow()["day"].to_pylist()) <= {value}
+
+
+@pytest.mark.parametrize(
+    ("inside", "value"),
+    [
+        (pa.array([7, 7]), "1"),
+        (pa.array([1, 7]), "1"),
+        (pa.array([1, None]), "1"),
+        (pa.array([1, 1]), None),
+        (pa.array([None, None], pa.int64()), "1"),
+        (pa.array(["01", "01"]), "1"),
+        (pa.array([1.0, 1.0]), "1"),  # of which a footer does not say whether there is NaN
+        (pa.array([[1], [1]]), "1"),
+        (pa.array(["1", "1"]).dictionary_encode(), "2"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("operation", ["append", "overwrite", "replace_partitions"])
+def test_a_file_is_refused_that_has_other_values_of_a_partition_column_inside_or_may_have(
+    operation: str, inside: Any, value: Any, table: Table
+) -> None:
+    put(table, pa.table({"id": [0]}), partition_by=["day"])
+    with pytest.raises(
+        InvalidInputError, match=r"day=.*\.parquet holds the partition column 'Day'.*without that column"
+    ):
+        put(table, pa.table({"id": [1, 2], "Day": inside}), operation=operation, value=value)
+    assert len(table.snapshot().files) == 1
 
 
 def test_in_the_directory_scope_files_are_looked_at_too(tmp_path: Path) -> None:
