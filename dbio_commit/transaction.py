@@ -120,14 +120,15 @@ class Transaction:
     def add(self, files: Iterable[FileInfo]) -> None:
         """Takes data files that are written, durable and named in this transaction's way, by a task or anybody."""
         self._require_open("add files")
+        files = list(files)
         for file in files:
             directory = names.split(_check_new(file.path, self.tid))[0]
             if names.parse_partition(directory) != file.partition:
                 raise InvalidInputError(f"{file.path!r} does not lie in the partition {dict(file.partition)}")
-            if not self._copies and not self._sets_schema:
-                self._refuse_texts([file], widest(self._partition_types(None)))
             self._root.check_place(file, self.terms)
-            self._staged[file.path] = file
+        if not self._copies and not self._sets_schema:
+            self._refuse_texts(files, widest(self._partition_types(None)))
+        self._staged |= {file.path: file for file in files}
 
     def require_files(self) -> None:
         """What `commit` does, too: on a disk, the files that were added are here. Raises UnsupportedStoreError."""

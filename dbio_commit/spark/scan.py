@@ -101,9 +101,6 @@ def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
 
 def scan_files(spark: SparkSession, table: Table, files: Sequence[DataFile], schema: StructType) -> DataFrame:
     """The rows of these files of a table of ours, whose partition columns the schema has, too."""
-    known = json.loads(schema.json())
-    for some in by_layout(files):
-        refuse_unread(some, partition_types(known, tuple(some[0].partition)), where=table.url)
     root = files_root(spark, table, files)
     if root is None:
         return files_in_workers(spark, files, ReadSpec.of(table, schema))
@@ -136,6 +133,7 @@ def files_natively(
 ) -> DataFrame:
     """As `scan_files`, by Spark's own reader, of one or more files that all lie in the same partition columns."""
     layout = tuple(files[0].partition)
+    refuse_unread(files, partition_types(json.loads(schema.json()), layout), where=table.url)
     as_if_live = Snapshot(url=table.url, scope=Scope.TABLE, files=files, partition_columns=layout, decided=())
     return _scan_natively(spark, root, table, as_if_live, schema)
 

@@ -89,8 +89,9 @@ def test_a_file_of_which_spark_would_read_another_value_or_none_is_named_with_th
         dbio.read(spark, table.url)
     with pytest.raises(InvalidInputError, match=what):
         dbio.read(spark, table.url, where="k IS NOT NULL AND id >= 0")
-    with pytest.raises(InvalidInputError, match=what):
-        dbio.update(spark, table.url, {"id": "id + 1"})
+    if kind != "double":  # by which no rows are written at all
+        with pytest.raises(InvalidInputError, match=what):
+            dbio.update(spark, table.url, {"id": "id + 1"})
     assert list(table.check().unread_values) == [f"k={names.escape(text)}/a.parquet"]
 
 
