@@ -55,7 +55,7 @@ def adopted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("by_index", [True, False], ids=["by-our-index", "by-its-reader"])
-@pytest.mark.parametrize("kind", {**CANONICAL, **READ_ALIKE})
+@pytest.mark.parametrize("kind", sorted({*CANONICAL, *READ_ALIKE}))
 def test_spark_reads_the_values_that_we_read(
     kind: str, by_index: bool, adopted: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

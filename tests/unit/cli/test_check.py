@@ -11,6 +11,7 @@ from typer.testing import Result
 from dbio_commit import Table
 from dbio_commit.protocol import names
 from tests.command_line import ESCAPE, append, data_file, dbio, dbio_json, new_files
+from tests.histories import columns
 
 
 def last_line(result: Result) -> str:
@@ -85,6 +86,24 @@ def test_check_names_settings_that_no_writer_evaluates(table: Table, monkeypatch
     assert refused.startswith("check.c=")
     assert dbio("set", table.url, "check.c=").exit_code == 0
     assert dbio("check", table.url).exit_code == 0
+
+
+def test_check_names_files_on_whose_partitions_readers_do_not_agree(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(table, {"1.50": 10, "1.5": 20})
+    with monkeypatch.context() as patch:
+        patch.setattr("dbio_commit.roots.table.find_unread", lambda *_: ())
+        table.begin().commit(columns(n="long", day="decimal(5,2)"))
+
+    result = dbio("check", table.url)
+
+    assert result.exit_code == 1
+    assert "partition values" in result.stdout
+    assert "do not agree on the partition of 1 file" in " ".join(result.stdout.split())
+    (unread,) = dbio_json("check", table.url)["unread_values"]
+    assert unread["path"].startswith("day=1.5/")
+    assert "'1.5' is no decimal(5,2)" in unread["problem"]
 
 
 def test_check_counts_pending_transactions_and_garbage_by_kind(table: Table) -> None:
