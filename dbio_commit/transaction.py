@@ -433,15 +433,23 @@ class Transaction:
         return found if known is not None else self._with_partition_types(found)
 
     def _with_partition_types(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Columns that `fit` took from files: of partition columns the values that were given tell the types."""
+        """Columns that `fit` took from files: of which types partition columns are, these do not say.
+
+        They stay as they are where all values fit; else the values that were given tell.
+        """
         types: dict[str, str] = {}
-        for column, kinds in self._given.items():
-            if len(kinds) > 1:
+        before, partitions = self._partition_types(None), [file.partition for file in self._staged.values() if file]
+        for column in self.terms.partition_columns:
+            own, kinds = before.get(column), self._given.get(column, set())
+            if own is not None and find_problem(partitions, {column: own}) is None:
+                types[column.lower()] = own
+            elif len(kinds) > 1:
                 raise InvalidInputError(
                     f"the values of partition column {column!r} of {self._store.url} are of several types, "
                     f"{', '.join(sorted(kinds))}; give values of one type, or pass the columns as commit(schema=…)"
                 )
-            types |= {column.lower(): kind for kind in kinds}
+            else:
+                types |= {column.lower(): kind for kind in kinds}
         fields = [{**field, "type": types.get(field["name"].lower(), field["type"])} for field in schema["fields"]]
         return {**schema, "fields": fields}
 

@@ -301,6 +301,22 @@ def test_an_overwrite_may_write_values_of_another_type_than_the_column_has_now(t
         transaction.commit(columns(id="long", k="date"))
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "after"),
+    [("date", "2026-11-21", "date"), ("date", date(2026, 11, 21), "date"), ("date", "21.11.2026", "string"),
+     ("integer", 8, "integer"), ("integer", 3_000_000_000, "long"), ("byte", "8", "byte"),
+     ("decimal(5,2)", 2, "decimal(5,2)"), ("string", date(2026, 11, 21), "string"), ("date", None, "date")],
+)  # fmt: skip
+def test_an_overwrite_with_other_columns_keeps_the_type_of_a_partition_column_where_its_values_fit(
+    kind: str, value: Any, after: str, tmp_path: Path
+) -> None:
+    table = table_by(tmp_path / "t", kind)
+    with table.begin("overwrite") as transaction:
+        pq.write_table(pa.table({"other": ["x"]}), transaction.new_file(partition={"k": value}))
+    assert table.snapshot().schema == columns(other="string", k=after)
+    assert table.snapshot().to_arrow().num_rows == 1
+
+
 @pytest.mark.parametrize("kind", ["integer", "date"])
 def test_no_commit_gives_a_partition_column_a_type_of_which_files_that_stay_have_no_values(
     kind: str, tmp_path: Path
