@@ -4,7 +4,7 @@ For classic sessions whose JVM takes the class, and tables of which we know the 
 """
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,10 +21,12 @@ from dbio_commit.spark.session import java_class
 _SLOWER = "reads of many files take longer"
 
 
-def read_by_index(spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType) -> DataFrame | None:
+def read_by_index(
+    spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType, options: Mapping[str, str]
+) -> DataFrame | None:
     """The rows of the files, partition columns last; None where Spark does not take the class.
 
-    `root` is the absolute URL of the table as Hadoop writes it, not escaped.
+    `root` is the absolute URL of the table as Hadoop writes it, not escaped; `options` are those of Spark's reader.
     """
     by_name = {field.name.lower(): field for field in schema.fields}
     partition = [by_name[column.lower()] for column in snapshot.partition_columns if column.lower() in by_name]
@@ -39,13 +41,16 @@ def read_by_index(spark: SparkSession, root: str, snapshot: Snapshot, schema: St
         listed.flush()
         index = java_class(jvm, SNAPSHOT_FILE_INDEX.name)(quoted(root), listed.name, _nullable(spark, partition), zone)
     datasources = "org.apache.spark.sql.execution.datasources"
+    given: Any = getattr(java_class(jvm, "scala.collection.immutable.Map$"), "MODULE$").empty()
+    for name, value in options.items():
+        given = given.updated(name, value)
     relation = java_class(jvm, f"{datasources}.HadoopFsRelation")(
         index,
         index.partitionSchema(),
         _nullable(spark, others),
         java_class(jvm, "scala.Option").empty(),
         java_class(jvm, f"{datasources}.parquet.ParquetFileFormat")(),
-        getattr(java_class(jvm, "scala.collection.immutable.Map$"), "MODULE$").empty(),
+        given,
         spark._jsparkSession,
     )
     return DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)

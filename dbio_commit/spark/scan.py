@@ -132,7 +132,17 @@ def files_natively(
     """As `scan_files`, by Spark's own reader, of one or more files that all lie in the same partition columns."""
     layout = tuple(files[0].partition)
     as_if_live = Snapshot(url=table.url, scope=Scope.TABLE, files=files, partition_columns=layout, decided=())
-    return _scan_natively(spark, root, table, as_if_live, schema)
+    return _scan_natively(spark, root, table, as_if_live, schema, options=STRICT)
+
+
+STRICT: Mapping[str, str] = {
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+"""Options of Spark's reader for what goes by all rows of files, whatever the session says: that rows which cannot be
+read are an error, and that old days mean what they mean to readers in Python."""
 
 
 def _known(schema: StructType | None, snapshot: Snapshot) -> StructType:
@@ -147,12 +157,18 @@ def _known(schema: StructType | None, snapshot: Snapshot) -> StructType:
 
 
 def _scan_natively(
-    spark: SparkSession, root: str, table: Table, snapshot: Snapshot, schema: StructType | None
+    spark: SparkSession,
+    root: str,
+    table: Table,
+    snapshot: Snapshot,
+    schema: StructType | None,
+    options: Mapping[str, str] | None = None,
 ) -> DataFrame:
+    """`options` are those of Spark's reader, in the place of what the session has."""
     snapshot = replace(snapshot, files=_with_sizes(table, snapshot.files))
-    frame = None if schema is None else read_by_index(spark, root, snapshot, schema)
+    frame = None if schema is None else read_by_index(spark, root, snapshot, schema, options or {})
     if frame is None:
-        frame = _read_by_reader(spark, root, snapshot, schema)
+        frame = _read_by_reader(spark, root, snapshot, schema, options or {})
     expected = schema.fieldNames() if schema else frame.columns
     return frame if frame.columns == expected else frame.select(*map(schemas.quoted, expected))
 
@@ -169,8 +185,10 @@ def _with_sizes(table: Table, files: Sequence[DataFile]) -> Sequence[DataFile]:
     return files if known is live else known
 
 
-def _read_by_reader(spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType | None) -> DataFrame:
-    reader = spark.read
+def _read_by_reader(
+    spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType | None, options: Mapping[str, str]
+) -> DataFrame:
+    reader = spark.read.options(**options)
     if schema is not None:
         reader = reader.schema(schema)
     if snapshot.scope is Scope.TABLE:

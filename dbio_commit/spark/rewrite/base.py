@@ -157,13 +157,19 @@ class Rewrite:
 
     def locate(self, files: Sequence[DataFile]) -> Located:
         """The rows of these files; there must be some."""
-        return Located.read(self.spark, self.table, files, self.schema)
+        located = Located.read(self.spark, self.table, files, self.schema)
+        recorded = self._recorded_rows(files)
+        known = {number: rows for number, it in located.files.items() if (rows := recorded.get(it.path)) is not None}
+        return replace(located, rows=known)
 
     def known_rows(self, files: Sequence[DataFile]) -> int | None:
         """How many are in these files; None where a writer did not say."""
+        return count_rows((file.path for file in files), self._recorded_rows(files))
+
+    def _recorded_rows(self, files: Sequence[DataFile]) -> Mapping[str, int | None]:
         tids = {file.tid for file in files}
         writers = (commit for commit in self.snapshot.decided if commit.tid in tids) if self.snapshot else ()
-        return count_rows((file.path for file in files), recorded_rows(writers))
+        return recorded_rows(writers)
 
     @contextmanager
     def begin(self, where: str | None, *, whole: Sequence[DataFile] = (), changes: bool = True) -> Iterator[Writing]:

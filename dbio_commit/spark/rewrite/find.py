@@ -12,7 +12,7 @@ from dbio_commit.data.conform import parse_value
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.conditions import goes_by_alone, holds
-from dbio_commit.spark.located import FILE, Located
+from dbio_commit.spark.located import FILE, Located, refuse_other_rows
 
 if TYPE_CHECKING:
     from dbio_commit.spark.rewrite.base import Rewrite
@@ -42,6 +42,10 @@ def find(rewrite: "Rewrite", where: str) -> Found:
         return Found(whole=by_partition, rows=rewrite.known_rows(by_partition))
     located = rewrite.locate(files)
     counts = _count(located, where)
+    for number, file in located.files.items():
+        refuse_other_rows(
+            rewrite.table.store.url_of(file.path), located.rows.get(number), counts.get(number, (0, 0))[0]
+        )
     partial = {number: told for number, told in counts.items() if 0 < told[1] < told[0]}
     return Found(
         whole=[located.files[number] for number, (rows, matching) in counts.items() if 0 < matching == rows],
