@@ -178,8 +178,8 @@ class _Run:
                 self.leave([bin], outcome.problem)
             elif (recorded := count_rows(bin.paths, self._rows)) not in (None, outcome.file.rows):
                 self._store.delete_many([outcome.file.path])
-                self.leave([bin], f"they hold {outcome.file.rows} rows, and their writers recorded {recorded}: somebody "
-                                  "changed some in their place; `dbio check` looks further")  # fmt: skip
+                held = f"they hold {outcome.file.rows} rows, and their writers recorded {recorded}"
+                self.leave([bin], f"{held}: somebody changed some in their place; `dbio check` looks further")
             else:
                 done.append((bin, outcome.file))
         return done

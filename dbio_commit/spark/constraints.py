@@ -23,7 +23,7 @@ from dbio_commit.spark.fates import FATE, VIOLATES, Fate, fate
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import WritePlan
 from dbio_commit.spark.scan import scan_files
-from dbio_commit.spark.values import Assigned, as_type, assign
+from dbio_commit.spark.values import Fitted, as_type, assign
 from dbio_commit.spark.written import describe_texts, shown
 from dbio_commit.table import Table
 from dbio_commit.texts import command
@@ -137,7 +137,7 @@ class _Asked:
         self._refuse_foreign(self._nothing, CHECK, constraints.checks)
 
     @cached_property
-    def generated(self) -> Mapping[str, Assigned]:
+    def generated(self) -> Mapping[str, Fitted]:
         """By column: its values, which go by columns that are not generated."""
         own = {column.lower() for column in self._constraints.generated}
         others = self._nothing.select(
@@ -146,7 +146,7 @@ class _Asked:
         return dict(self._values(GENERATED, self._constraints.generated, others))
 
     @cached_property
-    def defaults(self) -> Mapping[str, Assigned]:
+    def defaults(self) -> Mapping[str, Fitted]:
         """By column: its values, which go by no column."""
         one = self._spark.range(1).select(f.lit(1).alias(f"{_HIDDEN}0"))
         return dict(self._values(DEFAULT, self._constraints.defaults, one))
@@ -178,14 +178,14 @@ class _Asked:
             with self._explained(f"{kind}.{name}", sql):
                 refuse_foreign(rows, [sql])
 
-    def _values(self, which: str, given: Mapping[str, str], rows: DataFrame) -> Iterator[tuple[str, Assigned]]:
+    def _values(self, which: str, given: Mapping[str, str], rows: DataFrame) -> Iterator[tuple[str, Fitted]]:
         self._refuse_foreign(rows, which, given)
         for column, sql in given.items():
             field = self._fields[column.lower()]
             with self._explained(f"{which}.{column}", sql):
                 if which == GENERATED:
                     check(rows, f"({sql}\n) IS NULL", name=f"{which}.{column}")
-                value, misfit = assign(rows, [(sql, field)])[field.name]
+                value, misfit = assign(rows, [(sql, field)])[field.name].fitted()
                 if which == DEFAULT and misfit is not None and not rows.where(misfit).isEmpty():
                     raise InvalidInputError(
                         f"column {field.name!r} is {field.dataType.simpleString()}, and cannot hold it"

@@ -206,7 +206,7 @@ def test_only_an_overwrite_replaces_rows(spark: "SparkSession", root: str, mode:
         dbio.write(numbers(spark, 0, 1), root, mode=mode, replace_where="id > 1")
 
 
-# --- files that cannot be read, or not as they were written -------------------------------------------------------------
+# --- files that cannot be read, or not as they were written -----------------------------------------------------------
 
 
 def test_what_goes_by_all_rows_of_files_fails_where_the_session_would_pass_over_some(

@@ -157,7 +157,7 @@ class Rewrite:
 
     def locate(self, files: Sequence[DataFile]) -> Located:
         """The rows of these files; there must be some."""
-        located = Located.read(self.spark, self.table, files, self.schema)
+        located = Located.of(self.spark, self.table, files, self.schema)
         recorded = self._recorded_rows(files)
         known = {number: rows for number, it in located.files.items() if (rows := recorded.get(it.path)) is not None}
         return replace(located, rows=known)

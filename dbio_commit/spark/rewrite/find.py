@@ -79,5 +79,6 @@ def _by_partition(rewrite: "Rewrite", files: Sequence[DataFile], where: str) -> 
 
 def _count(rows: Located, where: str) -> Mapping[int, tuple[int, int]]:
     """For each file, by its number: how many rows it has, and how many of them fulfil the condition."""
-    counted = rows.frame.groupBy(FILE).agg(f.count(f.lit(1)), f.count_if(holds(where))).collect()
+    matches = holds(*rows.read(where))
+    counted = rows.frame.groupBy(FILE).agg(f.count(f.lit(1)), f.count_if(matches)).collect()
     return {number: (count, matching) for number, count, matching in counted}
