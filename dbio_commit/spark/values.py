@@ -1,6 +1,6 @@
 """Values in Spark's SQL, as columns have them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -46,11 +46,14 @@ Value = str | Column
 """What a caller gives in Spark's SQL; or a column of the rows, whose name must not become a text of SQL."""
 
 
-def assign(rows: DataFrame, values: Sequence[tuple[Value, t.StructField]]) -> dict[str, Assigned]:
+def assign(
+    rows: DataFrame, values: Sequence[tuple[Value, t.StructField]], *, exact: Collection[str] = ()
+) -> dict[str, Assigned]:
     """By column, the values that these are given.
 
     `rows` are what the values may go by. Types fit as for Spark's INSERT; whether a number is too large is found by
-    row. Raises InvalidInputError, SchemaMismatchError, and Spark's errors for what is wrong in a value.
+    row, and so is, in the columns that are `exact`, whether a cast makes another value of it. Raises InvalidInputError,
+    SchemaMismatchError, and Spark's errors for what is wrong in a value.
     """
     if not values:
         return {}
@@ -60,7 +63,10 @@ def assign(rows: DataFrame, values: Sequence[tuple[Value, t.StructField]]) -> di
         kinds = [_kind(rows, value, field) for value, field in values]  # which says whose fault it is
     if texts := [value for value, _ in values if isinstance(value, str)]:
         refuse_queries(rows.select(*map(f.expr, texts)), texts, name="value")
-    return {field.name: _fit(rows, value, field, kind) for (value, field), kind in zip(values, kinds, strict=True)}
+    return {
+        field.name: _fit(rows, value, field, kind, exact=field.name in exact)
+        for (value, field), kind in zip(values, kinds, strict=True)
+    }
 
 
 def _column(value: Value) -> Column:
@@ -86,7 +92,7 @@ def _kind(rows: DataFrame, value: Value, field: t.StructField) -> t.DataType:
     return kind
 
 
-def _fit(rows: DataFrame, value: Value, field: t.StructField, kind: t.DataType) -> Assigned:
+def _fit(rows: DataFrame, value: Value, field: t.StructField, kind: t.DataType, *, exact: bool) -> Assigned:
     own = field.dataType
     if kind.simpleString() == own.simpleString():
         return Assigned(value, False, lambda given: (given, None))
@@ -109,7 +115,13 @@ def _fit(rows: DataFrame, value: Value, field: t.StructField, kind: t.DataType) 
         )
     if fits:
         return Assigned(value, False, lambda given: (as_type(given, kind, own), None))
-    return Assigned(value, True, lambda given: (given.try_cast(own), given.isNotNull() & given.try_cast(own).isNull()))
+
+    def fit(given: Column) -> Fitted:
+        fitted = given.try_cast(own)
+        misfit = fitted.isNull() | (fitted != given) if exact else fitted.isNull()
+        return fitted, given.isNotNull() & misfit
+
+    return Assigned(value, True, fit)
 
 
 _TIMES = (t.DateType, t.TimestampType, t.TimestampNTZType)

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as f
 
 import dbio_commit as dbio
-from tests.spark_tables import configured
+from tests.spark_tables import configured, ids
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,6 +13,7 @@ from dbio_commit.errors import CommitConflictError, InvalidInputError
 from dbio_commit.isolation import Isolation, Read, check_isolation
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, count_rows, recorded_rows
+from dbio_commit.protocol.markers import CommitInfo, CommitMarker
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.conditions import NOTHING
@@ -191,6 +192,16 @@ class Rewrite:
             if tells:
                 transaction.tell_changes(file.path for file in whole)
             yield Writing(job, transaction, self.plan.constraints, tells_changes=tells)
+
+    def commit_nothing(self, metrics: Mapping[str, int]) -> Commit:
+        """Commits only what an application must find again; else the result says where the table is, and `skipped`."""
+        if self.plan.app is not None:
+            with self.begin(NOTHING, changes=False) as writing:
+                return writing.commit(metrics)
+        tids, now = self.snapshot.tids if self.snapshot else (), self.table.clock.now()
+        told = CommitInfo(operation="rewrite", commit_id="", timestamp=now, metrics=metrics)
+        marker = CommitMarker(added=[], removed=[], dbio_commit=told)
+        return Commit(tid=tids[-1] if tids else "", timestamp=now, marker=marker, skipped=True)
 
 
 def _snapshot(table: Table, plan: WritePlan) -> Snapshot:

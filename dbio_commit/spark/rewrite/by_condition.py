@@ -106,5 +106,5 @@ def misfits(rows: int, columns: set[str]) -> str:
     """What is wrong with rows of the fate WRONG."""
     return (
         f"{rows} rows get values that their columns ({', '.join(sorted(columns))}) cannot hold, such as numbers that "
-        "are too large: change the expression, or the rows"
+        "are too large, or a key that a cast would make another one: change the expression, or the rows"
     )

@@ -1,7 +1,7 @@
 """`merge`: what becomes of a table's rows, and of those of a source, by whether they match."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import and_
@@ -119,6 +119,8 @@ def merge_rows(rewrite: Rewrite, source: DataFrame, on: str | Sequence[str], cla
     and for values that do not fit; SchemaMismatchError, CommitConflictError, and as a write does.
     """
     merge = _Merge(rewrite, source, on, _checked(clauses))
+    if merge.has_nothing_to_do:
+        return rewrite.commit_nothing(_metrics(Counter()))
     files, where = merge.files
     with rewrite.begin(where, changes=bool(files) and merge.changes_rows) as rewriting:
         counts = Counter[Fate]()
@@ -131,14 +133,16 @@ def merge_rows(rewrite: Rewrite, source: DataFrame, on: str | Sequence[str], cla
             counts = rewriting.write(merge.new_rows())
         if wrong := counts[Fate.WRONG]:
             rewriting.refuse(misfits(wrong, merge.fitted))
-        return rewriting.commit(
-            {
-                "numTargetRowsInserted": counts[Fate.INSERTED],
-                "numTargetRowsUpdated": counts[Fate.UPDATED],
-                "numTargetRowsDeleted": counts[Fate.DELETED],
-                "numTargetRowsCopied": counts[Fate.KEPT],
-            }
-        )
+        return rewriting.commit(_metrics(counts))
+
+
+def _metrics(counts: Counter[Fate]) -> Mapping[str, int]:
+    return {
+        "numTargetRowsInserted": counts[Fate.INSERTED],
+        "numTargetRowsUpdated": counts[Fate.UPDATED],
+        "numTargetRowsDeleted": counts[Fate.DELETED],
+        "numTargetRowsCopied": counts[Fate.KEPT],
+    }
 
 
 def _checked(clauses: Sequence[Clause]) -> Sequence[Clause]:
@@ -197,7 +201,10 @@ class _Merge:
         if any(clause.action == "insert" for clause in clauses):
             source = with_defaults(source, rewrite.plan, {name: _default(name) for name in rewrite.with_default})
         self._all_of_source = rewrite.spark.createDataFrame([], source.schema).alias(SOURCE)
-        self._values = [self._assign(clause, source) for clause in clauses]
+        keys = Keys.of(self._on, rewrite.schema, source)
+        if self._keys_match is not None:
+            keys.refuse_inexact()
+        self._values = [self._assign(clause, source, keys.names) for clause in clauses]
         # Read once: what it holds must not change between looking for matches and writing them.
         self._source = source.localCheckpoint(eager=False)
         self._keys = Keys.of(self._on, rewrite.schema, self._source)
@@ -206,8 +213,11 @@ class _Merge:
         """Of which rows a text of the clause is asked: those of its own side; over Connect, of both sides at once."""
         return dict.fromkeys((clause.rows, "matched")) if is_connect(self._rewrite.spark) else (clause.rows,)
 
-    def _assign(self, clause: Clause, source: DataFrame) -> dict[str, Assigned]:
-        """By column: its value by this clause, and whether that does not fit."""
+    def _assign(self, clause: Clause, source: DataFrame, keys: Collection[str]) -> dict[str, Assigned]:
+        """By column: its value by this clause, and whether that does not fit.
+
+        A row that is inserted must match its own source, or it would be inserted again by the next merge.
+        """
         if clause.action == "delete":
             return {}
         schema = self._rewrite.schema
@@ -216,7 +226,7 @@ class _Merge:
             filled |= {it: _of(SOURCE, _default(it)) for it in self._rewrite.with_default}
         given: Mapping[str, Value] | None = clause.values
         if given is None:
-            known = {name.lower(): name for name in source.columns} | {name: name for name in source.columns}
+            known = _by_name(source.columns)
             lacking = [name for name in schema.fieldNames() if not known.keys() & {name, name.lower()}]
             if missing := [name for name in lacking if name not in filled]:
                 raise SchemaMismatchError(
@@ -236,7 +246,11 @@ class _Merge:
                 fields[name], given = schema[name], {**given, name: value}
         texts = [(value, fields[name]) for name, value in given.items() if isinstance(value, str)]
         columns = [(value, fields[name]) for name, value in given.items() if not isinstance(value, str)]
-        values = {**assign(self._scopes[clause.rows], texts), **assign(self._all_of_source, columns)}
+        exact = keys if clause.action == "insert" else ()
+        values = {
+            **assign(self._scopes[clause.rows], texts, exact=exact),
+            **assign(self._all_of_source, columns, exact=exact),
+        }
         for rows in self._asked(clause):
             self._scopes[rows].select(*(f.expr(text) for text, _ in texts)).schema  # noqa: B018  (as in `check`)
         return values
@@ -362,6 +376,10 @@ class _Merge:
         return self.rows(nowhere).select(*map(schemas.quoted, self._names), FATE)
 
     @property
+    def has_nothing_to_do(self) -> bool:
+        return not self._has("not_matched_by_source") and self._keys.count == 0
+
+    @property
     def inserts(self) -> bool:
         return self._has("not_matched")
 
@@ -420,8 +438,18 @@ def _condition(on: str | Sequence[str], schema: t.StructType, source: DataFrame)
         raise InvalidInputError(
             f'on={on!r:.200} is neither a condition, such as "target.id = source.id", nor a list of columns'
         )
+    named: list[list[str]] = []
     for columns, whose in ((schema.fieldNames(), "table"), (source.columns, "source")):
-        if missing := {name.lower() for name in on} - {name.lower() for name in columns}:
-            raise InvalidInputError(f"on={list(on)!r:.200}: the {whose} has no column {min(missing)!r}")
-    text = " AND ".join(f"{TARGET}.{schemas.quoted(it)} = {SOURCE}.{schemas.quoted(it)}" for it in on)
-    return text, reduce(and_, (_of(TARGET, it) == _of(SOURCE, it) for it in on))
+        own = _by_name(columns)
+        if missing := [name for name in on if not own.keys() & {name, name.lower()}]:
+            raise InvalidInputError(f"on={list(on)!r:.200}: the {whose} has no column {missing[0]!r}")
+        named.append([own.get(name) or own[name.lower()] for name in on])
+    pairs = [*zip(*named, strict=True)]
+    text = " AND ".join(f"{TARGET}.{schemas.quoted(it)} = {SOURCE}.{schemas.quoted(other)}" for it, other in pairs)
+    return text, reduce(and_, (_of(TARGET, it) == _of(SOURCE, other) for it, other in pairs))
+
+
+def _by_name(columns: Iterable[str]) -> Mapping[str, str]:
+    """The columns by their names as they are, and by these without regard to case: to a session, both may be there."""
+    columns = [*columns]
+    return {name.lower(): name for name in columns} | {name: name for name in columns}
