@@ -23,6 +23,7 @@ from dbio_commit.spark.fates import FATE, VIOLATES, Fate, fate
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import WritePlan
 from dbio_commit.spark.scan import scan_files
+from dbio_commit.spark.settings import without_case
 from dbio_commit.spark.values import Fitted, as_type, assign
 from dbio_commit.spark.written import describe_texts, shown
 from dbio_commit.table import Table
@@ -37,12 +38,15 @@ def rows_to_write(data: DataFrame, plan: WritePlan, fates: Column | None = None)
     that cannot be asked of such rows.
     """
     rows, schema = _with_columns(data, plan.layout.schema), plan.layout.schema
-    asked = _Asked(data.sparkSession, plan.constraints, schema, where=plan.table.url)
-    absent = {*plan.filled}
-    rows = asked.with_defaults(rows, {name: name for name in asked.defaults if name in absent})
-    for name in asked.generated.keys() & absent:  # these may go by defaults
-        rows = rows.withColumn(name, asked.generated[name][0])
-    return asked.check(rows.withColumn(FATE, fate(Fate.INSERTED if fates is None else fates)), {})
+    with without_case(data.sparkSession):
+        asked = _Asked(data.sparkSession, plan.constraints, schema, where=plan.table.url)
+        absent = {*plan.filled}
+        rows = asked.with_defaults(rows, {name: name for name in asked.defaults if name in absent})
+        for name in asked.generated.keys() & absent:  # these may go by defaults
+            rows = rows.withColumn(name, asked.generated[name][0])
+    rows = rows.withColumn(FATE, fate(Fate.INSERTED if fates is None else fates))
+    with without_case(data.sparkSession):
+        return asked.check(rows, {})
 
 
 def checked(
@@ -54,7 +58,8 @@ def checked(
     """
     if not constraints:
         return rows
-    return _Asked(rows.sparkSession, constraints, schema, where=where).check(rows, computed)
+    with without_case(rows.sparkSession):
+        return _Asked(rows.sparkSession, constraints, schema, where=where).check(rows, computed)
 
 
 def check_files(spark: SparkSession, plan: WritePlan, files: Sequence[FileInfo]) -> None:
@@ -71,7 +76,8 @@ def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> 
     schema = table_schema(table.store, snapshot)
     if schema is None:
         raise InvalidInputError(f"{table.url} holds no files and no recorded columns: write to it first")
-    _Asked(spark, Constraints.of(change(snapshot.settings, sets)), schema, where=table.url).check_all()
+    with without_case(spark):
+        _Asked(spark, Constraints.of(change(snapshot.settings, sets)), schema, where=table.url).check_all()
     new = Constraints.of({name: text for name, text in sets.items() if text and snapshot.settings.get(name) != text})
     if new.each:
         told = recorded_files(snapshot.decided)
@@ -106,8 +112,9 @@ def _refuse_rows(
 
 def with_defaults(rows: DataFrame, plan: WritePlan, columns: Mapping[str, str]) -> DataFrame:
     """The rows, and beside them, under these names, the values of columns of the table that have defaults."""
-    asked = _Asked(rows.sparkSession, plan.constraints, plan.layout.schema, where=plan.table.url)
-    return asked.with_defaults(rows, columns)
+    with without_case(rows.sparkSession):
+        asked = _Asked(rows.sparkSession, plan.constraints, plan.layout.schema, where=plan.table.url)
+        return asked.with_defaults(rows, columns)
 
 
 def _as_text(field: t.StructField) -> Column:

@@ -35,7 +35,7 @@ from dbio_commit.publish.sink_log import encode_list
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.conditions import has_word, holds, target_part
-from dbio_commit.spark.file_index import read_by_index
+from dbio_commit.spark.file_index import read_by_index, takes_index, tells_case_apart
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.session import is_connect, native_root, parallelism
 from dbio_commit.spark.worker import spare_imports
@@ -130,8 +130,11 @@ def by_layout(files: Iterable[DataFile]) -> list[list[DataFile]]:
 
 
 def files_root(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> str | None:
-    """The URL of the table's root, as Spark reads it; None where it cannot reach it, or there is nothing to read."""
-    if table.location is None or not files:
+    """The URL of the table's root, as Spark reads it; None where it cannot reach it, or there is nothing to read.
+
+    None also where its reader would miss columns that a file spells in another case.
+    """
+    if table.location is None or not files or (tells_case_apart(spark) and not takes_index(spark)):
         return None
     account = table.storage_options.get("account_name")
     return native_root(spark, table.location, account=account, file=files[0].path)

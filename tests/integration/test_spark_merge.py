@@ -850,5 +850,28 @@ def test_names_of_columns_have_no_case_whatever_the_session_says(spark: "SparkSe
     with configured(spark, {"spark.sql.caseSensitive": "true"}):
         dbio.merge(spark, root, spark.sql("SELECT 1 AS ID, 'b' AS NAME"), ["id"])
         dbio.update(spark, root, {"NAME": "concat(Name, 'c')"}, "Id = 1")
+        dbio.constrain(spark, root, {"check.positive": "id > 0", "default.NAME": "'e'"})
         dbio.write(spark.sql("SELECT 2 AS iD, 'd' AS namE"), root)
-    assert sorted(map(tuple, dbio.read(spark, root).collect())) == [(1, "bc"), (2, "d")]
+        dbio.write(spark.sql("SELECT 3 AS iD"), root)
+        with pytest.raises(InvalidInputError, match=r"check\.positive"):
+            dbio.update(spark, root, {"ID": "Id - 1"})
+        assert sorted(map(tuple, dbio.read(spark, root).collect())) == [(1, "bc"), (2, "d"), (3, "e")]
+
+
+@pytest.mark.parametrize("takes_index", [True, False])
+def test_columns_of_files_have_no_case_whatever_the_session_says(
+    spark: "SparkSession", root: str, monkeypatch: pytest.MonkeyPatch, takes_index: bool
+) -> None:
+    dbio.write(numbers(spark, 0, 4, tasks=1), root)
+    (path,) = live(root)
+    file = Path(root) / path
+    file.write_bytes(file.read_bytes().replace(b"day", b"DaY"))
+    if not takes_index:
+        for module in ("scan", "file_index"):
+            monkeypatch.setattr(f"dbio_commit.spark.{module}.takes_index", lambda spark: False)
+    with configured(spark, {"spark.sql.caseSensitive": "true"}):
+        assert dbio.read(spark, root, where="day IS NULL").count() == 0
+        assert dbio.delete(spark, root, "day IS NULL").metrics["numDeletedRows"] == 0
+        dbio.update(spark, root, {"id": "id + 10"}, "day = 'd1'")
+        assert {row.day for row in dbio.read(spark, root).collect()} == {"d0", "d1"}
+    assert ids(dbio.read(spark, root)) == [0, 2, 11, 13]

@@ -128,7 +128,8 @@ def test_nan_and_both_zeros_are_the_same_to_all_that_compare(spark: "SparkSessio
     for where, (column, operator, value) in asked.items():
         expected = sorted(row["id"] for row in found if row[where])
         filtered = snapshot.to_arrow(["id"], [(column, operator, [value] if operator.endswith("in") else value)])
-        assert sorted(filtered.column("id").to_pylist()) == expected, where
+        found_ids: list[Any] = filtered.column("id").to_pylist()
+        assert sorted(found_ids) == expected, where
         if where in ("d = 0.0D", "f >= double('NaN')", "d in (-0.0D)"):
             assert ids(dbio.read(spark, path, where=where)) == expected, where
     assert dbio.update(spark, path, {"id": "-1"}, "d = 0").metrics["numUpdatedRows"] == 22
