@@ -55,7 +55,7 @@ def check(rows: DataFrame, where: str, *, name: str = "where") -> None:
 
 def refuse_queries(asked: DataFrame, texts: Sequence[str], *, name: str) -> None:
     """Raises InvalidInputError for what asks more than the rows at hand; `asked` is what Spark makes of all texts."""
-    ask = [text for text in texts if _asks_tables(text, guess=is_connect(asked.sparkSession))]
+    ask = [text for text in texts if asks_tables(text, guess=is_connect(asked.sparkSession))]
     if not ask and not is_connect(asked.sparkSession) and any(map(_QUERY.search, classes_of(asked))):
         ask = [*texts]
     if ask:
@@ -65,8 +65,8 @@ def refuse_queries(asked: DataFrame, texts: Sequence[str], *, name: str) -> None
         )
 
 
-def _asks_tables(text: str, *, guess: bool) -> bool:
-    """As sqlglot reads it, and where that cannot, by a `guess` that is too careful."""
+def asks_tables(text: str, *, guess: bool) -> bool:
+    """Whether there is a query in it, as sqlglot reads it; where that cannot, by a `guess` that is too careful."""
     tree = parse(text)
     if tree is None:
         return guess and any(has_word(text, word) for word in _WORDS_OF_QUERIES)

@@ -34,7 +34,7 @@ from dbio_commit.protocol.state import DataFile, LiveFiles
 from dbio_commit.publish.sink_log import encode_list
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.conditions import has_word, holds, target_part
+from dbio_commit.spark.conditions import asks_tables, has_word, holds, target_part
 from dbio_commit.spark.file_index import read_by_index, takes_index, tells_case_apart
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.session import is_connect, native_root, parallelism
@@ -62,7 +62,7 @@ def _filtered(rows: DataFrame, where: str) -> DataFrame:
     groups that hold -0.0 or NaN where Spark itself finds them equal, or greater.
     """
     floats = {name for name, kind in rows.dtypes if re.search(r"float|double|variant", kind)}
-    if not any(has_word(where, name) for name in floats):
+    if not any(has_word(where, name) for name in floats) or asks_tables(where, guess=True):
         return rows.where(where)
     others = target_part(where, [name for name in rows.columns if name not in floats], ())
     return (rows if others is None else rows.where(others)).where(holds(where))
