@@ -78,7 +78,7 @@ JOB = """
     # texts beside columns that nobody sees
     path = f"{root}/texts"
     dbio.write(numbers(0, 3), path)
-    numbers(0, 3).createOrReplaceTempView("ids")
+    spark.range(3).createOrReplaceTempView("ids")
     update = dbio.when_matched().update({"day": "to_json(struct(source.*))"})
     found["empty source"] = dbio.merge(spark, path, numbers(0, 0), ["ID"], [update]).skipped
     dbio.merge(spark, path, numbers(2, 3), ["ID"], [update])
