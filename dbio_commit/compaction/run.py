@@ -18,6 +18,7 @@ from dbio_commit.data.footers import ROW_METADATA
 from dbio_commit.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError, UnsupportedStoreError
 from dbio_commit.logs import get_logger
 from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import count_rows, recorded_rows
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.roots import read_snapshot
@@ -84,7 +85,7 @@ def compact(
         planned = [_compacted(bin, None) for bin in bins]
         return CompactReport(url=store.url, dry_run=True, compacted=tuple(planned))
     work = Work(tid="", job="", columns=json.dumps(columns), sort_by=by, z_order=along)
-    run = _Run(store, clock, work, hands or in_threads(store))
+    run = _Run(store, clock, work, hands or in_threads(store), recorded_rows(snapshot.decided))
     for together in in_commits(bins):
         if stop():
             run.leave(together, STOPPED)
@@ -113,8 +114,9 @@ def in_threads(store: Store, *, at_once: int = _THREADS, stop: Callable[[], bool
 class _Run:
     """One compaction, commit by commit."""
 
-    def __init__(self, store: Store, clock: Clock, work: Work, hands: Hands) -> None:
-        self._store, self._clock, self._work, self._hands = store, clock, work, hands
+    def __init__(self, store: Store, clock: Clock, work: Work, hands: Hands, rows: Mapping[str, int | None]) -> None:
+        """`rows` says how many files have, as their writers recorded it."""
+        self._store, self._clock, self._work, self._hands, self._rows = store, clock, work, hands, rows
         self.compacted: list[Compacted] = []
         self.commits: list[str] = []
         self.left: list[LeftFiles] = []
@@ -175,6 +177,10 @@ class _Run:
                     raise ObjectNotFoundError(f"{outcome.problem}; it is a live file: run `dbio check`")
             elif outcome.file is None:
                 self.leave([bin], outcome.problem)
+            elif (recorded := count_rows(bin.paths, self._rows)) not in (None, outcome.file.rows):
+                self._store.delete_many([outcome.file.path])
+                held = f"they hold {outcome.file.rows} rows, and their writers recorded {recorded}"
+                self.leave([bin], f"{held}: somebody changed some in their place; `dbio check` looks further")
             else:
                 done.append((bin, outcome.file))
         return done

@@ -4,6 +4,7 @@ Files are read through the table's own store, so with its credentials. Which fil
 file's columns become the table's, in `conform`. pyarrow does the work; others are imported when they are asked for.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, cast
@@ -176,11 +177,37 @@ def _any_of(choices: Sequence[Sequence[Term]], schema: "pa.Schema") -> Any:
     for choice in choices:
         every: Any = pc.scalar(True)
         for column, operator, value in choice:
-            if isinstance(value, list):
-                value = pa.array(value, schema.field(column).type)
-            every = every & _OPERATORS[operator](pc.field(column), value)
+            kind = schema.field(column).type
+            if pa.types.is_floating(kind):
+                every = every & _of_floats(pc.field(column), operator, value, kind)
+            else:
+                value = pa.array(value, kind) if isinstance(value, list) else value
+                every = every & _OPERATORS[operator](pc.field(column), value)
         found = found | every
     return found
+
+
+def _of_floats(column: Any, operator: str, value: Any, kind: Any) -> Any:
+    """As Spark compares them: NaN is equal to itself and greater than all others, and -0.0 is 0.0."""
+    if operator == "not in":
+        return ~_of_floats(column, "in", value, kind) & column.is_valid()
+    if operator == "in":
+        zeros = [pa.scalar(zero, kind) for zero in (0.0, -0.0)] if any(it.as_py() == 0 for it in value) else []
+        found = column.isin(pa.array([*value, *zeros], kind))
+        return found | pc.is_nan(column) if any(map(_is_nan, value)) else found
+    if not value.is_valid:
+        return _OPERATORS[operator](column, value)
+    if _is_nan(value):
+        is_nan = pc.is_nan(column)
+        return {"=": is_nan, "==": is_nan, ">=": is_nan, ">": is_nan & ~is_nan, "<=": is_nan | ~is_nan}.get(
+            operator, ~is_nan
+        )
+    found = _OPERATORS[operator](column, value)
+    return found | pc.is_nan(column) if operator in (">", ">=") else found
+
+
+def _is_nan(value: Any) -> bool:
+    return value.is_valid and math.isnan(value.as_py())
 
 
 def _outline(choices: Sequence[Sequence[Term]]) -> Condition:
@@ -195,4 +222,6 @@ def _part(column: str, operator: str, value: Any) -> Condition:
     found, operator = value.as_py(), "=" if operator == "==" else operator
     if found is None:
         return {"=": IsNull(column), "!=": IsNull(column, False)}.get(operator, UNKNOWN)
+    if isinstance(found, float) and math.isnan(found):  # which no bound tells
+        return UNKNOWN
     return Comparison(column, cast(Operator, operator), found, found)

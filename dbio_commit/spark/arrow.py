@@ -25,7 +25,11 @@ Key = tuple[str | None, ...]
 
 @lru_cache(maxsize=64)  # the same for all batches of a task
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with each type as Parquet stores it: no views, and no metadata."""
+    """The schema with each type as our files have it: no views, no metadata, and nothing in it that is never null.
+
+    Spark says of fields that they are never null where their struct is not, which Arrow would hold against those of a
+    null one.
+    """
     return pa.schema([_plain_field(field) for field in schema])
 
 
@@ -36,7 +40,7 @@ def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _plain_field(field: Any) -> Any:
-    return pa.field(field.name, _plain_type(field.type), field.nullable)
+    return pa.field(field.name, _plain_type(field.type))
 
 
 def _plain_type(kind: Any) -> Any:
@@ -51,7 +55,7 @@ def _plain_type(kind: Any) -> Any:
     if types.is_struct(kind):
         return pa.struct([_plain_field(field) for field in kind])
     if types.is_map(kind):
-        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
+        return pa.map_(_plain_field(kind.key_field).with_nullable(False), _plain_field(kind.item_field))
     return kind
 
 

@@ -99,6 +99,7 @@ class Writing:
             columns=columns,
             sets=frozenset(sets),
             tells_changes=self._tells_changes,
+            rows=located.rows,
         )
         lines = self._tell(by_file(rows, located, new_rows), names, old, tells=self._tells_changes)
         if left := [number for it in _copied(lines) for number in it.only_for_spark]:

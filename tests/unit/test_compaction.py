@@ -222,6 +222,19 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(wrong: dict[s
     assert [it.tid for it in table.history()] == [it.tid for it in log]
 
 
+def test_a_file_with_other_rows_than_its_writer_recorded_is_left(table: Table) -> None:
+    first, second = put(table, ids(1, 2)), put(table, ids(3))
+    with table.store.open_read(second) as stream:
+        other = stream.read()
+    table.store.delete_many([first])
+    with table.store.open_write(first) as stream:
+        stream.write(other)
+    report = table.compact()
+    assert [left.reason.partition(":")[0] for left in report.left] == ["they hold 2 rows, and their writers recorded 3"]
+    assert paths(table) == {first, second}
+    assert len([entry for entry in table.store.list_files("") if entry.path.startswith("part-")]) == 2
+
+
 def test_the_codec_of_the_old_files_stays(table: Table) -> None:
     for number in range(2):
         put(table, ids(number), compression="zstd")
