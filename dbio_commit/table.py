@@ -25,7 +25,7 @@ from dbio_commit.roots import open_root, read_snapshot
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Location, Store, open_store, parse_location
 from dbio_commit.transaction import Transaction
-from dbio_commit.upkeep.adopt import adopt
+from dbio_commit.upkeep.adopt import Progress, adopt
 from dbio_commit.upkeep.check import CheckReport, check_table
 from dbio_commit.upkeep.checkpoints import checkpoint_now
 from dbio_commit.upkeep.copy import CopyReport, copy_table
@@ -233,14 +233,17 @@ class Table:
             dry_run=dry_run,
         )
 
-    def adopt(self) -> Commit:
+    def adopt(self, *, progress: Progress = lambda phase, done, total: None) -> Commit:
         """Makes a table of a plain or DBIO directory, of the files that are visible now; moves and deletes nothing.
 
-        Raises TransactionStateError while a transaction is pending, TableExistsError, InvalidInputError where the
-        files lie in different partition columns, CommitConflictError where somebody wrote meanwhile.
+        Looks at the footers of all files, and records their columns. The result's `notes` name files that a compaction
+        should write anew. Raises TransactionStateError while a transaction is pending, TableExistsError,
+        InvalidInputError where the files lie in different partition columns or some are empty, no Parquet or what not
+        all readers can read, SchemaMismatchError where their columns do not fit together, CommitConflictError where
+        somebody wrote meanwhile.
         """
         self.refuse_partition()
-        return adopt(self.store, self.clock)
+        return adopt(self.store, self.clock, looks=self.inspector is not None, progress=progress)
 
     def restore(self, as_of: AsOf | RestorePlan) -> Commit:
         """Brings the files and the columns back as they were as of a time or a tid, by one commit; settings stay.

@@ -308,27 +308,30 @@ class Transaction:
         self._store.check_spelling({names.split(path)[0] for path in self._staged})
         new = [path for path, info in self._staged.items() if info is None]
         if new:
-            found = self._store.stat_many(new)
-            if missing := [path for path, entry in zip(new, found, strict=True) if entry is None]:
+            found = self._look_at(new)
+            if missing := [path for path, footer in zip(new, found, strict=True) if footer is None]:
                 self._root.raise_if_aborted(self.terms, names.split(missing[0])[0])
                 raise TransactionStateError(
                     f"{len(missing)} of the files that transaction {self.tid} took by new_file were not written, "
                     f"first {self._store.url_of(missing[0])}; write each one before commit"
                 )
             self._store.make_durable(new)
-            written = [entry for entry in found if entry is not None]
-            if self.inspector:
-                self._footers |= {footer.path: footer for footer in self.inspector(self._store, written)}
-            for entry in written:
-                footer = self._footers.get(entry.path, Footer(path=entry.path))
-                self._staged[entry.path] = FileInfo(
-                    path=entry.path,
-                    size=entry.size,
+            for footer in filter(None, found):
+                self._footers[footer.path] = footer
+                self._staged[footer.path] = FileInfo(
+                    path=footer.path,
+                    size=footer.size,
                     rows=footer.rows,
-                    partition=names.parse_partition(names.split(entry.path)[0]),
+                    partition=names.parse_partition(names.split(footer.path)[0]),
                     statistics=footer.statistics,
                 )
         return [info for info in self._staged.values() if info is not None]
+
+    def _look_at(self, paths: list[str]) -> list[Footer | None]:
+        """None for a file that is not there."""
+        if self.inspector:
+            return self.inspector(self._store, paths)
+        return [it and Footer(path=it.path, size=it.size) for it in self._store.stat_many(paths)]
 
     def _check_rows(self, files: list[FileInfo], schema: Mapping[str, Any] | None) -> None:
         metadata = self.terms.metadata

@@ -422,11 +422,14 @@ def publish(
 def adopt(path: _Path, as_json: _Json = False) -> None:
     """Make a table of a directory of plain Parquet, or one that Databricks wrote: of the files that are visible now.
 
-    Moves and deletes nothing. From then on only commits at the root count: stop other writers before.
+    Looks at the footer of each file, and records the columns. Moves and deletes nothing.
+
+    From then on only commits at the root count: stop other writers before.
     """
     with _errors(as_json):
         table = Table(path)
-        commit = table.adopt()
+        with progress() as show_progress:
+            commit = table.adopt(progress=show_progress)
     if as_json:
         print_json(adoption_json(table.url, commit))
     else:

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 from dbio_commit import errors
 from dbio_commit.begin import begin, choose_partition_columns, look
 from dbio_commit.clock import SYSTEM_CLOCK
-from dbio_commit.data.footers import ROW_METADATA
+from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.data.proof import refuse_unprovable
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.options import Compression, Mode

@@ -20,7 +20,8 @@ from dbio_commit.compaction import rewrite, run
 from dbio_commit.compaction.report import STOPPED
 from dbio_commit.data import rows
 from dbio_commit.data.conform import conform
-from dbio_commit.data.footers import ROW_METADATA, SPARK_VERSION, inspect_files
+from dbio_commit.data.footers import SPARK_VERSION, inspect_files
+from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.follow import Follower
 from dbio_commit.protocol import names
 from dbio_commit.protocol.feed import Feed, Wanted
