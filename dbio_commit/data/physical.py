@@ -4,14 +4,17 @@ The readers are Spark, ours, and those of what is published: delta-rs, Polars, D
 table is in `fitting`.
 """
 
+import base64
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit.data.parquet import ROW_METADATA
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
 MOST_DIGITS = 38
@@ -69,10 +72,20 @@ def _of_leaf(kind: str, details: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def _of_arrow(file: "pq.ParquetFile") -> Iterator[str]:
     """By the types that Arrow's writers keep in the file, and other readers on Arrow go by."""
-    for field in file.schema_arrow:
+    for field in _told_schema(file):
         for path, kind in _kinds(field.name, field.type):
             if (told := _of_kind(kind)) is not None:
                 yield f"column {path!r:.200} is {kind}, which {told[0]}: {told[1]}"
+
+
+def _told_schema(file: "pq.ParquetFile") -> "pa.Schema":
+    """As the writer kept it. What pyarrow reads it as hides some of it."""
+    import pyarrow as pa
+
+    if told := (file.metadata.metadata or {}).get(b"ARROW:schema"):
+        with suppress(ValueError, OSError, pa.ArrowException):  # then nobody goes by it
+            return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told)))
+    return file.schema_arrow
 
 
 def _of_kind(kind: Any) -> tuple[str, str] | None:

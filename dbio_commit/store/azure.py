@@ -151,9 +151,13 @@ class AzureStore(FsspecStore):
         """A first request for the beginning tells the size, and is all there is of a small blob."""
 
         async def download(start: int) -> Tail:
-            stream = await self._blob(path).download_blob(offset=start, length=length)
-            body = cast(bytes, await stream.readall())
-            return tail_of(body, stream.properties.content_range, length) if body else Tail(0, b"")
+            try:
+                stream = await self._blob(path).download_blob(offset=start, length=length)
+                return tail_of(await stream.readall(), stream.properties.content_range, length)
+            except HttpResponseError as error:
+                if error.status_code == 416 and not start:  # an empty blob has no range
+                    return Tail(0, b"")
+                raise
 
         found = self._run("read", path, lambda: download(0))
         return found if found.size <= length else self._run("read", path, lambda: download(found.size - length))

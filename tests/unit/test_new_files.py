@@ -90,9 +90,9 @@ def test_a_table_on_a_store_of_the_callers_making_takes_any_bytes_unless_told_ot
     store = MemoryStore(clock)
     seen: list[str] = []
 
-    def inspect(store: Any, files: Any) -> list[Footer]:
-        seen.extend(file.path for file in files)
-        return [Footer(path=file.path, rows=7) for file in files]
+    def inspect(store: Any, paths: Any) -> list[Footer | None]:
+        seen.extend(paths)
+        return [Footer(path=path, size=4, rows=7) for path in paths]
 
     for inspector, rows in ((None, None), (inspect, 7)):
         transaction = Table.over(store, clock, inspector=inspector).begin()
@@ -123,7 +123,7 @@ def test_rows_and_statistics_come_from_the_footer(table: Table) -> None:
 
 
 def test_the_first_files_say_what_the_columns_are(table: Table) -> None:
-    put(table, pa.table({"id": pa.array([1], pa.int32())}), pa.table({"ID": [2], "more": ["x"]}), partition_by=["day"])
+    put(table, pa.table({"id": pa.array([1], pa.int32())}), pa.table({"id": [2], "more": ["x"]}), partition_by=["day"])
     assert types(table) == {"id": "long", "more": "string", "day": "string"}
     assert sorted(row["id"] for row in table.snapshot().to_arrow().to_pylist()) == [1, 2]
 
@@ -131,7 +131,7 @@ def test_the_first_files_say_what_the_columns_are(table: Table) -> None:
 def test_later_files_that_fit_change_no_column_and_wait_for_nobody(table: Table) -> None:
     put(table, ROWS)
     before = types(table)
-    commit = put(table, pa.table({"ID": pa.array([7], pa.int16()), "name": pa.nulls(1)}))
+    commit = put(table, pa.table({"id": pa.array([7], pa.int16()), "name": pa.nulls(1, pa.string())}))
     assert types(table) == before
     assert commit.marker.dbio_commit.turn is None
     assert table.snapshot().to_arrow(["id"], [("id", "=", 7)]).num_rows == 1
@@ -199,9 +199,33 @@ def test_first_files_that_do_not_fit_one_another_are_refused(table: Table) -> No
         put(table, pa.table({"id": [1]}), pa.table({"id": ["x"]}))
 
 
-def test_a_new_column_of_nothing_but_nulls_is_refused(table: Table) -> None:
-    with pytest.raises(SchemaMismatchError, match="note holds nothing but nulls without a type"):
-        put(table, pa.table({"id": [1], "note": pa.nulls(1)}))
+@pytest.mark.parametrize("column", [pa.nulls(1), pa.array([[None]]), pa.array([{"a": None}])], ids=str)
+def test_nulls_without_a_type_are_refused_in_new_columns_and_in_known_ones(table: Table, column: Any) -> None:
+    put(table, pa.table({"id": [1], "known": ["x"]}))
+    for name in ("note", "known"):
+        with pytest.raises(InvalidInputError, match=f"column '{name}.*' holds nothing but nulls without a type"):
+            put(table, pa.table({"id": [1], name: column}))
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (pa.table({"ID": [1]}), "ID is spelled id in the table"),
+        (pa.table({"id": [1], "At": [{"x": 1}]}), "At is spelled at in the table"),
+        (pa.table({"at": [{"X": 1}]}), "at.X is spelled x in the table"),
+        (pa.table({"many": [[{"X": 1}]]}), "many.*.X is spelled x in the table"),
+    ],
+)
+def test_a_column_or_field_that_is_spelled_otherwise_is_refused_by_name(
+    table: Table, rows: pa.Table, problem: str
+) -> None:  # readers of Delta would take it for null
+    put(table, pa.table({"id": [1], "at": [{"x": 1}], "many": [[{"x": 1}]]}))
+    with pytest.raises(SchemaMismatchError, match=f"part-.*parquet does not fit .*{problem}"):
+        put(table, rows)
+    with pytest.raises(SchemaMismatchError, match="spelled"):
+        put(Table(f"{table.url}-new"), pa.table({"id": [1]}), pa.table({"iD": [1]}))
+    put(table, rows, operation="overwrite")  # sets its own columns
+    assert list(types(table)) == rows.schema.names
 
 
 @pytest.mark.parametrize(
