@@ -12,6 +12,7 @@ from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.compaction.plan import TARGET_BYTES
 from dbio_commit.compaction.report import CompactReport
 from dbio_commit.data.footers import Inspector, inspect_files
+from dbio_commit.data.unlike import Progress, silent
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.listing import until_quiet
 from dbio_commit.probe import prove_store
@@ -25,7 +26,7 @@ from dbio_commit.roots import open_root, read_snapshot
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Location, Store, open_store, parse_location
 from dbio_commit.transaction import Transaction
-from dbio_commit.upkeep.adopt import Progress, adopt
+from dbio_commit.upkeep.adopt import adopt
 from dbio_commit.upkeep.check import CheckReport, check_table
 from dbio_commit.upkeep.checkpoints import checkpoint_now
 from dbio_commit.upkeep.copy import CopyReport, copy_table
@@ -173,10 +174,13 @@ class Table:
             prove_store(self.store)
         until_quiet(self.store, lambda: open_root(self.store, self.clock, even_dropped=True).abort_pending(tid))
 
-    def check(self) -> CheckReport:
-        """What is wrong, pending or garbage; reads every marker and lists every file."""
+    def check(self, files: bool = False, *, progress: Progress = silent) -> CheckReport:
+        """What is wrong, pending or garbage; reads every marker and lists every file.
+
+        With `files` it also looks at the footer of each live file, which takes a request for each.
+        """
         self.refuse_partition()
-        return check_table(self.store, self.clock)
+        return check_table(self.store, self.clock, files=files, progress=progress)
 
     def checkpoint(self, rebuild: bool = False) -> str | None:
         """Writes what the log says into one object, for faster reads; returns its name, None where nothing is new.
@@ -233,7 +237,7 @@ class Table:
             dry_run=dry_run,
         )
 
-    def adopt(self, *, progress: Progress = lambda phase, done, total: None) -> Commit:
+    def adopt(self, *, progress: Progress = silent) -> Commit:
         """Makes a table of a plain or DBIO directory, of the files that are visible now; moves and deletes nothing.
 
         Looks at the footers of all files, and records their columns. The result's `notes` name files that a compaction

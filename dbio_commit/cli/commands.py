@@ -193,13 +193,20 @@ def show(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
 
 
 @app.command()
-def check(path: _Path, as_json: _Json = False) -> None:
+def check(
+    path: _Path,
+    files: Annotated[
+        bool, typer.Option("--files", help="Look at the footer of each live file, too: a request for each.")
+    ] = False,
+    as_json: _Json = False,
+) -> None:
     """Look for missing and damaged files, corrupt markers, pending transactions and garbage.
 
-    Exits with 1 where readers would fail. What is pending, and garbage, is nothing wrong.
+    With --files also for files that some engine cannot read, or reads as something else. Exits with 1 where readers
+    would fail. What is pending, and garbage, is nothing wrong.
     """
-    with _errors(as_json):
-        report = Table(path).check()
+    with _errors(as_json), progress() as show_progress:
+        report = Table(path).check(files, progress=show_progress)
     if as_json:
         print_json(check_json(report))
     else:

@@ -1,17 +1,16 @@
 """Makes a table of a plain or DBIO directory."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 
 from dbio_commit.begin import create_descriptor
 from dbio_commit.clock import Clock
 from dbio_commit.data.fitting import Alike, respelled, unite, without
-from dbio_commit.data.footers import Footer, look_at
 from dbio_commit.data.parquet import not_parquet
+from dbio_commit.data.unlike import Progress, look_at_all, silent
 from dbio_commit.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -44,14 +43,8 @@ _TICK = timedelta(microseconds=1)  # what was committed before an adoption is ol
 _MOST_NAMED = 10
 """Files, in one message."""
 
-_AT_ONCE = 1000
-"""Files that are looked at between two reports of progress."""
 
-Progress = Callable[[str, int, int | None], None]
-"""Told of a phase how many are done, and of how many."""
-
-
-def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = lambda phase, done, total: None) -> Commit:
+def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silent) -> Commit:
     """Makes a table of a plain or DBIO directory: a checkpoint of what is visible now, then the descriptor.
 
     Moves and deletes nothing; what is hidden now counts as removed. `looks` at the footers of all files, by a request
@@ -154,22 +147,22 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
     rows: dict[str, int | None] = {}
     groups: dict[str, Alike] = {}
     wrong: list[str] = []
-    for start in range(0, len(newest_first), _AT_ONCE):
-        paths = newest_first[start : start + _AT_ONCE]
-        progress("files looked at", start, len(newest_first))
-        for path, footer in zip(paths, store.in_parallel(partial(_look_at, store), paths), strict=True):
-            if refusal := footer.refusal(store.url_of(path)):
-                wrong.append(refusal)
-            elif footer.columns is not None:
-                inside = without(footer.columns, snapshot.partition_columns)
-                alike = groups.setdefault(json.dumps(inside), Alike([], inside))
-                alike.files.append(path)
-            rows[path] = footer.rows
-    progress("files looked at", len(newest_first), len(newest_first))
+    for path, footer in look_at_all(store, newest_first, progress):
+        if footer is None:
+            raise CommitConflictError(
+                f"{store.url_of(path)} was removed while {store.url} was adopted; nothing has changed: stop the "
+                "writers, and try again"
+            )
+        if refusal := footer.refusal(store.url_of(path)):
+            wrong.append(refusal)
+        elif footer.columns is not None:
+            inside = without(footer.columns, snapshot.partition_columns)
+            groups.setdefault(json.dumps(inside), Alike([], inside)).files.append(path)
+        rows[path] = footer.rows
     if wrong:
         raise InvalidInputError(
-            f"{len(wrong)} files cannot be part of a table, and nothing has changed: {_some(wrong)}. Write them anew, "
-            f"or move what is no data out of {store.url}, then adopt it again"
+            f"{store.url} cannot be a table for {len(wrong)} of its files, and nothing has changed: {_some(wrong)}. "
+            "Write these anew, or move what is no data elsewhere, then adopt it again"
         )
     if not groups:
         return _Found(rows=rows)
@@ -182,16 +175,6 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
     partition, texts = _partition_fields(snapshot)
     schema = {**columns, "fields": [*columns["fields"], *partition]}
     return _Found(schema=schema, rows=rows, notes=[*notes, *texts])
-
-
-def _look_at(store: Store, path: str) -> Footer:
-    footer = look_at(store, path, statistics=False)  # whether old ones are right, nobody knows
-    if footer is None:
-        raise CommitConflictError(
-            f"{store.url_of(path)} was removed while {store.url} was adopted; nothing has changed: stop the writers, "
-            "and try again"
-        )
-    return footer
 
 
 def _respelled(groups: Sequence[Alike], columns: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:

@@ -1,4 +1,4 @@
-"""What not all readers of a table can read is refused, by name and with what to write instead: by types and by codecs."""
+"""What not all readers of a table can read is refused, by name and with what to write instead."""
 
 import io
 import json
