@@ -113,20 +113,20 @@ def parse_footer(end: bytes, path: str, *, size: int, statistics: bool = True) -
 
     try:
         file = pq.ParquetFile(io.BytesIO(end))
-        rows, schema, found = file.metadata.num_rows, file_schema(file), problems(file)
-        columns = None if found else spark_schema(schema, where="it")
+        rows, found = file.metadata.num_rows, problems(file)
+        columns = None if found else spark_schema(file_schema(file), where="it")
     except InvalidInputError as error:
         return Footer(path=path, size=size, problems=[str(error)])
     except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
         return Footer(path=path, size=size, broken=f"{error!s:.200}")
-    told = _statistics(file, schema) if statistics and not found else None
+    told = _statistics(file) if statistics and not found else None
     return Footer(path=path, size=size, rows=rows, statistics=told, columns=columns, problems=found)
 
 
-def _statistics(file: "pq.ParquetFile", schema: "pa.Schema") -> Mapping[str, Bounds]:
+def _statistics(file: "pq.ParquetFile") -> Mapping[str, Bounds]:
     from dbio_commit.data.statistics import bounds, leaf_types
 
-    footer = file.metadata
+    footer, schema = file.metadata, file.schema_arrow  # in which the old INT96 is of no unit that has bounds
     nulls: list[int | None] = []
     leaf = 0
     for field in schema:
