@@ -18,7 +18,6 @@ from dbio_commit.protocol.markers import Bounds
 from dbio_commit.store import Store
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
 

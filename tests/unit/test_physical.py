@@ -21,11 +21,11 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NS = pa.timestamp("ns", "UTC")
 
 
-def array(value: Any, kind: pa.DataType) -> pa.Array:
+def array(value: Any, kind: pa.DataType) -> Any:
     return pa.array([value], kind)
 
 
-REFUSED: Mapping[str, tuple[pa.Array, str]] = {
+REFUSED: Mapping[str, tuple[Any, str]] = {
     "nanoseconds": (array(NOW, NS), "'x' is a timestamp in nanoseconds.*coerce_timestamps=\"us\""),
     "nanoseconds without a zone": (array(datetime(2026, 1, 1), pa.timestamp("ns")), "in nanoseconds"),
     "nanoseconds in a list": (array([NOW], pa.list_(NS)), "'x.list.element' is a timestamp in nanoseconds"),
@@ -51,7 +51,7 @@ REFUSED: Mapping[str, tuple[pa.Array, str]] = {
     "fields that are one": (array({"a": 1, "A": 2}, pa.struct([("a", pa.int64()), ("A", pa.int64())])), "'a' and 'A'"),
 }
 
-ACCEPTED: Mapping[str, tuple[pa.Array, str]] = {
+ACCEPTED: Mapping[str, tuple[Any, str]] = {
     "uint8": (array(200, pa.uint8()), "short"),
     "uint16": (array(60000, pa.uint16()), "integer"),
     "uint32": (array(2**32 - 1, pa.uint32()), "long"),
