@@ -5,7 +5,7 @@ Credentials come from the environment: on a command line everybody on the machin
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +34,7 @@ from dbio_commit.cli.transactions import (
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
 from dbio_commit.cli.values import count_text, files_text, parse_size, total_json, total_text
 from dbio_commit.clock import SYSTEM_CLOCK
+from dbio_commit.data.unlike import silent
 from dbio_commit.errors import DbioError, InvalidInputError, RetentionError, UnsupportedStoreError
 from dbio_commit.table import Table
 from dbio_commit.texts import visible
@@ -205,7 +206,7 @@ def check(
     With --files also for files that some engine cannot read, or reads as something else. Exits with 1 where readers
     would fail. What is pending, and garbage, is nothing wrong.
     """
-    with _errors(as_json), progress() as show_progress:
+    with _errors(as_json), progress() if files else nullcontext(silent) as show_progress:
         report = Table(path).check(files, progress=show_progress)
     if as_json:
         print_json(check_json(report))

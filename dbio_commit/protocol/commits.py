@@ -50,7 +50,7 @@ class Commit:
 
     Paths relative to the root."""
     notes: Sequence[str] = field(default=(), repr=False)
-    """In the result of an adoption: what is to be done about some of its files, in words."""
+    """In the result of an adoption: what is to be known of some of its files, in words."""
 
     def __repr__(self) -> str:
         rows = self.metrics.get("numOutputRows")

@@ -123,7 +123,7 @@ def _refuse_unlike(store: Store, come: Snapshot, columns: Mapping[str, Any]) -> 
     if unlike := find_unlike(store, come, columns):
         path, problem = min(unlike.items())
         raise InvalidInputError(
-            f"{len(unlike)} files of {store.url} are not what readers of Delta take for its columns, first {path}: "
+            f"readers of Delta would not read {store.url} as it is, for {len(unlike)} of its files, first {path}: "
             f"{problem}. Run `{command('dbio', 'compact', store.url)}`, which writes them anew, then publish again"
         )
 

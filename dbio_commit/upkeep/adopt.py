@@ -137,7 +137,7 @@ class _Found:
     rows: Mapping[str, int | None] = field(default_factory=dict)
     """Of each file, by its path."""
     notes: Sequence[str] = ()
-    """What is to be done about some files, and which."""
+    """What is to be known of some files, and which."""
 
 
 def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: Progress) -> _Found:
@@ -168,8 +168,8 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
         return _Found(rows=rows)
     columns = unite([*groups.values()], where=store.url)
     notes = [
-        f"{len(paths)} files spell a column otherwise than the table, and other engines would take it for null: "
-        f"`{command('dbio', 'compact', store.url)}` writes them anew. {why}: {_some(paths)}"
+        f"in {_some(paths)}, {why}: readers of what is published would take it for null, until "
+        f"`{command('dbio', 'compact', store.url)}` has written these files anew"
         for why, paths in _respelled([*groups.values()], columns)
     ]
     partition, texts = _partition_fields(snapshot)
