@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dbio_commit.compaction.report import Compacted, CompactReport, LeftFiles
 from dbio_commit.errors import (
     AccessDeniedError,
+    AppVersionError,
     ChangedRowsError,
     CheckpointLostError,
     CommitConflictError,
@@ -79,6 +80,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AccessDeniedError",
+    "AppVersionError",
     "Application",
     "AsOf",
     "Bounds",

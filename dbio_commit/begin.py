@@ -20,6 +20,7 @@ from dbio_commit.protocol.markers import App, Descriptor, Operation, decode_desc
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, Settings, layout_text
 from dbio_commit.protocol.since import check_if_tid
+from dbio_commit.protocol.versions import AppVersion, version_number
 from dbio_commit.roots import KINDS, Nothing, TableRoot, Target, find_root, read_snapshot
 from dbio_commit.roots.directory import left_alone
 from dbio_commit.roots.table import is_committed
@@ -59,7 +60,7 @@ def begin(
     *,
     operation: Operation = "append",
     partition_by: Sequence[str] | None = None,
-    app: tuple[str, int] | None = None,
+    app: AppVersion | None = None,
     must_be_empty: bool = False,
     if_tid: str | None = None,
     target: Target | None = None,
@@ -140,8 +141,11 @@ def begin(
     return Transaction(store, clock, terms, inspector=inspector)
 
 
-def has_committed(store: Store, clock: Clock, app: tuple[str, int] | None) -> bool:
-    """Whether there is a table where the application has committed this version, or a later one (I8)."""
+def has_committed(store: Store, clock: Clock, app: AppVersion | None) -> bool:
+    """Whether there is a table where the application has committed this version (I8).
+
+    Raises AppVersionError where it may not commit this one.
+    """
     application = check_app(app)
     if application is None:
         return False
@@ -176,7 +180,8 @@ def choose_partition_columns(
     )
 
 
-def check_app(app: tuple[str, int] | None) -> App | None:
+def check_app(app: AppVersion | None) -> App | None:
+    """As it is recorded. Raises InvalidInputError."""
     if app is None:
         return None
     try:
@@ -184,13 +189,15 @@ def check_app(app: tuple[str, int] | None) -> App | None:
             raise ValueError("a text alone")
         id, version = app
         text = str.__str__(id) if isinstance(id, str) else id  # of a subclass, what it says
-        found = msgspec.convert({"id": text, "version": version}, App)
+        number, any_order = version_number(version)
+        found = msgspec.convert({"id": text, "version": number, "any_order": any_order}, App)
         encode(found)  # or ValueError, for what UTF-8 cannot hold
         return found
     except (ValueError, TypeError):
         raise InvalidInputError(
-            f"app={app!r:.200} is not (application id, version): give a text and a whole number from 0, which counts "
-            "up, such as app=('nightly', 20261120)"
+            f"app={app!r:.200} is not (application id, version): give a text, and a whole number from 0, which counts "
+            "up, such as app=('orders', 17), or a day or a time (whole seconds), which may come in any order, such as "
+            "app=('nightly', date(2026, 11, 20))"
         ) from None
 
 

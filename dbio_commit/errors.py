@@ -6,7 +6,8 @@
     ├── CommitStateUnknownError    may have landed: read back first
     ├── TransactionStateError      misuse of a transaction: fix the program
     ├── InvalidInputError          arguments, data or a schema that cannot be written: fix the input
-    │   └── SchemaMismatchError    the table's columns are others; both schemas are in the message
+    │   ├── SchemaMismatchError    the table's columns are others; both schemas are in the message
+    │   └── AppVersionError        a version of an application that comes too late: look whether its rows are there
     ├── TableNotFoundError         nothing is there: check the path
     ├── TableExistsError           something is there already (modes "error" and "ignore")
     ├── CorruptMarkerError         a marker that cannot be what a writer wrote: inspect it
@@ -62,6 +63,10 @@ class InvalidInputError(DbioError):
 
 class SchemaMismatchError(InvalidInputError):
     """The data's columns do not fit the table's."""
+
+
+class AppVersionError(InvalidInputError):
+    """The version of an application is lower than a committed one, and it is not known to be committed itself."""
 
 
 class TableNotFoundError(DbioError):

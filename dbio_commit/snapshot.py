@@ -20,10 +20,10 @@ from dbio_commit.protocol.since import name_last
 from dbio_commit.protocol.state import (
     DataFile,
     Metadata,
-    app_versions,
     current_metadata,
     known_layouts,
 )
+from dbio_commit.protocol.versions import Versions, add_up
 from dbio_commit.store import Store
 
 if TYPE_CHECKING:
@@ -200,9 +200,9 @@ class Snapshot:
         return known_layouts(markers, self.first_layout, before=self.checkpoint.metadata)
 
     @property
-    def app_versions(self) -> Mapping[str, int]:
-        """The highest version that each application has committed."""
-        return app_versions((commit.marker for commit in self.decided), before=self.checkpoint.apps)
+    def app_versions(self) -> Mapping[str, Versions]:
+        """The versions that each application has committed (I8)."""
+        return add_up((commit.marker for commit in self.decided), before=self.checkpoint.apps)
 
 
 def _require(package: str, *, what: str) -> Any:

@@ -21,6 +21,7 @@ from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import Operation
 from dbio_commit.protocol.operations import RULES
+from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.publish import Published, parse_formats, publish
 from dbio_commit.roots import open_root, read_snapshot
 from dbio_commit.snapshot import Snapshot
@@ -131,7 +132,7 @@ class Table:
         self,
         operation: Operation = "append",
         partition_by: Sequence[str] | None = None,
-        app: tuple[str, int] | None = None,
+        app: AppVersion | None = None,
         *,
         must_be_empty: bool = False,
         data_change: bool = True,
@@ -140,12 +141,14 @@ class Table:
         """Begins a transaction: "append", "overwrite", "replace_partitions" or "rewrite".
 
         Creates the table where the path holds nothing; `partition_by` are then its partition columns. An overwrite with
-        others changes them ([] for none): its commit takes a minute more, and aborts whatever else is pending.
-        `app` is an (application id, version) that is committed at most once. `must_be_empty` refuses a table that has
-        commits already. With `if_tid`, the `Snapshot.tid` that the write goes by, the commit fails with
-        CommitConflictError where anything was committed since. `data_change=False` says of a rewrite that the files
-        which it adds hold the rows of those that it removes, and no others: streams and change feeds pass it over.
-        Raises SchemaMismatchError for other partition columns, TableExistsError, UnsupportedStoreError.
+        others changes them ([] for none): its commit takes a minute more, and aborts whatever else is pending. `app` is
+        an (application id, version) that is committed at most once; a number counts up, a day or a time may come in any
+        order. `must_be_empty` refuses a table that has commits already. With `if_tid`, the `Snapshot.tid` that the
+        write goes by, the commit fails with CommitConflictError where anything was committed since. `data_change=False`
+        says of a rewrite that the files which it adds hold the rows of those that it removes, and no others: streams
+        and change feeds pass it over.
+        Raises SchemaMismatchError for other partition columns, TableExistsError, AppVersionError,
+        UnsupportedStoreError.
         """
         if operation not in RULES:
             raise InvalidInputError(f"operation {operation!r} is none of {', '.join(map(repr, RULES))}")

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 from dbio_commit.follow import Follower
 from dbio_commit.protocol import names
 from dbio_commit.protocol.feed import Feed, Wanted
-from dbio_commit.protocol.markers import Body, CommitInfo, CommitMarker, encode, pack_schema
+from dbio_commit.protocol.markers import App, Body, CommitInfo, CommitMarker, encode, pack_schema
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.position import encode_position
+from dbio_commit.protocol.versions import Versions, add_up
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -41,6 +42,11 @@ def marker(added: Sequence[str] = (), removed: Sequence[str] = (), **info: Any) 
         info["schema"] = pack_schema(info["schema"])
     ours = CommitInfo(**{"operation": "append", "commit_id": "c", "timestamp": NOW, **info}) if info else None
     return CommitMarker(added=list(added), removed=list(removed), dbio_commit=ours)
+
+
+def versions_of(*numbers: int) -> Versions:
+    """That these are committed, and no others."""
+    return add_up([marker(app=App(id="a", version=it)) for it in numbers], before={})["a"]
 
 
 class World(MemoryStore):

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dbio_commit import Commit, Table, TableNotFoundError, Transaction
 from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.testing import ManualClock, MemoryStore
 
 Partition = Mapping[str, str | None]
@@ -24,7 +25,7 @@ def write(
     operation: Operation = "append",
     *,
     bodies: Sequence[bytes] = (b"rows",),
-    app: tuple[str, int] | None = None,
+    app: AppVersion | None = None,
     schema: Mapping[str, object] | None = None,
 ) -> Commit:
     """A whole write of a file for each body, to a table without partitions."""

@@ -9,6 +9,8 @@ from datetime import datetime
 
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.commits import Decided, in_order
+from dbio_commit.protocol.markers import App
+from dbio_commit.protocol.versions import Versions
 
 UNREACHABLE = 1 << 62
 """Nobody counts so far: nanoseconds since 1970 come here in the year 2116."""
@@ -28,22 +30,26 @@ class Application:
     """Why no writer can have brought this about; "" where one can."""
 
 
-def list_applications(commits: Iterable[Decided], *, remembered: Mapping[str, int], now: datetime) -> list[Application]:
+def list_applications(
+    commits: Iterable[Decided], *, remembered: Mapping[str, Versions], now: datetime
+) -> list[Application]:
     """By id. `commits` are those of the log and of the checkpoint, `remembered` the versions that the latter tells."""
-    by_id: dict[str, list[tuple[int, Decided]]] = {}
+    by_id: dict[str, list[tuple[App, Decided]]] = {}
     for commit in in_order(commits):
         info = commit.marker.dbio_commit
         if info and info.app and not commit.marker.is_abort:
-            by_id.setdefault(info.app.id, []).append((info.app.version, commit))
+            by_id.setdefault(info.app.id, []).append((info.app, commit))
     return [
         _application(id, by_id.get(id, []), remembered.get(id), now) for id in sorted(by_id.keys() | remembered.keys())
     ]
 
 
-def _application(id: str, told: list[tuple[int, Decided]], known: int | None, now: datetime) -> Application:
-    version, last = max(told, key=lambda it: it[0], default=(-1, None))
-    if known is not None and known > version:
-        return Application(id=id, version=known, tid=None, committed=None, odd=_unsupported(known, told, now))
+def _application(id: str, told: list[tuple[App, Decided]], known: Versions | None, now: datetime) -> Application:
+    highest, last = max(told, key=lambda it: it[0].version, default=(None, None))
+    version = highest.version if highest else -1
+    if known is not None and known.highest > version:
+        odd = _unsupported(known.highest, told, now)
+        return Application(id=id, version=known.highest, tid=None, committed=None, odd=odd)
     assert last is not None, "known to the checkpoint or told by a commit"
     odd = _unreachable(version) or _without_turn(told) or _disordered(told)
     return Application(id=id, version=version, tid=last.tid, committed=last.modified, odd=odd)
@@ -55,25 +61,28 @@ def _unreachable(version: int) -> str:
     return f"no writer counts up to {version}, and hardly any version is left above it"
 
 
-def _unsupported(known: int, told: list[tuple[int, Decided]], now: datetime) -> str:
-    """A commit that a checkpoint has forgotten is old; one that came later cannot have a lower version."""
-    later = [version for version, commit in told if commit.modified > now - HISTORY]
+def _unsupported(known: int, told: list[tuple[App, Decided]], now: datetime) -> str:
+    """A commit that a checkpoint has forgotten is old; one that counted up since cannot have a lower version."""
+    later = [app.version for app, commit in told if commit.modified > now - HISTORY and not app.any_order]
     if later:
         return f"the checkpoint says {known}, but no commit does, and {max(later)} was committed since"
     return _unreachable(known)
 
 
-def _without_turn(told: list[tuple[int, Decided]]) -> str:
-    for version, commit in told:
+def _without_turn(told: list[tuple[App, Decided]]) -> str:
+    for app, commit in told:
         if commit.marker.dbio_commit and commit.marker.dbio_commit.turn is None:
-            return f"version {version} was committed without a turn, as no writer does ({commit.tid})"
+            return f"version {app.version} was committed without a turn, as no writer does ({commit.tid})"
     return ""
 
 
-def _disordered(told: list[tuple[int, Decided]]) -> str:
-    highest = -1
-    for version, commit in told:
-        if version <= highest:
-            return f"version {version} was committed after {highest}, and would have been skipped ({commit.tid})"
-        highest = version
+def _disordered(told: list[tuple[App, Decided]]) -> str:
+    seen, highest = set[int](), -1
+    for app, commit in told:
+        if app.version in seen:
+            return f"version {app.version} was committed twice, and would have been skipped ({commit.tid})"
+        if app.version < highest and not app.any_order:
+            return f"version {app.version} was committed after {highest}, and would have been refused ({commit.tid})"
+        seen.add(app.version)
+        highest = max(highest, app.version)
     return ""

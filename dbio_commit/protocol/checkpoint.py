@@ -42,6 +42,7 @@ from dbio_commit.protocol.markers import (
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import check_told
 from dbio_commit.protocol.state import NO_METADATA, Metadata
+from dbio_commit.protocol.versions import Versions, only_highest
 
 HISTORY = timedelta(days=30)
 """How long a checkpoint remembers a transaction of which no file is left. A late writer must find it decided."""
@@ -72,8 +73,8 @@ class Checkpoint:
     """From 1; 0 where there is none."""
     commits: tuple[Decided, ...] = field(default=(), repr=False)
     """Oldest first, aborts included. Of a commit long ago only the files that are still there are named."""
-    apps: Mapping[str, int] = field(default_factory=dict)
-    """The highest version that each application has committed."""
+    apps: Mapping[str, Versions] = field(default_factory=dict)
+    """The versions that each application has committed."""
     metadata: Metadata = NO_METADATA
     known_since: datetime | None = None
     """States before this time lack files that were removed and vacuumed; None where nothing was."""
@@ -149,6 +150,9 @@ class _Header(Body, frozen=True, kw_only=True):
     commits: Count
     """How many lines follow, one for each."""
     apps: dict[str, Count]
+    """The highest version of each, for earlier versions of this software."""
+    app_versions: dict[str, Versions] | None = None
+    """All of them, of those of which more than the highest is known."""
     schemas: list[Raw]
     """Each once; commits refer to them by index."""
     table_schema: Count | None = None
@@ -160,6 +164,13 @@ class _Header(Body, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         in_utc(self, "created", "known_since", "redated_until")
         check_told(self.settings)
+        if wrong := [id for id, it in (self.app_versions or {}).items() if self.apps.get(id) != it.highest]:
+            raise ValueError(f"apps and app_versions do not agree about {wrong[0][:100]!r}")
+
+    @property
+    def versions(self) -> dict[str, Versions]:
+        """Of all applications."""
+        return {id: only_highest(highest) for id, highest in self.apps.items()} | (self.app_versions or {})
 
 
 class _Line(Body, frozen=True, kw_only=True):
@@ -214,7 +225,8 @@ def _encode(checkpoint: Checkpoint, created: datetime, *, statistics: bool) -> t
         table_id=checkpoint.table_id,
         created=created,
         commits=len(checkpoint.commits),
-        apps=dict(checkpoint.apps),
+        apps={id: versions.highest for id, versions in checkpoint.apps.items()},
+        app_versions={id: it for id, it in checkpoint.apps.items() if it != only_highest(it.highest)} or None,
         schemas=[Raw(schema) for schema in schemas],
         table_schema=current,
         schema_turn=checkpoint.metadata.turn,
@@ -265,7 +277,7 @@ def decode_checkpoint(body: bytes, *, number: int, where: str) -> Checkpoint:
         number=number,
         table_id=header.table_id,
         commits=tuple(commits),
-        apps=header.apps,
+        apps=header.versions,
         metadata=Metadata(decode_schema(current), header.schema_turn, header.settings),
         known_since=header.known_since,
         redated_until=header.redated_until,

@@ -15,6 +15,9 @@ from dbio_commit.protocol.markers import AddedFiles, CommitInfo, CommitMarker
 _OBJECTS_BYTES = 500
 """Of one marker, with its id, its times and the names of its metrics."""
 
+_RANGE_BYTES = 120
+"""Of committed versions: a pair of numbers."""
+
 _COMMIT_BYTES = 250
 """Of one commit of a checkpoint, beside its marker; and of its tid among those that are covered."""
 
@@ -31,6 +34,7 @@ def checkpoint_bytes(checkpoint: Checkpoint) -> int:
         sum(_without_schema(commit.marker) + getsizeof(commit.tid) + _COMMIT_BYTES for commit in checkpoint.commits)
         + sum(map(_raw_bytes, schemas.values()))
         + _mapping_bytes(checkpoint.apps)
+        + sum(len(it.ranges) for it in checkpoint.apps.values()) * _RANGE_BYTES
         + _mapping_bytes(checkpoint.metadata.settings or {})
         + _deep_bytes(checkpoint.metadata.schema)
     )

@@ -177,6 +177,12 @@ class App(Body, frozen=True, kw_only=True):
 
     id: Annotated[str, Meta(min_length=1, max_length=1000)]
     version: Count
+    any_order: bool = False
+    """Whether it may come after a higher one: it names a run, and does not count up."""
+
+    def is_run_of(self, other: "App") -> bool:
+        """Whether both are the same version of the same application."""
+        return (self.id, self.version) == (other.id, other.version)
 
 
 NO_SCHEMA: Final = Raw()

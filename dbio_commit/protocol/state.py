@@ -202,12 +202,3 @@ def known_layouts(markers: Iterable[CommitMarker], first: Sequence[str], *, befo
     """The layouts that a table has, and had: `first` is the descriptor's, `before` what a checkpoint remembers."""
     told = (info.settings for marker in markers if (info := marker.dbio_commit) and info.settings)
     return frozenset({tuple(first), layout_of(before.settings, first), *(layout_of(it, first) for it in told)})
-
-
-def app_versions(markers: Iterable[CommitMarker], *, before: Mapping[str, int] | None = None) -> dict[str, int]:
-    """The highest version that each application has committed (I8); `before` is what a checkpoint remembers."""
-    versions = dict(before or {})
-    for marker in markers:
-        if not marker.is_abort and marker.dbio_commit and (app := marker.dbio_commit.app):
-            versions[app.id] = max(app.version, versions.get(app.id, app.version))
-    return versions

@@ -19,6 +19,7 @@ from dbio_commit.decision import (
     withdraw,
 )
 from dbio_commit.errors import (
+    AppVersionError,
     CommitConflictError,
     CommitStateUnknownError,
     CorruptMarkerError,
@@ -59,6 +60,7 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout, change
 from dbio_commit.protocol.since import refuse_changed
 from dbio_commit.protocol.state import NO_METADATA, DataFile, LiveFiles, Metadata, current_metadata, live_files
+from dbio_commit.protocol.versions import fate_of, why_refused
 from dbio_commit.recall import holding
 from dbio_commit.roots.root import MAX_LIFE_S, Root, Target
 from dbio_commit.roots.schema import Seen, forget_holder, look_at_table, remember_metadata, remembered_id
@@ -282,8 +284,8 @@ class TableRoot(Root):
             with holding(self.store):
                 return self._commit(draft)
         except TransactionAbortedError:
-            if app and is_committed(self._snapshot_now(), app):
-                return self._skip(draft)  # who committed for it has aborted all others, which would be skipped
+            if app and fate_of(app, self._snapshot_now().app_versions) == "committed":
+                return self._skip(draft)  # who committed it has aborted all others, which would be skipped
             raise
 
     def _commit(self, draft: Draft) -> Commit:
@@ -376,7 +378,8 @@ class TableRoot(Root):
     def _comes_too_late(self, terms: Terms, table: Snapshot) -> bool:
         """Whether the version of its application is committed already (I8).
 
-        Raises TableExistsError, CommitConflictError where the table is not what was asked for.
+        Raises AppVersionError as `is_committed` does; TableExistsError, CommitConflictError where the table is not what
+        was asked for.
         """
         if terms.app and is_committed(table, terms.app):
             return True
@@ -388,17 +391,19 @@ class TableRoot(Root):
         return False
 
     def _abort_superseded(self, tid: str, app: App, table: Snapshot) -> None:
-        """What other attempts of the application have left pending: they could only be skipped (I8).
+        """What other attempts at committed versions of the application have left pending: they would be skipped (I8).
 
         It is a courtesy, to whom they would else lie there for a vacuum's retention: where it fails, vacuum does it.
         """
-        started = table.log.started
+        started, committed = table.log.started, table.app_versions
         for other in table.log.pending:
             if other == tid or not started[other].size or other in table.checkpoint.covered:
                 continue
             with courtesy(_logger, "%s: could not tell whether %s is an earlier attempt", self.store.url, other):
                 theirs = read_begun(self.store, started[other], table_id=table.table_id)
-                if theirs and theirs.id == app.id and theirs.version <= app.version:
+                if theirs and (
+                    theirs.is_run_of(app) or (theirs.id == app.id and fate_of(theirs, committed) == "committed")
+                ):
                     abort_transaction(self.store, self.clock, other)
                     _logger.info("%s: aborted %s, an attempt at version %d of application %r that came to nothing",
                                  self.store.url, other, theirs.version, app.id)  # fmt: skip
@@ -540,20 +545,22 @@ def _is_by(layout: Layout | None, seen: Seen) -> bool:
 
 
 def is_committed(snapshot: Snapshot, app: App) -> bool:
-    """Whether the application has committed this version, or a later one: then nothing may be written (I8).
+    """Whether the application has committed this version: then nothing may be written (I8).
 
-    A WARNING says by which commit: a version that somebody made up would stop a job for good, and in silence.
+    A WARNING says by which commit: a version that somebody made up would stop a job for good, and in silence. Raises
+    AppVersionError for one that comes after a higher one, and does not say that it may; or if nobody knows.
     """
-    latest = snapshot.app_versions.get(app.id, -1)
-    if latest < app.version:
-        return False
-    has_it = App(id=app.id, version=latest)
-    infos = ((commit.tid, commit.marker.dbio_commit) for commit in snapshot.decided)
-    tids = [tid for tid, info in infos if info and info.app == has_it]
-    by = f"by transaction {tids[-1]}" if tids else "by a transaction of which a checkpoint knows no more than that"
-    _logger.warning("%s: version %d of application %r is skipped: version %d is committed, %s; where no job of yours "
-                    "has come that far, see `dbio check`", snapshot.url, app.version, app.id, latest, by)  # fmt: skip
-    return True
+    committed = snapshot.app_versions
+    fate = fate_of(app, committed)
+    if fate in ("passed", "unknown"):
+        raise AppVersionError(why_refused(app, committed[app.id], where=snapshot.url))
+    if fate == "committed":
+        infos = ((commit.tid, commit.marker.dbio_commit) for commit in snapshot.decided)
+        tids = [tid for tid, info in infos if info and info.app and info.app.is_run_of(app)]
+        by = f"by transaction {tids[-1]}" if tids else "by a transaction of which a checkpoint knows no more than that"
+        _logger.warning("%s: version %d of application %r is skipped: it is committed, %s; if none of your jobs did "
+                        "that, see `dbio check`", snapshot.url, app.version, app.id, by)  # fmt: skip
+    return fate == "committed"
 
 
 def _claim_tid(store: Store, clock: Clock, begun: bytes) -> str:

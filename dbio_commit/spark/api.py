@@ -24,6 +24,7 @@ from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import check_partition_columns
+from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.spark import streaming
 from dbio_commit.spark.batches import Packing, arrow_batches, pack
 from dbio_commit.spark.catalog import create_catalog_table
@@ -85,7 +86,7 @@ def write(
     path: Path,
     mode: Mode = "append",
     partition_by: str | Sequence[str] | None = None,
-    app: tuple[str, int] | None = None,
+    app: AppVersion | None = None,
     *,
     if_tid: str | None = None,
     replace_where: str | None = None,
@@ -99,14 +100,15 @@ def write(
 ) -> Commit:
     """Writes the DataFrame as one atomic transaction, and returns its commit.
 
-    `mode`: "append"; "overwrite" replaces all files; "overwrite_partitions" those of the partitions that the data
-    falls into; "error" refuses a table that has commits, "ignore" leaves it as it is. `partition_by` is needed only
-    when the table is created; an overwrite with others changes them ([] for none), which takes a minute more, and
-    aborts whatever is pending. `app`, an (application id, version), is committed at most once: the result of a second
-    write says `skipped`. `if_tid`, the `Snapshot.tid` that the write goes by, is what nothing must have been committed
-    since: else it fails with CommitConflictError. `replace_where`, a condition in Spark's SQL, makes an overwrite
-    replace the rows for which it holds, and no others; it must hold for all of the data, and `isolation` is as in
-    `delete`. `retries`: how often to write again, after a pause, where a commit of others was in the way.
+    `mode`: "append"; "overwrite" replaces all files; "overwrite_partitions" those of the partitions that the data falls
+    into; "error" refuses a table that has commits, "ignore" leaves it as it is. `partition_by` is needed only when the
+    table is created; an overwrite with others changes them ([] for none), which takes a minute more, and aborts
+    whatever is pending. `app`, an (application id, version), is committed at most once: the result of a second write
+    says `skipped`. A version that is a day or a time may come in any order; a number counts up, and one that was passed
+    over raises AppVersionError. `if_tid`, the `Snapshot.tid` that the write goes by, is what nothing must have been
+    committed since: else it fails with CommitConflictError. `replace_where`, a condition in Spark's SQL, makes an
+    overwrite replace the rows for which it holds, and no others; it must hold for all of the data, and `isolation` is
+    as in `delete`. `retries`: how often to write again, after a pause, where a commit of others was in the way.
     `target_file_size`, in bytes: the rows are shuffled, so that files of about that size come out, and one for each
     partition that has less.
 
@@ -168,7 +170,7 @@ def delete(
     path: Path,
     where: str,
     *,
-    app: tuple[str, int] | None = None,
+    app: AppVersion | None = None,
     if_tid: str | None = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,
@@ -197,7 +199,7 @@ def update(
     values: Mapping[str, str],
     where: str = "true",
     *,
-    app: tuple[str, int] | None = None,
+    app: AppVersion | None = None,
     if_tid: str | None = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,
@@ -222,7 +224,7 @@ def merge(
     on: str | Sequence[str],
     when: Sequence[Clause] = UPSERT,
     *,
-    app: tuple[str, int] | None = None,
+    app: AppVersion | None = None,
     if_tid: str | None = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,

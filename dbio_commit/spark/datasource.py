@@ -31,6 +31,7 @@ from dbio_commit.follow import Follower
 from dbio_commit.logs import get_logger
 from dbio_commit.options import Compression, Mode
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import feeds, streaming
 from dbio_commit.spark.batches import Packing
@@ -205,7 +206,7 @@ class DbioDataSource(DataSource):
         check_app(None if app_id is None else (app_id, 0))
         return DbioStreamWriter(self._table, plan, app_id=app_id, overwrite=overwrite, packing=packing)
 
-    def _plan(self, schema: StructType, mode: Mode, app: tuple[str, int] | None) -> WritePlan:
+    def _plan(self, schema: StructType, mode: Mode, app: AppVersion | None) -> WritePlan:
         options = WriteOptions(
             compression=cast(Compression, self.options.get("compression", "snappy")),
             max_records_per_file=number_option(self.options, "maxRecordsPerFile") or 0,

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from dbio_commit import errors
-from dbio_commit.begin import begin, choose_partition_columns, look
+from dbio_commit.begin import begin, check_app, choose_partition_columns, look
 from dbio_commit.clock import SYSTEM_CLOCK
 from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.data.proof import refuse_unprovable
@@ -28,6 +28,7 @@ from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import App, CommitMarker, Operation
 from dbio_commit.protocol.settings import CHANGE_DATA
 from dbio_commit.protocol.since import check_if_tid
+from dbio_commit.protocol.versions import AppVersion, parse_version
 from dbio_commit.roots import KINDS, Target
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.infer import infer_schema
@@ -149,7 +150,7 @@ class WritePlan:
     target: Target
     layout: schemas.Layout
     operation: Operation
-    app: tuple[str, int] | None
+    app: AppVersion | None
     must_be_empty: bool
     if_tid: str | None
     limits: names.PathLimits
@@ -234,7 +235,7 @@ def plan_write(
     *,
     mode: Mode,
     partition_by: str | Sequence[str] | None,
-    app: tuple[str, int] | None,
+    app: AppVersion | None,
     options: WriteOptions,
     if_tid: str | None = None,
 ) -> WritePlan:
@@ -354,18 +355,27 @@ def flag_option(options: Mapping[str, str], name: str, *, default: bool = False)
     return text == "true"
 
 
-def app_option(options: Mapping[str, str]) -> tuple[str, int] | None:
+def app_option(options: Mapping[str, str]) -> AppVersion | None:
     """The application and its version, which is committed at most once. Raises InvalidInputError for half of it."""
-    id, version = options.get("txnappid"), number_option(options, "txnVersion")
+    id, version = options.get("txnappid"), options.get("txnversion")
     if (id is None) != (version is None):
         raise InvalidInputError("options txnAppId and txnVersion go together")
-    return None if id is None or version is None else (id, version)
+    if id is None or version is None:
+        return None
+    try:
+        return id, parse_version(version)
+    except ValueError:
+        raise InvalidInputError(
+            f"option txnVersion is {version!r:.100}, not a number from 0, a day such as 2026-11-20, or a time such as "
+            "2026-11-20T13:00:00"
+        ) from None
 
 
-def no_commit(table: Table, app: tuple[str, int] | None) -> Commit:
+def no_commit(table: Table, app: AppVersion | None) -> Commit:
     """The result of a write that had nothing to do: the commit that was there already, marked as skipped."""
+    wanted = check_app(app)
     for commit in table.history():
-        if app is None or (commit.app and commit.app[0] == app[0] and commit.app[1] >= app[1]):
+        if wanted is None or commit.app == (wanted.id, wanted.version):
             return Commit(tid=commit.tid, timestamp=commit.timestamp, marker=commit.marker, skipped=True)
     nothing = CommitMarker(added=[], removed=[])  # of files without markers
     return Commit(tid="", timestamp=table.clock.now(), marker=nothing, skipped=True)

@@ -73,6 +73,13 @@ def test_a_version_of_an_application_is_committed_at_most_once(spark: SparkSessi
     assert len(dbio.Table(path).snapshot().files) == len(data_files(path)) == 4
 
 
+def test_an_option_may_name_a_day_or_a_time(spark: SparkSession, path: str) -> None:  # I8
+    for version in ("2026-11-20", "2026-11-19", "2026-11-20", "2026-11-20T13:00:00"):
+        save(numbers(spark, 0, 1), path, txnAppId="nightly", txnVersion=version)
+    versions = [commit.app[1] for commit in reversed(dbio.Table(path).history()) if commit.app]
+    assert versions == [20261120, 20261119, 20261120130000]
+
+
 @pytest.mark.parametrize(
     ("options", "named"),
     [
@@ -84,6 +91,7 @@ def test_a_version_of_an_application_is_committed_at_most_once(spark: SparkSessi
         ({"partitionOverwriteMode": "all"}, "partitionOverwriteMode"),
         ({"txnAppId": "job"}, "go together"),
         ({"txnAppId": "job", "txnVersion": "x"}, "txnVersion"),
+        ({"txnAppId": "job", "txnVersion": "2026-11-31"}, "txnVersion"),
         ({"secretStorageOptions": "[1]"}, "secretStorageOptions"),
         ({"secretStorageOptions": '{"key": "hush-hush"}'}, "storage_options"),
         ({"partitionBy": "hour"}, "hour"),

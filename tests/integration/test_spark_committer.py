@@ -196,10 +196,14 @@ def test_a_version_of_an_application_is_committed_once(spark: SparkSession, path
         writer.option("txnAppId", "nightly").option("txnVersion", 7).parquet(path)
     with configured(spark, {"spark.dbio.app": "nightly:7"}):
         spark.range(3).write.mode("append").parquet(path)
-    with configured(spark, {"spark.dbio.app": "nightly:8"}):
-        spark.range(8, 9).write.mode("append").parquet(path)
-    assert ids(dbio.read(spark, path)) == [0, 1, 2, 8]
-    assert [commit.app for commit in dbio.Table(path).history()] == [("nightly", 8), ("nightly", 7)]
+    for number, app in enumerate(
+        ("nightly:8", "by:day:2026-11-20", "by:day:2026-11-19", "by:hour:2026-11-19T13:00:00")
+    ):
+        with configured(spark, {"spark.dbio.app": app}):
+            spark.range(8 + number, 9 + number).write.mode("append").parquet(path)
+    assert ids(dbio.read(spark, path)) == [0, 1, 2, 8, 9, 10, 11]
+    apps = [("nightly", 7), ("nightly", 8), ("by:day", 20261120), ("by:day", 20261119), ("by:hour", 20261119130000)]
+    assert [commit.app for commit in reversed(dbio.Table(path).history())] == apps
     assert not dbio.Table(path).check().pending
 
 
@@ -361,7 +365,7 @@ def test_legacy_dates_are_refused(spark: SparkSession, path: str) -> None:
         spark.range(1).write.parquet(path)
 
 
-@pytest.mark.parametrize("setting", ["nightly", "nightly:x", "nightly:-1"])
+@pytest.mark.parametrize("setting", ["nightly", "nightly:x", "nightly:-1", "nightly:2026-11-31", "nightly:2026-11-20T"])
 def test_an_impossible_application_is_refused(spark: SparkSession, path: str, setting: str) -> None:
     with configured(spark, {"spark.dbio.app": setting}), pytest.raises(dbio.InvalidInputError, match="nightly"):
         spark.range(1).write.parquet(path)

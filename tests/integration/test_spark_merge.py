@@ -308,7 +308,8 @@ def test_a_merge_in_the_name_of_an_application_happens_once(spark: "SparkSession
     for _ in range(2):
         last = dbio.merge(spark, root, numbers(spark, 0, 1), ["id"], add, app=("upserts", 4))
     assert last.skipped
-    assert dbio.update(spark, root, {"id": "0"}, app=("upserts", 3)).skipped
+    with pytest.raises(dbio.AppVersionError, match="never committed"):
+        dbio.update(spark, root, {"id": "0"}, app=("upserts", 3), retries=3)
     assert dbio.delete(spark, root, "true", app=("upserts", 4)).skipped
     assert ids(dbio.read(spark, root)) == [1, 2, 10]
 

@@ -6,6 +6,7 @@ Columns and types are in test_spark_schema.py, failures in test_spark_failures.p
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -98,12 +99,21 @@ def test_a_table_can_be_overwritten_with_what_is_read_from_it(spark: SparkSessio
 def test_a_version_of_an_application_is_committed_at_most_once(spark: SparkSession, path: str) -> None:  # I8
     first = dbio.write(numbers(spark, 0, 2), path, app=("job", 7))
     again = dbio.write(numbers(spark, 2, 4), path, app=("job", 7))
-    earlier = dbio.write(numbers(spark, 2, 4), path, mode="overwrite", app=("job", 6))
+    with pytest.raises(dbio.AppVersionError, match="never committed"):
+        dbio.write(numbers(spark, 2, 4), path, mode="overwrite", app=("job", 6))
     other = dbio.write(numbers(spark, 4, 6), path, app=("other", 7))
-    assert (first.skipped, again.skipped, earlier.skipped, other.skipped) == (False, True, True, False)
+    assert (first.skipped, again.skipped, other.skipped) == (False, True, False)
     assert (again.tid, again.app) == (first.tid, ("job", 7))
     assert ids(dbio.read(spark, path)) == [0, 1, 4, 5]
     assert dbio.write(numbers(spark, 6, 8), path, app=("job", 8)).skipped is False
+
+
+def test_a_day_that_was_missed_is_committed_after_later_ones_and_once(spark: SparkSession, path: str) -> None:  # I8
+    for number, day in enumerate((18, 20, 19, 18, 19)):
+        again = dbio.write(numbers(spark, number, number + 1), path, app=("nightly", date(2026, 11, day)))
+        assert again.skipped == (number > 2)
+    assert again.app == ("nightly", 20261119)
+    assert ids(dbio.read(spark, path)) == [0, 1, 2]
 
 
 # --- options ------------------------------------------------------------------------------------------------------

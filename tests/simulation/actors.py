@@ -7,13 +7,14 @@ import json
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
-from dbio_commit.begin import begin, look
+from dbio_commit.begin import begin, check_app, look
 from dbio_commit.clock import SYSTEM_CLOCK
 from dbio_commit.errors import (
+    AppVersionError,
     CommitConflictError,
     CommitStateUnknownError,
     CorruptMarkerError,
@@ -32,10 +33,11 @@ from dbio_commit.isolation import Isolation, Read
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.draft import Terms
-from dbio_commit.protocol.markers import FileInfo, Operation
+from dbio_commit.protocol.markers import App, FileInfo, Operation
 from dbio_commit.protocol.names import Kind, Partition
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.roots import KINDS
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
@@ -146,7 +148,8 @@ def writer(
 
     def act(world: World, actor: Actor) -> None:
         for number in range(transactions):
-            app = (f"app{world.random.randint(0, 1)}", world.random.randint(0, 4))
+            by_day, version = world.random.randint(0, 1), world.random.randint(0, 4)
+            app: AppVersion = ("days", date(2026, 1, 1 + version)) if by_day else ("counter", version)
             Job(stage, world, actor, work_s=world.random.choice(work_s), copies=copies).run(
                 world.random.choice(operations),
                 app=app if world.random.random() < apps else None,
@@ -268,7 +271,7 @@ class Job:
         self,
         operation: Operation,
         *,
-        app: tuple[str, int] | None = None,
+        app: AppVersion | None = None,
         must_be_empty: bool = False,
         sets: Mapping[str, str] | None = None,
     ) -> str:
@@ -283,6 +286,7 @@ class Job:
                 transaction = self._table.begin(operation, columns, app=app, must_be_empty=must_be_empty)
         except DbioError as error:
             give_up(self._world, self._actor, "cannot begin", error)
+            self._refused(error, check_app(app))
             return "failed"
         self._world.note(self._actor.name, f"begins {operation} {transaction.tid} {app or ''}")
         if transaction.terms.skipped and isinstance(self._stage.model, Model):
@@ -374,7 +378,7 @@ class Job:
         self._world.note(self._actor.name, f"{tid}: {'skipped' if is_skipped else 'committed'}")
         if is_skipped and terms.app and isinstance(model, Model):
             self._stage.failed.append(tid)
-            model.check_skipped((terms.app.id, terms.app.version))
+            model.check_skipped(terms.app)
             self._world.happened("a version that was committed already was skipped")
             return "skipped"
         model.check_committed(tid, commit)
@@ -383,8 +387,14 @@ class Job:
             self._world.happened("a commit was to be the first, and was")
         return "committed"
 
+    def _refused(self, error: DbioError, app: App | None) -> None:
+        if isinstance(error, AppVersionError) and app and isinstance(self._stage.model, Model):
+            self._world.happened("a version that came too late was refused")
+            self._stage.model.check_too_low(app)
+
     def _told(self, transaction: Transaction, error: DbioError) -> str:
         give_up(self._world, self._actor, transaction.tid, error)
+        self._refused(error, transaction.terms.app)
         if "days ago" in str(error):
             self._world.happened("a transaction was too old to commit")
         elif isinstance(error, TransactionStateError) and "aborted" in str(error):

@@ -15,6 +15,7 @@ from dbio_commit.clock import Clock
 from dbio_commit.errors import DbioError, HistoryLostError, InvalidInputError, TableNotFoundError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.markers import App
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, layout_of, layout_text
 from dbio_commit.roots import read_snapshot
@@ -82,7 +83,8 @@ class State:
     live: frozenset[str]
     tids: frozenset[str] = frozenset()
     """What is committed."""
-    apps: Mapping[str, int] = field(default_factory=dict)
+    apps: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    """The versions that each application has committed."""
     columns: frozenset[str] | None = None
     settings: Mapping[str, str] | None = None
 
@@ -114,7 +116,7 @@ class Model:
     asked: dict[str, Asked] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
     """Tids that no copy of their writer will commit, since their version was committed before they began."""
-    apps: dict[str, int] = field(default_factory=dict)
+    apps: dict[str, frozenset[int]] = field(default_factory=dict)
     created: int | None = None
     """The step in which the table was."""
     schemas: list[tuple[int, frozenset[str] | None]] = field(default_factory=lambda: [(0, None)])
@@ -302,7 +304,7 @@ class Model:
         if any(self._owners.get(it, "").partition("-")[0] == who.partition("-")[0] for it in self.moves):
             self.world.happened("what began in another layout was aborted")
             return
-        if app is not None and self.apps.get(app[0], -1) >= app[1]:
+        if app is not None and app[1] in self.apps.get(app[0], ()):
             if who != owner:
                 self.world.happened("an attempt that came to nothing was aborted")
         elif not is_own:
@@ -411,9 +413,12 @@ class Model:
 
     def _check_app(self, tid: str, decision: Decision) -> None:
         if app := decision.info.get("app"):
-            if app["version"] <= self.apps.get(app["id"], -1):
-                raise Violation(f"I8: {tid} commits version {app['version']} of {app['id']} after {self.apps}")
-            self.apps[app["id"]] = app["version"]
+            before, version = self.apps.get(app["id"], frozenset()), app["version"]
+            if version in before or (version < max(before, default=-1) and not app.get("any_order")):
+                raise Violation(f"I8: {tid} commits version {version} of {app['id']} after {self.apps}")
+            if version < max(before, default=-1):
+                self.world.happened("a day was committed after later ones")
+            self.apps[app["id"]] = before | {version}
 
     def _check_schema(self, tid: str, decision: Decision) -> None:
         """I7: changes of schema come one after the other, and all others record what they saw."""
@@ -486,8 +491,8 @@ class Model:
         """How the snapshot is not that state."""
         if (found := {file.path for file in snapshot.files}) != state.live:
             yield f"I9: lost {sorted(state.live - found)}, too many {sorted(found - state.live)}"
-        if dict(snapshot.app_versions) != state.apps:
-            yield f"I8: {dict(snapshot.app_versions)} instead of {state.apps}"
+        if (apps := _app_versions(snapshot)) != state.apps:
+            yield f"I8: {apps} instead of {state.apps}"
         if (columns := _columns(snapshot.schema)) != state.columns:
             yield f"I7: the columns {columns} instead of {state.columns}"
         if dict(snapshot.settings) != (state.settings or {}):
@@ -577,9 +582,9 @@ class Model:
     def _state_of(self, tids: Collection[str]) -> State:
         """What these commits add up to."""
         commits = [it for tid, it in self.decided.items() if tid in tids]
-        apps: dict[str, int] = {}
+        apps: dict[str, frozenset[int]] = {}
         for app in filter(None, (it.info.get("app") for it in commits)):
-            apps[app["id"]] = max(app["version"], apps.get(app["id"], -1))
+            apps[app["id"]] = apps.get(app["id"], frozenset()) | {app["version"]}
         turn = max((it.info.get("turn", 0) for it in commits), default=0)
         live = _union(it.added for it in commits) - _union(it.removed for it in commits)
         columns, settings = dict(self.schemas)[turn], dict(self.settings)[turn]
@@ -659,9 +664,15 @@ class Model:
             if not decision.is_abort and (decision.step <= self.turns.get(tid, 0) or not decision.is_blind):
                 raise Violation(f"I7: {tid} was to be the first commit, and comes after {other}")
 
-    def check_skipped(self, app: tuple[str, int]) -> None:
-        if self.apps.get(app[0], -1) < app[1]:
+    def check_skipped(self, app: App) -> None:
+        if app.version not in self.apps.get(app.id, ()):
             raise Violation(f"I8: {app} was skipped, and only {self.apps} are committed")
+
+    def check_too_low(self, app: App) -> None:
+        """That its version comes too late."""
+        committed = self.apps.get(app.id, frozenset())
+        if app.any_order or app.version in committed or app.version > max(committed, default=-1):
+            raise Violation(f"I8: {app} was refused, and {self.apps} are committed")
 
     def check_not_committed(self, tids: Iterable[str]) -> None:
         """At the end: what was reported as failed for good."""
@@ -673,6 +684,13 @@ class Model:
 
 def _directories(paths: Iterable[str]) -> frozenset[str]:
     return frozenset(names.split(path)[0] for path in paths)
+
+
+def _app_versions(snapshot: Snapshot) -> dict[str, frozenset[int]]:
+    return {
+        id: frozenset(version for first, last in it.ranges for version in range(first, last + 1))
+        for id, it in snapshot.app_versions.items()
+    }
 
 
 def _columns(schema: Mapping[str, Any] | None) -> frozenset[str] | None:

@@ -28,7 +28,7 @@ from dbio_commit.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.protocol import feed, names, position
+from dbio_commit.protocol import feed, names, position, versions
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit, Decided
 from dbio_commit.protocol.draft import Draft, Terms
@@ -42,6 +42,7 @@ from dbio_commit.protocol.position import Position, Start
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import layout_of
 from dbio_commit.protocol.state import Metadata, current_metadata, live_files
+from dbio_commit.protocol.versions import Fate, Versions
 from dbio_commit.roots import DirectoryRoot, TableRoot, directory, root, schema, table
 from dbio_commit.roots.schema import Seen
 from dbio_commit.snapshot import Snapshot
@@ -689,6 +690,40 @@ def commit_for_the_query_alone() -> Iterator[None]:
 def commit_for_no_application() -> Iterator[None]:
     """A batch is a transaction as any other."""
     with patch.object(streams, "app_of", lambda query, batch: None):
+        yield
+
+
+@mutation("mixed", "I8")
+def skip_versions_that_were_passed_over() -> Iterator[None]:
+    """What is lower than the highest version counts as committed."""
+    right = versions.fate_of
+
+    def mutated(app: App, committed: Mapping[str, Versions]) -> Fate:
+        fate = right(app, committed)
+        return "committed" if fate == "passed" else fate
+
+    with patch.object(table, "fate_of", mutated):
+        yield
+
+
+@mutation("mixed", "I8")
+def commit_numbers_in_any_order() -> Iterator[None]:
+    """Numbers come in any order, as days do."""
+    right = versions.fate_of
+    with patch.object(table, "fate_of", lambda app, committed: right(structs.replace(app, any_order=True), committed)):
+        yield
+
+
+@mutation("mixed", "I8")
+def remember_the_highest_version_alone() -> Iterator[None]:
+    """A version counts as new where it is not the highest."""
+    right = versions.add_up
+
+    def mutated(markers: Iterable[CommitMarker], *, before: Mapping[str, Versions]) -> dict[str, Versions]:
+        told = right(markers, before=before)
+        return {id: Versions(ranges=((it.highest, it.highest),)) for id, it in told.items()}
+
+    with patch.object(snapshot, "add_up", mutated):
         yield
 
 

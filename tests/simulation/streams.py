@@ -197,7 +197,7 @@ class _Batch:
             raise Violation(f"I9: a batch is neither committed nor aborted: {error!r}") from error
         if commit.skipped:
             self._stage.failed.append(terms.tid)
-            model.check_skipped((self._query.id, self._batch))
+            model.check_skipped(App(id=self._query.id, version=self._batch))
             self._world.happened("a batch that was committed already was skipped")
         else:
             model.check_committed(terms.tid, commit)

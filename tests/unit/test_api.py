@@ -22,7 +22,7 @@ PUBLIC = [getattr(package, name) for package in (dbio, vacuum) for name in packa
 FOR_TESTS = {"Clock", "Footer", "Store"}
 """What only `Table.over` and the constructors take; `dbio_commit.testing` has them."""
 
-WITHIN = {"Metadata"}
+WITHIN = {"Metadata", "Versions"}
 """What `Snapshot` hands to writers."""
 
 OTHERS: dict[str, Any] = {

@@ -7,6 +7,7 @@ import pytest
 
 from dbio_commit.protocol.applications import Application
 from dbio_commit.protocol.checkpoint import Checkpoint, encode_checkpoint
+from dbio_commit.protocol.versions import only_highest
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.writers import write
@@ -74,7 +75,9 @@ def test_a_version_in_a_checkpoint_that_no_commit_supports_is_odd(
 ) -> None:
     write(table, app=("nightly", 20260101))
     snapshot = table.snapshot()
-    forged = Checkpoint(number=1, commits=snapshot.decided, apps={"nightly": 20990101}, metadata=snapshot.metadata)
+    forged = Checkpoint(
+        number=1, commits=snapshot.decided, apps={"nightly": only_highest(20990101)}, metadata=snapshot.metadata
+    )
     store.put("_checkpoint_00000000000000000001", encode_checkpoint(forged, created=clock.now()))
     found = only(table)
     assert (found.version, found.tid) == (20990101, None)

@@ -6,8 +6,9 @@ Numbers I1 to I10: PROTOCOL.md section 5.
 import json
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -26,8 +27,10 @@ from dbio_commit.errors import (
 from dbio_commit.protocol import names
 from dbio_commit.protocol.draft import Origin, Terms, encode_begun
 from dbio_commit.protocol.markers import App, Begun, FileInfo, decode_begun
+from dbio_commit.roots import TableRoot
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.turns import TRUST_S
+from tests.builders import versions_of
 from tests.faults import calls_to, fail_with, give_up_after, once, unwatched
 from tests.unit.checkpointed import purge
 from tests.writers import WakingClock, contents, stage, write, write_days
@@ -127,8 +130,11 @@ def test_whatever_a_start_marker_says_the_transaction_is_pending_and_readers_do_
 
 
 @pytest.mark.parametrize("version", [0, 3, 7])
-def test_who_commits_a_version_aborts_pending_attempts_at_it_or_at_earlier_ones(table: Table, version: int) -> None:
+def test_who_commits_a_version_aborts_pending_attempts_at_committed_ones(table: Table, version: int) -> None:
     left = table.begin(app=("nightly", version))
+    for earlier in (0, 3):  # by somebody who could not abort it
+        with patch.object(TableRoot, "_abort_superseded"):
+            write(table, app=("nightly", earlier))
     write(table, app=("nightly", 7))
     assert pending(table) == set()
     assert isinstance(table.store, MemoryStore)
@@ -140,6 +146,7 @@ def test_no_other_transaction_is_aborted(table: Table, store: MemoryStore) -> No
         table.begin(),
         table.begin("overwrite"),
         table.begin(app=("nightly", 8)),
+        table.begin(app=("nightly", date(1, 1, 1))),
         table.begin(app=("hourly", 1)),
         table.begin(app=("Nightly", 1)),
     ]
@@ -281,7 +288,7 @@ def test_the_files_of_all_tasks_are_committed_by_who_hears_of_them(table: Table)
     files = [write_as_task(table, terms, body) for body in (b"1", b"2")]
     assert not commit(table, terms, *files).skipped
     assert contents(table) == [b"1", b"2"]
-    assert table.snapshot().app_versions == {QUERY: 3}
+    assert table.snapshot().app_versions == {QUERY: versions_of(3)}
 
 
 def test_a_batch_without_files_is_claimed_by_who_commits_it(table: Table, store: MemoryStore) -> None:
@@ -289,7 +296,7 @@ def test_a_batch_without_files_is_claimed_by_who_commits_it(table: Table, store:
     terms = unclaimed(table, 3)
     assert not commit(table, terms).skipped
     assert names.started(terms.tid) in store.objects
-    assert table.snapshot().app_versions == {QUERY: 3}
+    assert table.snapshot().app_versions == {QUERY: versions_of(3)}
 
 
 def test_two_drivers_on_one_checkpoint_commit_a_batch_once(table: Table) -> None:

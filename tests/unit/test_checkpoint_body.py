@@ -35,6 +35,7 @@ from dbio_commit.protocol.markers import (
     without_statistics,
 )
 from dbio_commit.protocol.state import Metadata, live_files
+from dbio_commit.protocol.versions import only_highest
 from tests.builders import NOW, columns, data, marker
 from tests.unit.checkpointed import (
     GOOD,
@@ -102,7 +103,7 @@ def checkpoints(draw: st.DrawFn) -> Checkpoint:
     return Checkpoint(
         number=draw(st.integers(1, 10**15)),
         commits=tuple(draw(decided(tid)) for tid in tids),
-        apps=draw(st.dictionaries(TEXT, COUNTS, max_size=2)),
+        apps=draw(st.dictionaries(TEXT, COUNTS.map(only_highest), max_size=2)),
         metadata=Metadata(draw(SCHEMAS), draw(COUNTS)),
         known_since=draw(st.none() | TIMES),
     )

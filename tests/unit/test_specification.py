@@ -18,6 +18,7 @@ from dbio_commit.protocol.checkpoint import decode_checkpoint
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.names import LogName
+from dbio_commit.protocol.versions import Versions
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from vacuum import Reason, VacuumOptions, vacuum_table
@@ -201,7 +202,8 @@ def test_a_reader_of_the_picture_sees_the_files_that_it_calls_live() -> None:
     snapshot = table(shown).snapshot()
     assert {file.path for file in snapshot.files} == shown.said("live")
     assert len(snapshot.files) == 5
-    assert snapshot.app_versions == {"nightly": 20261120}
+    days = Versions(ranges=((20261116, 20261116), (20261120, 20261120)), known_from=20261116)
+    assert snapshot.app_versions == {"nightly": days}
     assert snapshot.metadata.turn == 3
     assert [commit.tid for commit in snapshot.history()] == sorted(tids(shown.said("live")), reverse=True)
 

@@ -26,8 +26,8 @@ from dbio_commit.protocol.directory import (
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.log import settle as settle_log
-from dbio_commit.protocol.markers import App, CommitMarker, abort_marker
-from dbio_commit.protocol.state import Added, LiveFiles, app_versions, current_metadata, live_files
+from dbio_commit.protocol.markers import CommitMarker, abort_marker
+from dbio_commit.protocol.state import Added, LiveFiles, current_metadata, live_files
 from tests.builders import NOW, OLD, data, marker
 
 
@@ -161,12 +161,6 @@ def test_the_schema_of_the_highest_turn_is_the_tables_whenever_it_was_committed(
     assert current_metadata([marker(), marker(operation="append")]) == (None, 0, None)
 
 
-def test_the_highest_version_of_each_application_counts() -> None:
-    apps = [("a", 3), ("a", 5), ("a", 4), ("b", 0)]
-    found = [marker(app=App(id=name, version=version)) for name, version in apps]
-    assert app_versions([*found, marker(), marker(operation="append")]) == {"a": 5, "b": 0}
-
-
 # --- the log ------------------------------------------------------------------------------------------------------
 
 
@@ -209,12 +203,6 @@ def test_states_that_lack_files_which_are_gone_are_refused() -> None:
         assert forgetful in committed_by(commits, told, known_since=NOW)
     with pytest.raises(InvalidInputError, match="vacuumed since"):  # all that said so is forgotten
         committed_by(commits[:1], OLD, known_since=NOW)
-
-
-def test_the_versions_of_applications_go_on_from_those_of_a_checkpoint() -> None:
-    found = [marker(app=App(id="a", version=3)), marker(app=App(id="b", version=1))]
-    assert app_versions(found, before={"a": 7, "c": 0}) == {"a": 7, "b": 1, "c": 0}
-    assert app_versions(found, before={"a": 2}) == {"a": 3, "b": 1}
 
 
 def test_what_is_no_marker_is_passed_over() -> None:

@@ -15,6 +15,7 @@ from typing import Any, cast
 import pytest
 
 from dbio_commit.errors import (
+    AppVersionError,
     CommitConflictError,
     InvalidInputError,
     TransactionAbortedError,
@@ -263,16 +264,17 @@ def test_rewrite_of_a_file_that_never_was_is_a_conflict(table: Table) -> None:
 
 
 @pytest.mark.parametrize("operation", ["append", "overwrite"])
-@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("version", [3, 5])
 def test_a_version_that_is_committed_already_is_skipped_and_its_files_deleted(
     table: Table, store: MemoryStore, operation: Operation, version: int
 ) -> None:
-    write(table, bodies=[b"once"], app=("job", 5))
+    for earlier in (3, 5):
+        write(table, bodies=[b"once"], app=("job", earlier))
     before = data_files(store)
     again = write(table, operation, bodies=[b"twice"], app=("job", version))
     assert again.skipped
     assert not again.added
-    assert contents(table) == [b"once"]
+    assert contents(table) == [b"once"] * 2
     assert data_files(store) == before
     assert again.tid not in table.snapshot().tids
 
@@ -331,14 +333,14 @@ def test_of_concurrent_twins_with_one_version_one_commits_and_the_other_is_skipp
     assert contents(table) == [b"twin 1"]
 
 
-def test_a_skip_is_a_warning_that_names_both_versions_and_the_commit(
+def test_a_skip_is_a_warning_that_names_the_version_and_the_commit(
     table: Table, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(table, app=("other", 9))
     commit = write(table, app=("job", 7))
-    write(table, app=("job", 6))
+    write(table, app=("job", 7))
     (record,) = [it for it in caplog.records if it.levelno >= logging.WARNING]
-    assert f"version 6 of application 'job' is skipped: version 7 is committed, by transaction {commit.tid};" in (
+    assert f"version 7 of application 'job' is skipped: it is committed, by transaction {commit.tid};" in (
         record.getMessage()
     )
 
@@ -351,9 +353,11 @@ def test_a_skip_for_a_version_that_only_a_checkpoint_knows_is_a_warning_too(
     forged = {"version": 1, "number": 1, "created": "2026-11-20T11:20:04Z", "commits": 0, "apps": {"job": 2**63 - 1}}
     body = json.dumps({**forged, "schemas": [], "schema_turn": 0}) + "\n"
     store.put("_checkpoint_00000000000000000001", gzip.compress(body.encode()))
-    assert write(table, app=("job", 1)).skipped
-    assert "version 1 of application 'job' is skipped: version 9223372036854775807 is committed" in caplog.text
+    assert write(table, app=("job", 2**63 - 1)).skipped
+    assert "version 9223372036854775807 of application 'job' is skipped: it is committed" in caplog.text
     assert "checkpoint" in caplog.text
+    with pytest.raises(AppVersionError, match="see `dbio check`"):
+        write(table, app=("job", 1))
 
 
 def test_a_skipped_transaction_leaves_the_turn_free(table: Table, clock: ManualClock) -> None:

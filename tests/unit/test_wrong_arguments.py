@@ -18,7 +18,7 @@ from tests.writers import stage, write, write_days
      {"id": "nightly", "version": 1}, 7, ("nightly", 1.5), ("nightly", True)],
 )  # fmt: skip
 def test_an_application_that_is_no_id_and_version_is_refused_and_nothing_is_created(table: Table, app: Any) -> None:
-    with pytest.raises(InvalidInputError, match=r"app=\('nightly', 20261120\)"):
+    with pytest.raises(InvalidInputError, match=r"app=\('orders', 17\)"):
         table.begin(app=app)
     assert isinstance(table.store, MemoryStore)
     assert not table.store.objects

@@ -2,7 +2,9 @@
 
 import base64
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pyspark.sql import SparkSession
@@ -15,6 +17,7 @@ from dbio_commit.logs import get_logger
 from dbio_commit.options import Mode
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.versions import AppVersion, parse_version
 from dbio_commit.spark.committer.command import Command
 from dbio_commit.spark.constraints import check_files
 from dbio_commit.spark.job import Job, WriteOptions, WritePlan, app_option, plan_write
@@ -26,7 +29,9 @@ from dbio_commit.transaction import Transaction
 _log = get_logger(__name__)
 
 APP = "spark.dbio.app"
-"""The setting with an application and its version, such as "nightly:20261120": committed at most once to a table."""
+"""The setting with an application and its version, such as "nightly:2026-11-20": committed at most once to a table."""
+
+_SETTING = re.compile(r"(.+?):(\d+|\d{4}-\d\d-\d\d.*)", re.ASCII | re.DOTALL)
 
 # --- whose is it? -------------------------------------------------------------------------------------------------
 
@@ -191,15 +196,18 @@ def _mode(command: Command, *, dynamic: bool, replaces: bool) -> Mode:
             return "overwrite" if replaces else "error"
 
 
-def _app(spark: SparkSession, options: Mapping[str, str]) -> tuple[str, int] | None:
+def _app(spark: SparkSession, options: Mapping[str, str]) -> AppVersion | None:
     """The application and its version: of the write's options, else of the session's setting."""
     setting = spark.conf.get(APP, None)
     if (app := app_option(options)) is not None or not setting:
         return app
-    id, colon, version = setting.rpartition(":")
-    if not (colon and version.isascii() and version.isdigit()):
-        raise InvalidInputError(f'{APP} is {setting!r}, not an application and its version: "nightly:20261120"')
-    return id, int(version)
+    if found := _SETTING.fullmatch(setting):
+        with suppress(ValueError):
+            return found[1], parse_version(found[2])
+    raise InvalidInputError(
+        f'{APP} is {setting!r:.200}, not an application and its version, such as "orders:17", "nightly:2026-11-20" or '
+        '"hourly:2026-11-20T13:00:00"'
+    )
 
 
 def _refuse_settings(spark: SparkSession, schema: StructType, columns: Sequence[str], path: str) -> None:

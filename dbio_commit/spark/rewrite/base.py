@@ -14,6 +14,7 @@ from dbio_commit.isolation import Isolation, Read, check_isolation
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, count_rows, recorded_rows
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.conditions import NOTHING
 from dbio_commit.spark.constraints import checked
@@ -43,7 +44,7 @@ RESERVED = (
 class CommitOptions:
     """How a write stands to other commits, as its callers ask for it."""
 
-    app: tuple[str, int] | None = None
+    app: AppVersion | None = None
     if_tid: str | None = None
     isolation: Isolation = "write_serializable"
     retries: int = 0

@@ -1,0 +1,145 @@
+"""Which versions of an application are committed: in ranges, so that years of them fit into a checkpoint. Pure.
+
+A version that is an int counts up; one that is a day or a time names a run, and may come in any order (PROTOCOL 9.5).
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
+from itertools import pairwise
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from dbio_commit.protocol.markers import App, Body, CommitMarker, Count
+
+AppVersion = tuple[str, int | date]
+"""An application id and a version of it, as callers give them."""
+
+MOST_RANGES = 10_000
+"""For each application: more than a year of hours, of which each is a range. The lowest are forgotten first."""
+
+Fate = Literal["new", "committed", "passed", "unknown"]
+"""What a version is: to be committed, committed, lower than one that counted on, or nobody knows."""
+
+
+class Versions(Body, frozen=True, kw_only=True):
+    """The committed versions of one application, as a checkpoint has them."""
+
+    ranges: Annotated[tuple[tuple[Count, Count], ...], Meta(min_length=1)]
+    """First and last of each, both committed with all between them. Ascending, with gaps between."""
+    known_from: Count = 0
+    """Whether others that are lower than this were committed, nobody knows."""
+
+    def __post_init__(self) -> None:
+        if any(first > last for first, last in self.ranges) or any(a[1] >= b[0] - 1 for a, b in pairwise(self.ranges)):
+            raise ValueError("ranges of versions ascend, with gaps between")
+
+    @property
+    def highest(self) -> int:
+        return self.ranges[-1][1]
+
+    def __contains__(self, version: int) -> bool:
+        at = bisect_right(self.ranges, version, key=lambda it: it[0]) - 1
+        return at >= 0 and version <= self.ranges[at][1]
+
+    def adding(self, versions: Iterable[int]) -> "Versions":
+        return _joined([*self.ranges, *((it, it) for it in versions)], self.known_from)
+
+
+def only_highest(version: int) -> Versions:
+    """What a checkpoint of an earlier version tells: the highest, and nothing of lower ones."""
+    return Versions(ranges=((version, version),), known_from=version)
+
+
+def add_up(markers: Iterable[CommitMarker], *, before: Mapping[str, Versions]) -> dict[str, Versions]:
+    """By application id. `before` is what a checkpoint tells."""
+    new: dict[str, set[int]] = {}
+    for marker in markers:
+        if not marker.is_abort and marker.dbio_commit and (app := marker.dbio_commit.app):
+            new.setdefault(app.id, set()).add(app.version)
+    added = {id: before[id].adding(it) if id in before else _joined((v, v) for v in it) for id, it in new.items()}
+    return {**before, **added}
+
+
+def fate_of(app: App, committed: Mapping[str, Versions]) -> Fate:
+    """What becomes of a commit of this application and version."""
+    versions = committed.get(app.id)
+    if versions is None or app.version > versions.highest:
+        return "new"
+    if app.version in versions:
+        return "committed"
+    if app.version < versions.known_from:
+        return "unknown"
+    return "new" if app.any_order else "passed"
+
+
+def why_refused(app: App, versions: Versions, *, where: str) -> str:
+    """What is said of a version whose fate is "passed" or "unknown", and what to do."""
+    other = f"If no job of yours committed {versions.highest}, see `dbio check`."
+    it, own = f"version {app.version} of application {app.id!r}", f"{app.id}-{app.version}"[-100:]
+    if fate_of(app, {app.id: versions}) == "unknown":
+        return (
+            f"whether {it} is committed to {where} is not known: versions are remembered from {versions.known_from} "
+            f"on, and {versions.highest} is the highest. Nothing was committed. Look whether its rows are there; if "
+            f"not, write them as an application of its own, such as {own!r}. {other}"
+        )
+    day = as_day(app.version)
+    also = f"give a day, which may come in any order, here {day!r} (txnVersion: {day}), or " if day else "give "
+    return (
+        f"{it} was never committed to {where}, but {versions.highest} was, and numbers count up. Nothing was "
+        f"committed. If it may come after later ones, {also}it an application of its own, such as {own!r}. {other}"
+    )
+
+
+def _joined(ranges: Iterable[tuple[int, int]], known_from: int = 0) -> Versions:
+    found: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(last, found[-1][1])
+        else:
+            found.append((first, last))
+    kept = found[-MOST_RANGES:]
+    return Versions(
+        ranges=tuple(kept), known_from=known_from if len(kept) == len(found) else max(known_from, kept[0][0])
+    )
+
+
+# --- as callers write them ----------------------------------------------------------------------------------------
+
+
+def version_number(version: object) -> tuple[object, bool]:
+    """The number of a version, and whether it may come in any order.
+
+    A day is the number of its digits, 20261120, and a time that of its digits in UTC, 20261120130000. What is neither
+    comes back as it is. Raises ValueError for a time with fractions of seconds.
+    """
+    if isinstance(version, datetime):
+        if version.microsecond:
+            raise ValueError("a time with fractions of a second")
+        at = version if version.tzinfo is None else version.astimezone(UTC)
+        return int(f"{at.year:04}{at:%m%d%H%M%S}"), True
+    if isinstance(version, date):
+        return int(f"{version.year:04}{version:%m%d}"), True
+    return version, False
+
+
+def parse_version(text: str) -> int | date:
+    """The version that a text gives: digits, a day (2026-11-20) or a time (2026-11-20T13:00:00). Raises ValueError."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", text, re.ASCII):
+        return date.fromisoformat(text)
+    if re.match(r"\d{4}-\d\d-\d\d[T ]", text, re.ASCII):
+        return datetime.fromisoformat(text)
+    raise ValueError("neither a number, nor a day, nor a time")
+
+
+def as_day(version: int) -> date | None:
+    """The day whose number it is, if it is one."""
+    text = str(version)
+    try:
+        return date(int(text[:4]), int(text[4:6]), int(text[6:])) if len(text) == 8 else None
+    except ValueError:
+        return None
