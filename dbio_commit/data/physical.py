@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 MOST_DIGITS = 38
 """Of a decimal."""
 
-_CODECS = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "LZ4", "LZ4_RAW"}
-"""Spark has no other without a library of its own."""
+_CODECS = {"BROTLI", "LZO"}
+"""Spark lacks these. Hadoop's own LZ4, which pyarrow has no name for, all readers know."""
 
-_PLAIN = {"NONE", "STRING", "DATE", "INT", "DECIMAL", "TIMESTAMP", "MAP", "LIST"}
+_PLAIN = {"None", "String", "Date", "Int", "Decimal", "Timestamp", "Map", "List"}
 """Logical types that all readers have, in most of their forms."""
 
 _AS_TEXT = "write it as a string"
 _INSTEAD: Mapping[str, str] = {
-    "TIME": "write it as a string, or as a timestamp",
+    "Time": "write it as a string, or as a timestamp",
     "UUID": _AS_TEXT,
     "JSON": _AS_TEXT,
-    "ENUM": _AS_TEXT,
-    "FLOAT16": "write it as float32",
-    "INTERVAL": "write a number, such as its microseconds",
+    "Enum": _AS_TEXT,
+    "Float16": "write it as float32",
+    "Interval": "write a number, such as its microseconds",
 }
 
 _INTERVAL = "write a number, such as its microseconds"
@@ -50,23 +50,24 @@ def problems(file: "pq.ParquetFile") -> list[str]:
 def _of_leaves(file: "pq.ParquetFile") -> Iterator[str]:
     """By Parquet's own types, which all readers see."""
     for leaf in map(file.schema.column, range(len(file.schema))):
-        told = _of_leaf(leaf.logical_type.type, json.loads(leaf.logical_type.to_json()))
+        told = _of_leaf(json.loads(leaf.logical_type.to_json()))
         if told is not None:
             yield f"column {leaf.path!r:.200} {told[0]}: {told[1]}"
 
 
-def _of_leaf(kind: str, details: Mapping[str, Any]) -> tuple[str, str] | None:
-    match kind, details:
-        case "TIMESTAMP", {"timeUnit": "nanoseconds"}:
+def _of_leaf(details: Mapping[str, Any]) -> tuple[str, str] | None:
+    match details:
+        case {"Type": "Timestamp", "timeUnit": "nanoseconds"}:
             return "is a timestamp in nanoseconds, which Spark does not read", _MICROSECONDS
-        case "INT", {"bitWidth": 64, "isSigned": False}:
+        case {"Type": "Int", "bitWidth": 64, "isSigned": False}:
             return "is an unsigned number of 64 bits, which not all readers have", _UNSIGNED
-        case "DECIMAL", {"precision": digits} if digits > MOST_DIGITS:
+        case {"Type": "Decimal", "precision": digits} if digits > MOST_DIGITS:
             return f"is a decimal of {digits} digits, and readers have {MOST_DIGITS}", _AS_TEXT
-    if kind in _PLAIN:
-        return None
-    if kind in ("NULL", "UNKNOWN"):
-        return "holds nothing but nulls without a type, which Spark does not read as another", _ONLY_NULLS
+        case {"Type": "Null"}:
+            return "holds nothing but nulls without a type, which Spark does not read as another", _ONLY_NULLS
+        case {"Type": kind} if kind in _PLAIN:
+            return None
+    kind = str(details.get("Type"))
     return f"is of Parquet's type {kind}, which not all readers have", _INSTEAD.get(kind, "write another type")
 
 
@@ -101,13 +102,17 @@ def _of_kind(kind: Any) -> tuple[str, str] | None:
 
 
 def _of_spark(file: "pq.ParquetFile") -> Iterator[str]:
-    """By the types that Spark keeps in the file: those of intervals are plain numbers to others."""
+    """By the types that only Spark has: intervals are plain numbers to others, and variants are structs."""
     told = (file.metadata.metadata or {}).get(ROW_METADATA.encode(), b"")
     for kind in sorted(set(_SPARK_INTERVAL.findall(told))):
         yield f"a column is Spark's {kind.decode()}, which other readers take for a plain number: {_INTERVAL}"
+    if _VARIANT.search(str(file.schema)) or _SPARK_VARIANT.search(told):
+        yield f"a column is a variant, which other readers take for a struct: {_AS_TEXT}"
 
 
 _SPARK_INTERVAL = re.compile(rb'"(?:type|elementType|keyType|valueType)":"(interval [a-z ]{1,40})"')
+_SPARK_VARIANT = re.compile(rb'"(?:type|elementType|keyType|valueType)":"variant"')
+_VARIANT = re.compile(r" \(Variant(?:\(\d+\))?\) \{$", re.MULTILINE)
 
 
 def _kinds(path: str, kind: Any) -> Iterator[tuple[str, Any]]:
@@ -146,5 +151,5 @@ def _of_codecs(file: "pq.ParquetFile") -> Iterator[str]:
     if not footer.num_row_groups:
         return
     codecs = {footer.row_group(0).column(leaf).compression for leaf in range(footer.num_columns)}
-    for codec in sorted(codecs - _CODECS):
+    for codec in sorted(codecs & _CODECS):
         yield f"it is compressed by {codec}, which Spark does not read: write it with snappy, zstd, gzip or lz4"

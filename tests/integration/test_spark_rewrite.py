@@ -1,6 +1,7 @@
 """`dbio.delete` and `replace_where`: exactly the rows for which the condition holds go, as Spark's own filter says."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -149,12 +150,13 @@ def test_no_rewrite_loses_a_column_that_the_table_lacks(spark: "SparkSession", r
     pq.write_table(pa.table({"id": [0]}), f"{root}/b.parquet")  # this one told the columns
     adopt_as_before(root)
     dbio.write(spark.range(1, 2), root)
-    for change in (
+    changes: list[Callable[[], object]] = [
         lambda: dbio.delete(spark, root, "id = 10"),
         lambda: dbio.update(spark, root, {"id": "id + 1"}, "id = 10"),
         lambda: dbio.merge(spark, root, spark.sql("SELECT 10L id"), on=["id"]),
         lambda: dbio.write(spark.sql("SELECT 10L id"), root, mode="overwrite", replace_where="id = 10"),
-    ):
+    ]
+    for change in changes:
         with pytest.raises(InvalidInputError, match=r"the column 'price', which the table does not have"):
             change()
     dbio.write(spark.sql("SELECT 20L id, 1.5D price"), root, merge_schema=True)

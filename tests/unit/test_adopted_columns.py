@@ -4,6 +4,7 @@ No rewrite of any kind loses a column that a file has.
 """
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,34 @@ def test_a_table_is_published_for_delta_once_its_columns_are_spelled_alike(tmp_p
     table.compact(target_size=1)
     table.publish("delta")
     assert sorted(deltalake.DeltaTable(tmp_path).to_pyarrow_table()["id"].to_pylist()) == [1, 2, 3]
+
+
+def test_bytes_of_a_fixed_number_and_instants_of_the_old_kind_are_the_same_everywhere(tmp_path: Path) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    at = datetime(2026, 1, 1, 12, 0, 0, 5)
+    rows = pa.table({"id": [1, 2], "x": pa.array([b"abcd", None], pa.binary(4)), "at": pa.array([at, None])})
+    for name in ("a", "b"):
+        pq.write_table(rows, tmp_path / f"{name}.parquet", use_deprecated_int96_timestamps=True)
+    instants = [at.replace(tzinfo=UTC), None]
+    told = {"id": "long", "x": "binary", "at": "timestamp"}
+    before = Table(tmp_path).schema()
+    assert before is not None
+    assert {field["name"]: field["type"] for field in before["fields"]} == told
+
+    def check() -> None:
+        for where in ("x = X'61626364'", "at > timestamp'2025-01-01 00:00:00'", "at IS NULL OR x IS NULL"):
+            assert len(table.snapshot().where(where, time_zone="UTC").files) == len(table.snapshot().files)
+        table.publish("delta")
+        for found in (table.snapshot().to_arrow(), deltalake.DeltaTable(tmp_path).to_pyarrow_table()):
+            assert sorted(found["at"].to_pylist(), key=str) == sorted(instants * 2, key=str)
+            assert sorted(found["x"].to_pylist(), key=str) == sorted([b"abcd", None] * 2, key=str)
+
+    table = Table(tmp_path)
+    table.adopt()
+    assert types(table) == told
+    check()
+    assert table.compact().files_before == 2
+    check()
 
 
 # --- no rewrite loses a column ------------------------------------------------------------------------------------
