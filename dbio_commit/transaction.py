@@ -68,6 +68,7 @@ class Transaction:
         self._root = KINDS[terms.scope](store, clock)
         self._state = _State.OPEN
         self._staged: dict[str, FileInfo | None] = {}  # None: a new file whose size is not known yet
+        self._unseen: set[str] = set()  # of those that were added
         self._removed: set[str] = set()
         self._whole: set[str] | None = None
         self._read: Read | None = None
@@ -111,8 +112,11 @@ class Transaction:
         self._staged[path] = None
         return url
 
-    def add(self, files: Iterable[FileInfo]) -> None:
-        """Takes data files that are written, durable and named in this transaction's way, by a task or anybody."""
+    def add(self, files: Iterable[FileInfo], *, looked_at: bool = False) -> None:
+        """Takes data files that are written, durable and named in this transaction's way, by a task or anybody.
+
+        The commit looks at them, as at those of `new_file`, unless their writer has made them to fit the table.
+        """
         self._require_open("add files")
         for file in files:
             directory = names.split(_check_new(file.path, self.tid))[0]
@@ -120,6 +124,8 @@ class Transaction:
                 raise InvalidInputError(f"{file.path!r} does not lie in the partition {dict(file.partition)}")
             self._root.check_place(file, self.terms)
             self._staged[file.path] = file
+            if not looked_at:
+                self._unseen.add(file.path)
 
     def require_files(self) -> None:
         """What `commit` does, too: on a disk, the files that were added are here. Raises UnsupportedStoreError."""
@@ -325,6 +331,12 @@ class Transaction:
                     partition=names.parse_partition(names.split(footer.path)[0]),
                     statistics=footer.statistics,
                 )
+        if self.inspector and self._unseen:
+            for footer in filter(
+                None, self.inspector(self._store, sorted(self._unseen))
+            ):  # or `require_files` misses it
+                self._footers[footer.path] = footer
+            self._unseen.clear()
         return [info for info in self._staged.values() if info is not None]
 
     def _look_at(self, paths: list[str]) -> list[Footer | None]:

@@ -109,7 +109,8 @@ def lines(text: str) -> list[list[str]]:
 
 
 def new_files(transaction: Transaction, sizes: Mapping[str, int], **known: Any) -> list[FileInfo]:
-    """Writes a file of each size in the partition day=..., and stages it."""
+    """Writes a file of each size in the partition day=..., which is no Parquet, and stages it."""
+    transaction.inspector = None
     staged = []
     for number, (day, size) in enumerate(sizes.items()):
         partition = {"day": day}

@@ -152,7 +152,7 @@ class _Run:
             if not done:
                 transaction.abort()
                 return
-            transaction.add(file for _, file in done)
+            transaction.add((file for _, file in done), looked_at=True)
             transaction.remove(path for bin, _ in done for path in bin.paths)
             try:
                 commit = transaction.commit()

@@ -11,7 +11,7 @@ from dbio_commit.protocol.state import DataFile
 
 
 def doubtful_files(decided: Iterable[Decided], files: Iterable[DataFile], columns: Collection[str]) -> list[DataFile]:
-    """Those that an adoption brought in, or another DBIO writer, or a writer that spelled one of the columns otherwise.
+    """Those that an adoption brought in, another DBIO writer, or one that spelled a column otherwise; and their copies.
 
     `columns` are the table's.
     """
@@ -22,6 +22,6 @@ def doubtful_files(decided: Iterable[Decided], files: Iterable[DataFile], column
 
 def _is_doubtful(marker: CommitMarker, spellings: dict[str, str]) -> bool:
     info = marker.dbio_commit
-    if info is None or info.operation == "adopt":
+    if info is None or info.operation == "adopt" or info.metrics.get("numRestoredFiles"):
         return bool(marker.added)
     return any(spellings.get(name.lower(), name) != name for name in columns_in(marker))

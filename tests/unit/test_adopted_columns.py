@@ -231,6 +231,17 @@ def test_a_compaction_looks_at_files_of_others_only(tmp_path: Path, monkeypatch:
     assert looked == ["a.parquet"]
 
 
+def test_a_restore_brings_back_files_that_a_compaction_writes_anew_again(tmp_path: Path) -> None:
+    table = put(tmp_path, a=pa.table({"id": [1]}), b=pa.table({"id": [2]}), c=pa.table({"ID": [3]}))
+    adopted = table.adopt()
+    table.compact(target_size=1)
+    table.restore(adopted.tid)
+    with pytest.raises(InvalidInputError, match="ID is spelled id"):
+        table.publish("delta")
+    assert table.compact(target_size=1).files_before == 1
+    table.publish("delta")
+
+
 def test_a_table_is_published_for_delta_once_its_columns_are_spelled_alike(tmp_path: Path) -> None:
     deltalake = pytest.importorskip("deltalake")
     table = put(tmp_path, a=pa.table({"id": [1]}), b=pa.table({"id": [2]}), c=pa.table({"ID": [3]}))

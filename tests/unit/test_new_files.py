@@ -12,8 +12,8 @@ import pytest
 
 from dbio_commit.data.fitting import fits, misfit
 from dbio_commit.data.footers import Footer
-from dbio_commit.errors import InvalidInputError, SchemaMismatchError
-from dbio_commit.protocol.markers import Bounds
+from dbio_commit.errors import DbioError, InvalidInputError, SchemaMismatchError
+from dbio_commit.protocol.markers import Bounds, FileInfo
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 
@@ -170,6 +170,33 @@ def test_in_the_directory_scope_files_are_looked_at_too(tmp_path: Path) -> None:
     Path(transaction.new_file()).write_bytes(b"rows")
     with pytest.raises(InvalidInputError, match="no Parquet"):
         transaction.commit()
+
+
+@pytest.mark.parametrize("is_trusted", [False, True])
+def test_files_that_others_wrote_are_looked_at_too_unless_their_writer_made_them_to_fit(
+    table: Table, is_trusted: bool
+) -> None:
+    put(table, pa.table({"id": [1]}))
+    for rows, problem in ((pa.table({"ID": [1]}), "spelled"), (pa.table({"x": pa.nulls(1)}), "nothing but nulls")):
+        transaction = table.begin()
+        path = Path(transaction.new_file())
+        pq.write_table(rows, path)
+        transaction.add([FileInfo(path=path.name, size=path.stat().st_size)], looked_at=is_trusted)
+        if is_trusted:
+            transaction.commit()
+        else:
+            with pytest.raises(DbioError, match=problem):
+                transaction.commit()
+    assert len(table.history()) == (3 if is_trusted else 1)
+
+
+def test_files_that_others_wrote_say_what_the_columns_are(table: Table) -> None:
+    transaction = table.begin()
+    path = Path(transaction.new_file())
+    pq.write_table(pa.table({"id": [1]}), path)
+    transaction.add([FileInfo(path=path.name, size=path.stat().st_size, rows=1)])
+    transaction.commit()
+    assert types(table) == {"id": "long"}
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def commit(write: Write, told: Iterable[str]) -> None:
     empty = [file.path for file in files if file.rows == 0]  # Spark writes one where there is nothing to write
     store.delete_many(empty)
     full = [file for file in files if file.rows != 0]
-    write.transaction.add(full)
+    write.transaction.add(full, looked_at=True)
     write.transaction.require_files()
     store.make_durable([file.path for file in full])
     if write.plan.constraints:
