@@ -1,4 +1,4 @@
-"""What no reader of a table can do without: which Parquet all of them read, and read alike. Pure.
+"""Which Parquet all readers of a table read, and read alike. Pure.
 
 The readers are Spark, ours, and those of what is published: delta-rs, Polars, DuckDB, Trino. Whether columns fit a
 table is in `fitting`.

@@ -3,20 +3,21 @@
 Only their footers tell: how they spell columns, and what types they have.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers import CommitMarker, columns_in
 from dbio_commit.protocol.state import DataFile
 
 
-def doubtful_files(decided: Iterable[Decided], files: Iterable[DataFile], columns: Collection[str]) -> list[DataFile]:
+def doubtful_files(decided: Iterable[Decided], files: Sequence[DataFile], columns: Collection[str]) -> list[DataFile]:
     """Those that an adoption brought in, another DBIO writer, or one that spelled a column otherwise; and their copies.
 
     `columns` are the table's.
     """
     spellings = {column.lower(): column for column in columns}
-    tids = {commit.tid for commit in decided if _is_doubtful(commit.marker, spellings)}
+    writers = {file.tid for file in files}  # of few files a publication asks: it need not look at all commits
+    tids = {it.tid for it in decided if it.tid in writers and _is_doubtful(it.marker, spellings)}
     return [file for file in files if file.tid in tids] if tids else []
 
 

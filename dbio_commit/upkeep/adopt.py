@@ -39,7 +39,6 @@ _log = get_logger(__name__)
 
 _TICK = timedelta(microseconds=1)  # what was committed before an adoption is older than it, also in the same second
 
-
 _MOST_NAMED = 10
 """Files, in one message."""
 
