@@ -267,4 +267,4 @@ def without(schema: Schema, columns: Iterable[str]) -> Schema:
 
 
 def _shown(kind: Any) -> str:
-    return kind if isinstance(kind, str) else str(kind.get("type", kind))
+    return str(kind.get("type", kind)) if isinstance(kind, Mapping) else str(kind)
