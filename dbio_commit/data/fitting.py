@@ -74,7 +74,7 @@ def respelled(found: Schema, wanted: Schema) -> str | None:
     """The first column or field that both have, and spell otherwise; in words."""
     for path, name, own in _compared(found, wanted):
         if own is not None and own != name:
-            return f"{path} is spelled {own} in the table"
+            return f"{path:.200} is spelled {own:.200} in the table"
     return None
 
 
@@ -184,7 +184,7 @@ def _widens(narrow: str, wide: str) -> bool:
 def _describe(clash: _Clash, groups: Sequence[Alike], group: Alike, where: str) -> str:
     first = next(it for it in groups if it is group or not _unites(it, group))
     return (
-        f"the files of {where} do not fit together: column {clash.column} is {_shown(clash.own)} in "
+        f"the files of {where} do not fit together: column {clash.column:.200} is {_shown(clash.own)} in "
         f"{_named(first.files)}, and {_shown(clash.other)} in {_named(group.files)}, and neither type holds all values "
         "of the other; nothing has changed. Write those of one type anew with the other, or move them elsewhere"
     )

@@ -36,6 +36,10 @@ TAIL_BYTES = 64 * 1024
 """Of a file, to find its footer in: there are few larger ones."""
 
 
+_MOST_NAMED = 10
+"""Problems of one file, in one message."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
     """What is known of one file; None where only pyarrow would tell."""
@@ -52,11 +56,17 @@ class Footer:
     problems: Sequence[str] = ()
     """What some reader cannot read, or reads as something else."""
 
+    @property
+    def problem(self) -> str:
+        """The first of them, in words; nothing where there is none."""
+        more = len(self.problems) - _MOST_NAMED
+        return "; ".join(self.problems[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
     def refusal(self, where: str) -> str:
         """What is wrong with the file of this URL, in words; nothing where all is right."""
         if self.broken:
             return f"{where} is no Parquet file: {self.broken}"
-        return f"not all readers can read {where}: {'; '.join(self.problems)}" if self.problems else ""
+        return f"not all readers can read {where}: {self.problem}" if self.problems else ""
 
 
 Inspector = Callable[[Store, Sequence[str]], list[Footer | None]]

@@ -42,7 +42,7 @@ def find_unlike(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) ->
     for path, footer in look_at_all(store, doubtful):
         if footer is None or footer.broken:
             continue  # nobody can write it anew
-        problem = "; ".join(footer.problems) or (respelled(footer.columns, columns) if footer.columns else None)
+        problem = footer.problem or (respelled(footer.columns, columns) if footer.columns else None)
         if problem:
             found[path] = problem
     return found
@@ -68,7 +68,7 @@ def _wrong(footer: Footer, columns: Mapping[str, Any] | None, partition_columns:
     if footer.broken:
         return f"it is no Parquet file: {footer.broken}"
     if footer.problems or not footer.columns or columns is None:
-        return "; ".join(footer.problems)
+        return footer.problem
     if other := respelled(footer.columns, columns):
         return f"{other}: readers of Delta take it for null"
     if other := misfit(footer.columns, columns):

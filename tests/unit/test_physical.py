@@ -149,6 +149,13 @@ def test_all_that_is_wrong_with_a_file_is_named_at_once(tmp_path: Path) -> None:
         commit(Table(tmp_path / "t"), pa.table({"a": array(NOW, NS), "b": array(1, pa.uint64())}))
 
 
+def test_of_many_problems_the_first_are_named(tmp_path: Path) -> None:
+    rows = pa.table({f"c{number}": array(NOW, NS) for number in range(1000)})
+    with pytest.raises(InvalidInputError, match="; and 990 more") as caught:
+        commit(Table(tmp_path / "t"), rows)
+    assert len(str(caught.value)) < 3000
+
+
 # --- what is no Parquet -------------------------------------------------------------------------------------------
 
 
