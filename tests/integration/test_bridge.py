@@ -102,6 +102,24 @@ def test_jobs_of_a_commit_run_in_the_job_group_of_the_write(spark: SparkSession,
     assert jobs["one"] == jobs["two"] >= 6, "for each of three writes its own job, and one of its commit at least"
 
 
+def test_a_question_is_answered_with_the_local_properties_of_who_asks(spark: SparkSession, path: str) -> None:
+    context, names = spark.sparkContext, ("spark.scheduler.pool", "spark.job.description", "of.the.user")
+    bridge_of(spark).answer("test", lambda text, _: json.dumps([context.getLocalProperty(name) for name in names]))
+
+    def asked(*values: str) -> list[str]:
+        for name, value in zip(names, values, strict=True):
+            context.setLocalProperty(name, value)
+        found: list[str] = json.loads(ask(spark, "test"))
+        return found
+
+    try:
+        for values in (("night", "the first", "1"), ("day", "the second", "2"), ("night", "the third", "3")):
+            with ThreadPoolExecutor(1) as pool:
+                assert pool.submit(asked, *values).result() == [*values]
+    finally:
+        bridge_of(spark).forget("test")
+
+
 def test_a_commit_that_names_files_of_somebody_else_commits_and_deletes_nothing(
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
