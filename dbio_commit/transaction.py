@@ -71,6 +71,7 @@ class Transaction:
         self._root = KINDS[terms.scope](store, clock)
         self._state = _State.OPEN
         self._staged: dict[str, FileInfo | None] = {}  # None: a new file whose size is not known yet
+        self._unseen: set[str] = set()  # of those that were added
         self._removed: set[str] = set()
         self._whole: set[str] | None = None
         self._read: Read | None = None
@@ -117,8 +118,11 @@ class Transaction:
         self._staged[path] = None
         return url
 
-    def add(self, files: Iterable[FileInfo]) -> None:
-        """Takes data files that are written, durable and named in this transaction's way, by a task or anybody."""
+    def add(self, files: Iterable[FileInfo], *, looked_at: bool = False) -> None:
+        """Takes data files that are written, durable and named in this transaction's way, by a task or anybody.
+
+        The commit looks at them, as at those of `new_file`, unless their writer has made them to fit the table.
+        """
         self._require_open("add files")
         files = list(files)
         for file in files:
@@ -129,6 +133,8 @@ class Transaction:
         if not self._copies and not self._sets_schema:
             self._refuse_texts(files, widest(self._partition_types(None)))
         self._staged |= {file.path: file for file in files}
+        if not looked_at:
+            self._unseen |= {file.path for file in files}
 
     def require_files(self) -> None:
         """What `commit` does, too: on a disk, the files that were added are here. Raises UnsupportedStoreError."""
@@ -364,27 +370,34 @@ class Transaction:
         self._store.check_spelling({names.split(path)[0] for path in self._staged})
         new = [path for path, info in self._staged.items() if info is None]
         if new:
-            found = self._store.stat_many(new)
-            if missing := [path for path, entry in zip(new, found, strict=True) if entry is None]:
+            found = self._look_at(new)
+            if missing := [path for path, footer in zip(new, found, strict=True) if footer is None]:
                 self._root.raise_if_aborted(self.terms, names.split(missing[0])[0])
                 raise TransactionStateError(
                     f"{len(missing)} of the files that transaction {self.tid} took by new_file were not written, "
                     f"first {self._store.url_of(missing[0])}; write each one before commit"
                 )
             self._store.make_durable(new)
-            written = [entry for entry in found if entry is not None]
-            if self.inspector:
-                self._footers |= {footer.path: footer for footer in self.inspector(self._store, written)}
-            for entry in written:
-                footer = self._footers.get(entry.path, Footer(path=entry.path))
-                self._staged[entry.path] = FileInfo(
-                    path=entry.path,
-                    size=entry.size,
+            for footer in filter(None, found):
+                self._footers[footer.path] = footer
+                self._staged[footer.path] = FileInfo(
+                    path=footer.path,
+                    size=footer.size,
                     rows=footer.rows,
-                    partition=names.parse_partition(names.split(entry.path)[0]),
+                    partition=names.parse_partition(names.split(footer.path)[0]),
                     statistics=footer.statistics,
                 )
+        if self.inspector and self._unseen:
+            seen = self.inspector(self._store, sorted(self._unseen))
+            self._footers |= {it.path: it for it in seen if it is not None}  # `require_files` says which is missing
+            self._unseen.clear()
         return [info for info in self._staged.values() if info is not None]
+
+    def _look_at(self, paths: list[str]) -> list[Footer | None]:
+        """None for a file that is not there."""
+        if self.inspector:
+            return self.inspector(self._store, paths)
+        return [it and Footer(path=it.path, size=it.size) for it in self._store.stat_many(paths)]
 
     def _check_partitions(self, files: list[FileInfo], schema: Mapping[str, Any] | None) -> None:
         """All readers find the same values in the partition columns of new files. Raises InvalidInputError."""

@@ -32,6 +32,7 @@ def print_check(report: CheckReport) -> None:
     print_part("missing", text_column("path"), report.missing)
     print_part("of another size than its marker says", _WRONG_SIZE, report.wrong_size)
     print_part("partition values", text_column("what is wrong"), _named(report.unread_values))
+    print_part("files that some engine cannot read as they are meant", _MISREAD, list(report.misread.items()))
     print_part("corrupt markers", text_column("what is wrong"), list(report.corrupt.values()))
     print_part("another vacuum", text_column("what shows that it was here"), report.another_vacuum)
     print_part("of another table", text_column("path"), report.strange)
@@ -55,6 +56,7 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "missing": {"files": len(report.missing), "size": report.missing_size, "paths": report.missing},
         "wrong_size": [{"path": it.path, "expected": it.expected, "found": it.found} for it in report.wrong_size],
         "unread_values": [{"path": path, "problem": problem} for path, problem in report.unread_values.items()],
+        "misread": [{"path": path, "problem": problem} for path, problem in report.misread.items()],
         "corrupt": [{"path": path, "problem": problem} for path, problem in report.corrupt.items()],
         "another_vacuum": report.another_vacuum,
         "strange": report.strange,
@@ -89,6 +91,7 @@ def _facts(report: CheckReport) -> Mapping[str, str]:
         "live": files_text(report.live_files, report.live_size),
         "missing": files_text(len(report.missing), report.missing_size) if report.missing else "",
         "wrong size": files_text(len(report.wrong_size), damaged) if report.wrong_size else "",
+        "misread": count_text(len(report.misread), "file") if report.misread else "",
         "corrupt": count_text(len(report.corrupt), "marker") if report.corrupt else "",
         "pending": count_text(len(report.pending), "transaction"),
         "garbage": total_text([entry for entries in report.garbage.values() for entry in entries]),
@@ -113,6 +116,12 @@ def advice(report: CheckReport) -> str:
         wrong.append(
             f"Readers do not agree on the partition of {count_text(count, 'file')}: write their rows where they "
             "belong, see docs/OPERATIONS.md."
+        )
+    if count := len(report.misread):
+        wrong.append(
+            f"Some engine fails at, or misreads, {count_text(count, 'file')}: "
+            f"`{command('dbio', 'compact', report.url)}` writes anew those of an adoption that spell a column "
+            "otherwise; bring others back from a backup, or overwrite them."
         )
     if report.another_vacuum:
         wrong.append(
@@ -152,6 +161,11 @@ _WRONG_SIZE: list[Column[WrongSize]] = [
     Column("path", lambda damage: damage.path, fold=True),
     Column("expected bytes", lambda damage: damage.expected, number_text, right=True),
     Column("found bytes", lambda damage: damage.found, number_text, right=True),
+]
+
+_MISREAD: list[Column[tuple[str, str]]] = [
+    Column("path", lambda file: file[0], fold=True),
+    Column("what is wrong", lambda file: file[1], fold=True),
 ]
 
 _PENDING: list[Column[PendingTransaction]] = [

@@ -14,7 +14,7 @@ from dbio_commit.begin import begin, look
 from dbio_commit.clock import Clock
 from dbio_commit.compaction.plan import TARGET_BYTES, Bin, check_order, in_commits, plan_bins
 from dbio_commit.compaction.report import STOPPED, Compacted, CompactReport, LeftFiles
-from dbio_commit.data.footers import ROW_METADATA
+from dbio_commit.data.unlike import find_unlike
 from dbio_commit.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError, UnsupportedStoreError
 from dbio_commit.logs import get_logger
 from dbio_commit.protocol import names
@@ -80,7 +80,13 @@ def compact(
     by = _order_columns(sort_by, columns, snapshot)
     along = _order_columns(z_order, columns, snapshot)
     chosen = snapshot if where is None else snapshot.where(where, time_zone=time_zone)
-    bins = plan_bins(chosen.files, target_size=target_size, in_order=bool(by or along), min_files=min_files)
+    bins = plan_bins(
+        chosen.files,
+        target_size=target_size,
+        in_order=bool(by or along),
+        min_files=min_files,
+        anew=find_unlike(store, chosen, columns),
+    )
     if dry_run:
         planned = [_compacted(bin, None) for bin in bins]
         return CompactReport(url=store.url, dry_run=True, compacted=tuple(planned))
@@ -149,7 +155,7 @@ class _Run:
                 transaction.abort()
                 return
             transaction.keep_partitions()
-            transaction.add(file for _, file in done)
+            transaction.add((file for _, file in done), looked_at=True)
             transaction.remove(path for bin, _ in done for path in bin.paths)
             try:
                 commit = transaction.commit()
@@ -225,18 +231,8 @@ def _columns_of_file(store: Store, path: str) -> Mapping[str, Any]:
     try:
         with store.open_read(path) as stream:
             parquet = pq.ParquetFile(stream)
-        told = (parquet.metadata.metadata or {}).get(ROW_METADATA.encode())
-        if told is not None:
-            recorded: dict[str, Any] = json.loads(told)
-            return recorded
-        leaves = map(parquet.schema.column, range(parquet.metadata.num_columns))
-        if any(leaf.physical_type == "INT96" for leaf in leaves):
-            raise InvalidInputError(
-                f"{where} has timestamps of an old kind, of which nothing says whether they have a zone; append "
-                "something with `dbio.write`, which records the columns, and compact then"
-            )
-        return kinds.spark_schema(parquet.schema_arrow, where=where)
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        return kinds.told_columns(parquet, where=where)
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise InvalidInputError(f"{where} does not tell its columns: {error!r:.200}; run `dbio check`") from Cause.of(
             error
         )

@@ -69,7 +69,7 @@ def table_columns(snapshot: "Snapshot", store: Store) -> Mapping[str, Any]:
     newest = max(snapshot.files, key=lambda file: (file.tid or "", file.path))
     with store.open_read(newest.path) as stream:
         parquet = _parquet(stream, store.url_of(newest.path))
-        found = kinds.spark_schema(kinds.file_schema(parquet), where=snapshot.url)
+        found = kinds.told_columns(parquet, where=store.url_of(newest.path))
     lower = {column.lower() for column in snapshot.partition_columns}
     inside = [field for field in found["fields"] if field["name"].lower() not in lower]
     partition = [

@@ -50,6 +50,8 @@ class Commit:
     """In the result of an adoption, or of an overwrite in the directory scope: what is no Parquet, and was left alone.
 
     Paths relative to the root."""
+    notes: Sequence[str] = field(default=(), repr=False)
+    """In the result of an adoption: what is to be known of some of its files, in words."""
 
     def __repr__(self) -> str:
         rows = self.metrics.get("numOutputRows")

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from dbio_commit.data.footers import has_old_calendar
-from dbio_commit.data.rows import open_file, open_parquet, read_rows
+from dbio_commit.data.rows import open_file, open_parquet, read_rows, refuse_loss
 from dbio_commit.data.widen import fit
 from dbio_commit.errors import StoreError
 from dbio_commit.protocol.state import DataFile
@@ -190,6 +190,7 @@ class _Copying:
             else:
                 with open_file(self._store, file) as source:
                     parquet = open_parquet(source)
+                    refuse_loss(parquet, self._target, partition=file.partition, where=where)
                     if has_old_calendar(parquet.metadata):
                         self._copied.only_for_spark.append(number)
                         self._refuse_after(number, where=None)

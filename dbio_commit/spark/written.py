@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from dbio_commit.data.footers import ROW_METADATA
+from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated

@@ -105,7 +105,8 @@ def _copy(store: Store, transaction: Transaction, files: Iterable[DataFile], kno
     store.make_durable([path for _, path in copies])  # before the marker that names them (I2)
     for file, path in copies:
         info = known.get(file.path) or FileInfo(path=path, size=file.size)
-        transaction.add([replace(info, path=path, partition=names.parse_partition(names.split(path)[0]))])
+        told = replace(info, path=path, partition=names.parse_partition(names.split(path)[0]))
+        transaction.add([told], looked_at=True)  # as it was then
 
 
 def _name_copy(store: Store, transaction: Transaction, file: DataFile) -> str:

@@ -59,7 +59,8 @@ def put(table: Table, files: Sequence[tuple[Partition, pa.Table]], **how: Any) -
         with table.store.open_write(path) as stream:
             pq.write_table(rows, stream)
         table.store.make_durable([path])
-        transaction.add([FileInfo(path=path, size=table.store.stat(path).size, partition=partition)])
+        info = FileInfo(path=path, size=table.store.stat(path).size, partition=partition)
+        transaction.add([info], looked_at=True)  # as writers do that look at nothing
     transaction.commit(**how)
 
 

@@ -1,6 +1,7 @@
 """`dbio.delete` and `replace_where`: exactly the rows for which the condition holds go, as Spark's own filter says."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -132,9 +133,58 @@ def test_where_there_is_nothing_to_delete_from_is_said(spark: "SparkSession", ro
         dbio.delete(spark, root, "id = 1")
 
 
+def test_a_directory_that_was_adopted_is_rewritten_at_once_with_the_columns_of_all_files(
+    spark: "SparkSession", root: str
+) -> None:
+    spark.range(0, 3, 1, 3).write.parquet(root)
+    priced = spark.sql("SELECT * FROM VALUES (10L, 9.5D), (11L, 8.5D), (12L, 7.5D) t(id, price)")
+    priced.coalesce(1).write.mode("append").parquet(root)
+    dbio.Table(root).adopt()
+    assert dict(dbio.read(spark, root).dtypes) == {"id": "bigint", "price": "double"}
+    dbio.delete(spark, root, "id = 10")
+    dbio.update(spark, root, {"id": "id + 100"}, "id IN (0, 12)")
+    dbio.merge(spark, root, spark.sql("SELECT 1L id, 0.5D price"), on=["id"])
+    dbio.write(spark.sql("SELECT 20L id, CAST(NULL AS double) price"), root)
+    dbio.Table(root).compact()
+    found = {row.id: row.price for row in dbio.read(spark, root).collect()}
+    assert found == {100: None, 1: 0.5, 2: None, 11: 8.5, 112: 7.5, 20: None}
+
+
+def test_no_rewrite_loses_a_column_that_the_table_lacks(spark: "SparkSession", root: str) -> None:
+    Path(root).mkdir()
+    pq.write_table(pa.table({"id": [10, 11], "price": [9.5, 8.5]}), f"{root}/a.parquet")
+    pq.write_table(pa.table({"id": [0]}), f"{root}/b.parquet")  # this one told the columns
+    adopt_as_before(root)
+    dbio.write(spark.range(1, 2), root)
+    changes: list[Callable[[], object]] = [
+        lambda: dbio.delete(spark, root, "id = 10"),
+        lambda: dbio.update(spark, root, {"id": "id + 1"}, "id = 10"),
+        lambda: dbio.merge(spark, root, spark.sql("SELECT 10L id"), on=["id"]),
+        lambda: dbio.write(spark.sql("SELECT 10L id"), root, mode="overwrite", replace_where="id = 10"),
+    ]
+    for change in changes:
+        with pytest.raises(InvalidInputError, match=r"the column 'price', which the table does not have"):
+            change()
+    dbio.write(spark.sql("SELECT 20L id, 1.5D price"), root, merge_schema=True)
+    dbio.delete(spark, root, "id = 10")
+    assert {(row.id, row.price) for row in dbio.read(spark, root).collect()} == {
+        (0, None),
+        (1, None),
+        (11, 8.5),
+        (20, 1.5),
+    }
+
+
+def adopt_as_before(root: str) -> None:
+    """As earlier versions did, which looked into no file and recorded no columns."""
+    table = dbio.Table(root)
+    table.inspector = None
+    table.adopt()
+
+
 def test_an_adopted_directory_is_deleted_from_once_its_columns_are_recorded(spark: "SparkSession", root: str) -> None:
     numbers(spark, 0, 10).write.partitionBy("day").parquet(root)
-    dbio.Table(root).adopt()
+    adopt_as_before(root)
     with pytest.raises(InvalidInputError, match="write to it with this software first"):
         dbio.delete(spark, root, "day = 'd0' OR id = 3")
     dbio.write(numbers(spark, 10, 12), root)

@@ -5,12 +5,14 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import Result
 
 from dbio_commit import Table
 from dbio_commit.protocol import names
-from tests.command_line import ESCAPE, append, data_file, dbio, dbio_json, new_files
+from tests.command_line import ESCAPE, PARQUET, append, data_file, dbio, dbio_json, new_files
 from tests.histories import columns
 
 
@@ -141,7 +143,45 @@ def test_check_says_which_transactions_can_commit_no_more(table: Table) -> None:
     assert "10 days" in dbio("check", table.url).stdout
 
 
+def test_check_names_empty_files_and_looks_into_all_where_it_is_told_to(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    rows = pa.table({"id": [1]})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    pq.write_table(rows, tmp_path / "b.parquet")
+    pq.write_table(pa.table({"ID": [1]}), tmp_path / "c.parquet")
+    pq.write_table(pa.table({"id": [1], "at": pa.array([None], pa.timestamp("ns"))}), tmp_path / "d.parquet")
+    pq.write_table(pa.table({"id": [1], "more": [1]}), tmp_path / "e.parquet")
+    pq.write_table(pa.table({"id": ["text"]}), tmp_path / "f.parquet")
+    for name in ("g.parquet", "h.parquet"):
+        (tmp_path / name).write_bytes(b"" if name < "h" else b"rows of another format")
+    table.inspector = None  # as earlier versions, which looked into no file
+    table.adopt()
+    with table.begin() as transaction:
+        transaction.commit({"type": "struct", "fields": [{"name": "id", "type": "long"}]})
+    quick = dbio_json("check", tmp_path)
+    assert (quick["ok"], quick["misread"]) == (False, [{"path": "g.parquet", "problem": "it is empty"}])
+    thorough = {it["path"]: it["problem"] for it in dbio_json("check", "--files", tmp_path)["misread"]}
+    assert {path: problem.partition(":")[0] for path, problem in thorough.items()} == {
+        "c.parquet": "ID is spelled id in the table",
+        "d.parquet": "column 'at' is a timestamp in nanoseconds, which Spark does not read",
+        "e.parquet": "it has the column 'more', which the table does not have",
+        "f.parquet": "it holds id as string, not long",
+        "g.parquet": "it is no Parquet file",
+        "h.parquet": "it is no Parquet file",
+    }
+    shown = dbio("check", "--files", tmp_path)
+    assert (shown.exit_code, "Some engine fails at, or misreads, 6 files" in shown.stdout) == (1, True)
+
+
+def test_a_sound_table_is_sound_by_its_footers_too(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    with table.begin(partition_by=["day"]) as transaction:
+        pq.write_table(pa.table({"id": [1], "s": [{"x": 1}]}), transaction.new_file(partition={"day": "1"}))
+    assert dbio_json("check", "--files", table.url)["ok"]
+
+
 def test_check_and_adopt_name_what_is_no_parquet(plain: Path) -> None:
+    (plain / "old.parquet").write_bytes(PARQUET)
     (plain / f"notes{ESCAPE}.txt").write_bytes(b"read me")
     assert dbio_json("check", plain)["foreign"] == [f"notes{ESCAPE}.txt"]
     assert r"notes\x1b.txt" in dbio("check", plain).stdout
