@@ -86,5 +86,5 @@ def make_tiny_files(path: Path, files: int) -> None:
             info = dbio.FileInfo(
                 path=f"{directory}/{name}", size=size, rows=2, partition=partition, statistics=statistics
             )
-            transaction.add([info])
+            transaction.add([info], looked_at=True)
         transaction.commit(schema=TINY_COLUMNS.jsonValue())

@@ -1,6 +1,6 @@
 """How a transaction begins: look at what is there, create the table where there is nothing, claim a tid."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -210,7 +210,15 @@ def _create(store: Store, clock: Clock, partition_by: tuple[str, ...]) -> Target
     return Target(scope=Scope.TABLE, origin=Origin(found.id), partition_columns=tuple(found.partition_columns))
 
 
-def create_descriptor(store: Store, clock: Clock, table_id: str, partition_by: Sequence[str]) -> bool:
+def create_descriptor(
+    store: Store,
+    clock: Clock,
+    table_id: str,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str] | None = None,
+) -> bool:
     """Makes the root a table; False where it was one already."""
-    body = encode(Descriptor(id=table_id, created=clock.now(), partition_columns=list(partition_by)))
-    return create(store, names.DESCRIPTOR, body)
+    descriptor = Descriptor(
+        id=table_id, created=clock.now(), partition_columns=list(partition_by), properties=dict(properties or {})
+    )
+    return create(store, names.DESCRIPTOR, encode(descriptor))

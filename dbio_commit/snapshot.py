@@ -1,15 +1,19 @@
 """What a reader gets: the live files of a table at one instant, and what decided them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from cachetools import LRUCache
 
 from dbio_commit.errors import (
     InvalidInputError,
     UnsupportedStoreError,
 )
+from dbio_commit.forks import ProcessLock
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
@@ -37,13 +41,40 @@ from dbio_commit.protocol.scope import Scope
 
 
 class Source:
-    """Where the files of a snapshot are. It is not pickled: a store holds credentials."""
+    """Where the files of a snapshot are. Only a name of it is pickled, which this process knows: a store holds
+    credentials."""
 
     def __init__(self, store: Store | None = None) -> None:
         self.store = store
 
-    def __reduce__(self) -> tuple[type["Source"], tuple[()]]:
-        return Source, ()
+    def __reduce__(self) -> tuple[Callable[[str], "Source"], tuple[str]]:
+        return _source, (_stores.name(self.store) if self.store else "",)
+
+
+class _Stores:
+    """The stores of snapshots that this process has pickled, by names that nobody else knows; of the last few."""
+
+    def __init__(self) -> None:
+        self._lock = ProcessLock()
+        self._by_name: LRUCache[str, Store] = LRUCache(16)
+
+    def name(self, store: Store) -> str:
+        with self._lock:
+            known = next((name for name, it in self._by_name.items() if it is store), None) or uuid4().hex
+            self._by_name[known] = store
+        return known
+
+    def find(self, name: str) -> Store | None:
+        with self._lock:
+            found: Store | None = self._by_name.get(name)
+        return found
+
+
+_stores = _Stores()
+
+
+def _source(name: str) -> Source:
+    return Source(_stores.find(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +171,10 @@ class Snapshot:
         from dbio_commit.data import frames
 
         if self.source.store is None:
-            raise InvalidInputError(f"this snapshot of {self.url} comes from another process; take one here")
+            raise InvalidInputError(
+                f"this snapshot of {self.url} comes from another process, or was pickled long ago, and without its "
+                "credentials; take one here"
+            )
         return frames.to_arrow(self, self.source.store, columns=columns, filter=filter)
 
     def to_pandas(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pandas.DataFrame":

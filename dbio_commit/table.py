@@ -12,6 +12,7 @@ from dbio_commit.clock import SYSTEM_CLOCK, Clock
 from dbio_commit.compaction.plan import TARGET_BYTES
 from dbio_commit.compaction.report import CompactReport
 from dbio_commit.data.footers import Inspector, inspect_files
+from dbio_commit.data.unlike import Progress, silent
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.listing import until_quiet
 from dbio_commit.probe import prove_store
@@ -176,10 +177,13 @@ class Table:
             prove_store(self.store)
         until_quiet(self.store, lambda: open_root(self.store, self.clock, even_dropped=True).abort_pending(tid))
 
-    def check(self) -> CheckReport:
-        """What is wrong, pending or garbage; reads every marker and lists every file."""
+    def check(self, files: bool = False, *, progress: Progress = silent) -> CheckReport:
+        """What is wrong, pending or garbage; reads every marker and lists every file.
+
+        With `files` it also looks at the footer of each live file, which takes a request for each.
+        """
         self.refuse_partition()
-        return check_table(self.store, self.clock)
+        return check_table(self.store, self.clock, files=files, progress=progress)
 
     def checkpoint(self, rebuild: bool = False) -> str | None:
         """Writes what the log says into one object, for faster reads; returns its name, None where nothing is new.
@@ -236,14 +240,17 @@ class Table:
             dry_run=dry_run,
         )
 
-    def adopt(self) -> Commit:
+    def adopt(self, *, progress: Progress = silent) -> Commit:
         """Makes a table of a plain or DBIO directory, of the files that are visible now; moves and deletes nothing.
 
-        Raises TransactionStateError while a transaction is pending, TableExistsError, InvalidInputError where the
-        files lie in different partition columns, CommitConflictError where somebody wrote meanwhile.
+        Looks at the footers of all files, and records their columns. The result's `notes` name files that a compaction
+        should write anew. Raises TransactionStateError while a transaction is pending, TableExistsError,
+        InvalidInputError where the files lie in different partition columns or some are empty, no Parquet or what not
+        all readers can read, SchemaMismatchError where their columns do not fit together, CommitConflictError where
+        somebody wrote meanwhile.
         """
         self.refuse_partition()
-        return adopt(self.store, self.clock)
+        return adopt(self.store, self.clock, looks=self.inspector is not None, progress=progress)
 
     def restore(self, as_of: AsOf | RestorePlan) -> Commit:
         """Brings the files and the columns back as they were as of a time or a tid, by one commit; settings stay.

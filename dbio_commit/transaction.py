@@ -3,7 +3,7 @@
 How it begins is in `begin`; how it is decided in its root, `roots.table` or `roots.directory`. No Spark in here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
@@ -15,6 +15,7 @@ from msgspec import structs
 from dbio_commit.clock import Clock
 from dbio_commit.data.fitting import fit
 from dbio_commit.data.footers import Footer, Inspector
+from dbio_commit.data.inside import refuse_inside
 from dbio_commit.data.proof import refuse_unproven
 from dbio_commit.errors import (
     AccessDeniedError,
@@ -36,6 +37,8 @@ from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.footprint import marker_bytes
 from dbio_commit.protocol.markers import FileInfo, decode_schema, pack_schema
 from dbio_commit.protocol.operations import RULES
+from dbio_commit.protocol.partition_values import WRITTEN, Given, base_of, kind_of, spell
+from dbio_commit.protocol.partitions import Types, find_problem, partition_types, widest
 from dbio_commit.publish import publish_as_set
 from dbio_commit.roots import KINDS
 from dbio_commit.store import Store
@@ -68,12 +71,15 @@ class Transaction:
         self._root = KINDS[terms.scope](store, clock)
         self._state = _State.OPEN
         self._staged: dict[str, FileInfo | None] = {}  # None: a new file whose size is not known yet
+        self._unseen: set[str] = set()  # of those that were added
         self._removed: set[str] = set()
         self._whole: set[str] | None = None
         self._read: Read | None = None
         self._rows_are_checked = False
         self._replaced: list[names.Partition] = []
         self._refused: AccessDeniedError | None = None  # the answer to its commit
+        self._copies = False  # whether its files lie in partitions that the table has, or had, named as they are
+        self._given: dict[str, set[str]] = {}  # of partition columns: the types of the values that were given
         self._attempt = clock.random_bits(31)  # so that copies which are resumed elsewhere take other names
 
     def __repr__(self) -> str:
@@ -94,14 +100,15 @@ class Transaction:
 
     # --- stage ----------------------------------------------------------------------------------------------------
 
-    def new_file(self, suffix: str = ".parquet", partition: Mapping[str, str | None] | None = None) -> str:
+    def new_file(self, suffix: str = ".parquet", partition: Mapping[str, Given | None] | None = None) -> str:
         """Where to write a new data file: a URL or plain path. Write it before `commit`, and nothing else there.
 
-        `partition` has a value for every partition column of the table, as text; None is null. Raises
-        InvalidInputError for other columns and for values that a directory's name cannot hold.
+        `partition` has a value for every partition column of the table: a date, a number, ..., or its canonical text;
+        None is null. Leave the partition columns out of the file. Raises InvalidInputError for other columns, for what
+        is no value of the column's type, and for values that a directory's name cannot hold.
         """
         self._require_open("take a new file")
-        values = self._check_partition(partition or {})
+        values = self._spell_partition(partition or {})
         name = names.format_data_file(
             tid=self.tid, job=self.terms.job, task=0, attempt=self._attempt, number=len(self._staged), suffix=suffix
         )
@@ -111,15 +118,23 @@ class Transaction:
         self._staged[path] = None
         return url
 
-    def add(self, files: Iterable[FileInfo]) -> None:
-        """Takes data files that are written, durable and named in this transaction's way, by a task or anybody."""
+    def add(self, files: Iterable[FileInfo], *, looked_at: bool = False) -> None:
+        """Takes data files that are written, durable and named in this transaction's way, by a task or anybody.
+
+        The commit looks at them, as at those of `new_file`, unless their writer has made them to fit the table.
+        """
         self._require_open("add files")
+        files = list(files)
         for file in files:
             directory = names.split(_check_new(file.path, self.tid))[0]
             if names.parse_partition(directory) != file.partition:
                 raise InvalidInputError(f"{file.path!r} does not lie in the partition {dict(file.partition)}")
             self._root.check_place(file, self.terms)
-            self._staged[file.path] = file
+        if not self._copies and not self._sets_schema:
+            self._refuse_texts(files, widest(self._partition_types(None)))
+        self._staged |= {file.path: file for file in files}
+        if not looked_at:
+            self._unseen |= {file.path for file in files}
 
     def require_files(self) -> None:
         """What `commit` does, too: on a disk, the files that were added are here. Raises UnsupportedStoreError."""
@@ -158,11 +173,11 @@ class Transaction:
             raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} goes by no rows")
         self._read = read
 
-    def replace_partition(self, partition: Mapping[str, str | None]) -> None:
+    def replace_partition(self, partition: Mapping[str, Given | None]) -> None:
         """Of a partition replacement: what is live in this partition goes, even if nothing is written there.
 
         Fewer than all partition columns name all partitions below. Without a call of this, a replacement replaces
-        the partitions that it writes to.
+        the partitions that it writes to. A text may also be that of a directory as it is, whatever the column's type.
         """
         self._require_open("replace partitions")
         if self.terms.operation != "replace_partitions":
@@ -171,15 +186,61 @@ class Transaction:
             raise InvalidInputError(
                 f"{dict(partition)} is no partition of a table partitioned by {list(self.terms.partition_columns)}"
             )
-        self._replaced.append(dict(partition))
+        types = self._partition_types(None)
+        self._replaced.append(
+            {
+                column: value if isinstance(value, str) else self._spell(column, value, types.get(column))
+                for column, value in partition.items()
+            }
+        )
 
-    def _check_partition(self, partition: Mapping[str, str | None]) -> names.Partition:
+    def keep_partitions(self) -> None:
+        """The files hold rows of files that the table has, or had, in the same partitions: those are named as they are.
+
+        Else each must be named in canonical texts. Of a restore, and of a compaction.
+        """
+        self._require_open("keep partitions")
+        self._copies = True
+
+    def _spell_partition(self, partition: Mapping[str, Given | None]) -> names.Partition:
         columns = self.terms.partition_columns
-        if not all(value is None or isinstance(value, str) for value in partition.values()):
-            raise InvalidInputError(f"the values of partition {dict(partition)} must be text, or None for null")
         if partition.keys() != set(columns):
             raise InvalidInputError(f"the partition columns are {list(columns)}, but got values for {list(partition)}")
-        return {column: partition[column] for column in columns}
+        types = self._partition_types(None)
+        return {column: self._spell(column, partition[column], types.get(column)) for column in columns}
+
+    def _spell(self, column: str, value: Given | None, kind: str | None) -> str | None:
+        """The text of a value. What an overwrite writes may be of another type than the column has now."""
+        if value is None or (isinstance(value, str) and (self._copies or self._sets_schema)):
+            self._given.setdefault(column, set()).update([] if value is None else ["string"])
+            return value
+        try:
+            if kind is None and not self.terms.is_table and kind_of(value) in ("timestamp", "timestamp_ntz"):
+                raise ValueError(
+                    f"{value!r:.200} has a time, and nothing says in which zone this directory names times"
+                )
+            text = self._spell_as(value, kind)
+            self._given.setdefault(column, set()).add(kind_of(value))
+        except ValueError as error:
+            raise InvalidInputError(f"partition column {column!r} of {self._store.url}: {error}") from None
+        return text
+
+    def _spell_as(self, value: Given, kind: str | None) -> str:
+        if self._sets_schema and kind is not None:
+            with suppress(ValueError):
+                return spell(value, kind)
+            return spell(value, None)
+        return spell(value, kind)
+
+    @property
+    def _sets_schema(self) -> bool:
+        """Whether the table's columns after the commit may be others than now, whatever they are."""
+        return RULES[self.terms.operation].sets_schema
+
+    def _partition_types(self, schema: Mapping[str, Any] | None) -> Types:
+        """Of the partition columns by this schema, or by that of when it began; none is known of a directory."""
+        known = (schema or self.terms.metadata.schema) if self.terms.is_table else None
+        return partition_types(known, self.terms.partition_columns)
 
     # --- decide ---------------------------------------------------------------------------------------------------
 
@@ -197,6 +258,7 @@ class Transaction:
         try:
             files = self._complete_files()
             schema = self._fitted(decode_schema(pack_schema(schema)))
+            self._check_partitions(files, schema)
             self._check_rows(files, schema)
             draft = Draft(
                 terms=self.terms,
@@ -308,27 +370,58 @@ class Transaction:
         self._store.check_spelling({names.split(path)[0] for path in self._staged})
         new = [path for path, info in self._staged.items() if info is None]
         if new:
-            found = self._store.stat_many(new)
-            if missing := [path for path, entry in zip(new, found, strict=True) if entry is None]:
+            found = self._look_at(new)
+            if missing := [path for path, footer in zip(new, found, strict=True) if footer is None]:
                 self._root.raise_if_aborted(self.terms, names.split(missing[0])[0])
                 raise TransactionStateError(
                     f"{len(missing)} of the files that transaction {self.tid} took by new_file were not written, "
                     f"first {self._store.url_of(missing[0])}; write each one before commit"
                 )
             self._store.make_durable(new)
-            written = [entry for entry in found if entry is not None]
-            if self.inspector:
-                self._footers |= {footer.path: footer for footer in self.inspector(self._store, written)}
-            for entry in written:
-                footer = self._footers.get(entry.path, Footer(path=entry.path))
-                self._staged[entry.path] = FileInfo(
-                    path=entry.path,
-                    size=entry.size,
+            for footer in filter(None, found):
+                self._footers[footer.path] = footer
+                self._staged[footer.path] = FileInfo(
+                    path=footer.path,
+                    size=footer.size,
                     rows=footer.rows,
-                    partition=names.parse_partition(names.split(entry.path)[0]),
+                    partition=names.parse_partition(names.split(footer.path)[0]),
                     statistics=footer.statistics,
                 )
+        if self.inspector and self._unseen:
+            seen = self.inspector(self._store, sorted(self._unseen))
+            self._footers |= {it.path: it for it in seen if it is not None}  # `require_files` says which is missing
+            self._unseen.clear()
         return [info for info in self._staged.values() if info is not None]
+
+    def _look_at(self, paths: list[str]) -> list[Footer | None]:
+        """None for a file that is not there."""
+        if self.inspector:
+            return self.inspector(self._store, paths)
+        return [it and Footer(path=it.path, size=it.size) for it in self._store.stat_many(paths)]
+
+    def _check_partitions(self, files: list[FileInfo], schema: Mapping[str, Any] | None) -> None:
+        """All readers find the same values in the partition columns of new files. Raises InvalidInputError."""
+        if not self.terms.is_table or not self.terms.partition_columns or self._copies:
+            return
+        types, before = self._partition_types(schema), self._partition_types(None)
+        for column, kind in types.items():
+            if kind is not None and base_of(kind) not in WRITTEN and before.get(column) != kind:
+                raise InvalidInputError(
+                    f"partition column {column!r} of {self._store.url} cannot be {kind}, whose values tools write in "
+                    "different ways: partition by text, whole numbers, decimals, booleans, dates or timestamps"
+                )
+        self._refuse_texts(files, types)
+        refuse_inside(files, self._footers, self.terms.partition_columns, url=self._store.url)
+
+    def _refuse_texts(self, files: Sequence[FileInfo], types: Types) -> None:
+        found = find_problem((file.partition for file in files), types)
+        if found is not None:
+            partition, why = found
+            path = next(file.path for file in files if file.partition == partition)
+            raise InvalidInputError(
+                f"{self._store.url_of(path)} lies in a partition that not all readers would find: {why}. Take its path "
+                "from new_file(partition=…), which also takes dates and numbers as they are"
+            )
 
     def _check_rows(self, files: list[FileInfo], schema: Mapping[str, Any] | None) -> None:
         metadata = self.terms.metadata
@@ -343,12 +436,35 @@ class Transaction:
         if not self.terms.is_table or not footers:
             return schema
         columns, where = self.terms.partition_columns, self._store.url
-        if schema is None and RULES[self.terms.operation].sets_schema:
+        if schema is None and self._sets_schema:
             with suppress(SchemaMismatchError):
                 return fit(footers, self.terms.metadata.schema, partition_columns=columns, where=where)
-            return fit(footers, None, partition_columns=columns, where=where)  # an overwrite may set its own
+            found = fit(footers, None, partition_columns=columns, where=where)  # an overwrite may set its own
+            return self._with_partition_types(found)
         known = self.terms.metadata.schema if schema is None else schema
-        return fit(footers, known, partition_columns=columns, where=where)
+        found = fit(footers, known, partition_columns=columns, where=where)
+        return found if known is not None else self._with_partition_types(found)
+
+    def _with_partition_types(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Columns that `fit` took from files: of which types partition columns are, these do not say.
+
+        They stay as they are where all values fit; else the values that were given tell.
+        """
+        types: dict[str, str] = {}
+        before, partitions = self._partition_types(None), [file.partition for file in self._staged.values() if file]
+        for column in self.terms.partition_columns:
+            own, kinds = before.get(column), self._given.get(column, set())
+            if own is not None and find_problem(partitions, {column: own}) is None:
+                types[column.lower()] = own
+            elif len(kinds) > 1:
+                raise InvalidInputError(
+                    f"the values of partition column {column!r} of {self._store.url} are of several types, "
+                    f"{', '.join(sorted(kinds))}; give values of one type, or pass the columns as commit(schema=…)"
+                )
+            else:
+                types |= {column.lower(): kind for kind in kinds}
+        fields = [{**field, "type": types.get(field["name"].lower(), field["type"])} for field in schema["fields"]]
+        return {**schema, "fields": fields}
 
     def _refuse_other_files(self, commit: Commit, draft: Draft) -> None:
         """Another copy of this transaction may have committed before us, and what it staged."""

@@ -40,7 +40,7 @@ class Writer:
 
     def transaction(self, table: Table) -> Transaction:
         transaction = table.resume(self.terms)
-        transaction.add([self.staged])
+        transaction.add([self.staged], looked_at=True)
         return transaction
 
 

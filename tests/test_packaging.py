@@ -109,7 +109,7 @@ for operation in ("append", "overwrite"):
     with table.begin(operation) as transaction:
         path = f"part-0-tid-{transaction.tid}-0-0-c000.parquet"
         open(f"table/{path}", "wb").write(b"12345")
-        transaction.add([dbio.FileInfo(path=path, size=5)])
+        transaction.add([dbio.FileInfo(path=path, size=5)], looked_at=True)
 assert [file.tid for file in table.snapshot().files] == [transaction.tid]
 assert table.check().ok
 assert [it.size for it in dbio.vacuum("table", 0, force=True).deleted] == [5]

@@ -31,6 +31,8 @@ def print_check(report: CheckReport) -> None:
     print_facts(_facts(report))
     print_part("missing", text_column("path"), report.missing)
     print_part("of another size than its marker says", _WRONG_SIZE, report.wrong_size)
+    print_part("partition values", text_column("what is wrong"), _named(report.unread_values))
+    print_part("files that some engine cannot read as they are meant", _MISREAD, list(report.misread.items()))
     print_part("corrupt markers", text_column("what is wrong"), list(report.corrupt.values()))
     print_part("another vacuum", text_column("what shows that it was here"), report.another_vacuum)
     print_part("of another table", text_column("path"), report.strange)
@@ -53,6 +55,8 @@ def check_json(report: CheckReport) -> dict[str, Any]:
         "live": {"files": report.live_files, "size": report.live_size},
         "missing": {"files": len(report.missing), "size": report.missing_size, "paths": report.missing},
         "wrong_size": [{"path": it.path, "expected": it.expected, "found": it.found} for it in report.wrong_size],
+        "unread_values": [{"path": path, "problem": problem} for path, problem in report.unread_values.items()],
+        "misread": [{"path": path, "problem": problem} for path, problem in report.misread.items()],
         "corrupt": [{"path": path, "problem": problem} for path, problem in report.corrupt.items()],
         "another_vacuum": report.another_vacuum,
         "strange": report.strange,
@@ -72,6 +76,10 @@ def check_json(report: CheckReport) -> dict[str, Any]:
     }
 
 
+def _named(problems: Mapping[str, str]) -> list[str]:
+    return [f"{path}: {problem}" for path, problem in problems.items()]
+
+
 def _pending_json(it: PendingTransaction) -> dict[str, Any]:
     age_s = int(it.age.total_seconds())
     return {"tid": it.tid, "started": it.started, "age_s": age_s, "files": it.files, "size": it.size}
@@ -83,6 +91,7 @@ def _facts(report: CheckReport) -> Mapping[str, str]:
         "live": files_text(report.live_files, report.live_size),
         "missing": files_text(len(report.missing), report.missing_size) if report.missing else "",
         "wrong size": files_text(len(report.wrong_size), damaged) if report.wrong_size else "",
+        "misread": count_text(len(report.misread), "file") if report.misread else "",
         "corrupt": count_text(len(report.corrupt), "marker") if report.corrupt else "",
         "pending": count_text(len(report.pending), "transaction"),
         "garbage": total_text([entry for entries in report.garbage.values() for entry in entries]),
@@ -103,6 +112,17 @@ def advice(report: CheckReport) -> str:
     if count := len(report.missing) + len(report.wrong_size):
         files = count_text(count, "file")
         wrong.append(f"Readers fail or miss rows: bring {files} back from a backup, or overwrite them.")
+    if count := len(report.unread_values):
+        wrong.append(
+            f"Readers do not agree on the partition of {count_text(count, 'file')}: write their rows where they "
+            "belong, see docs/OPERATIONS.md."
+        )
+    if count := len(report.misread):
+        wrong.append(
+            f"Some engine fails at, or misreads, {count_text(count, 'file')}: "
+            f"`{command('dbio', 'compact', report.url)}` writes anew those of an adoption that spell a column "
+            "otherwise; bring others back from a backup, or overwrite them."
+        )
     if report.another_vacuum:
         wrong.append(
             "Another tool's vacuum may have purged commits: keep it away, and see docs/OPERATIONS.md for what is lost."
@@ -141,6 +161,11 @@ _WRONG_SIZE: list[Column[WrongSize]] = [
     Column("path", lambda damage: damage.path, fold=True),
     Column("expected bytes", lambda damage: damage.expected, number_text, right=True),
     Column("found bytes", lambda damage: damage.found, number_text, right=True),
+]
+
+_MISREAD: list[Column[tuple[str, str]]] = [
+    Column("path", lambda file: file[0], fold=True),
+    Column("what is wrong", lambda file: file[1], fold=True),
 ]
 
 _PENDING: list[Column[PendingTransaction]] = [

@@ -5,7 +5,7 @@ Credentials come from the environment: on a command line everybody on the machin
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +34,7 @@ from dbio_commit.cli.transactions import (
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
 from dbio_commit.cli.values import count_text, files_text, parse_size, total_json, total_text
 from dbio_commit.clock import SYSTEM_CLOCK
+from dbio_commit.data.unlike import silent
 from dbio_commit.errors import DbioError, InvalidInputError, RetentionError, UnsupportedStoreError
 from dbio_commit.table import Table
 from dbio_commit.texts import visible
@@ -193,13 +194,20 @@ def show(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
 
 
 @app.command()
-def check(path: _Path, as_json: _Json = False) -> None:
+def check(
+    path: _Path,
+    files: Annotated[
+        bool, typer.Option("--files", help="Look at the footer of each live file, too: a request for each.")
+    ] = False,
+    as_json: _Json = False,
+) -> None:
     """Look for missing and damaged files, corrupt markers, pending transactions and garbage.
 
-    Exits with 1 where readers would fail. What is pending, and garbage, is nothing wrong.
+    With --files also for files that some engine cannot read, or reads as something else. Exits with 1 where readers
+    would fail. What is pending, and garbage, is nothing wrong.
     """
-    with _errors(as_json):
-        report = Table(path).check()
+    with _errors(as_json), progress() if files else nullcontext(silent) as show_progress:
+        report = Table(path).check(files, progress=show_progress)
     if as_json:
         print_json(check_json(report))
     else:
@@ -422,11 +430,14 @@ def publish(
 def adopt(path: _Path, as_json: _Json = False) -> None:
     """Make a table of a directory of plain Parquet, or one that Databricks wrote: of the files that are visible now.
 
-    Moves and deletes nothing. From then on only commits at the root count: stop other writers before.
+    Looks at the footer of each file, and records the columns. Moves and deletes nothing.
+
+    From then on only commits at the root count: stop other writers before.
     """
     with _errors(as_json):
         table = Table(path)
-        commit = table.adopt()
+        with progress() as show_progress:
+            commit = table.adopt(progress=show_progress)
     if as_json:
         print_json(adoption_json(table.url, commit))
     else:

@@ -179,7 +179,8 @@ def print_adoption(url: str, commit: Commit) -> None:
     hidden = f"; {len(commit.removed):,} hidden ones count as removed" if commit.removed else ""
     say(f"{url} is a table now: {total_text(commit.files)}{hidden}")
     print_part("left alone, since they are no Parquet", text_column("path"), commit.foreign)
+    print_part("to be known", text_column("of which files"), commit.notes)
 
 
 def adoption_json(url: str, commit: Commit) -> dict[str, Any]:
-    return {"url": url, "commit": commit_json(commit), "foreign": commit.foreign}
+    return {"url": url, "commit": commit_json(commit), "foreign": commit.foreign, "notes": commit.notes}

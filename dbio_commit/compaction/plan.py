@@ -1,6 +1,6 @@
 """Which small files go into which new one, and which new files are committed together. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from dbio_commit.errors import InvalidInputError
@@ -50,28 +50,41 @@ def check_order(sort_by: Sequence[str], z_order: Sequence[str]) -> None:
         )
 
 
-def plan_bins(files: Iterable[DataFile], *, target_size: int, in_order: bool = False, min_files: int = 1) -> list[Bin]:
+def plan_bins(
+    files: Iterable[DataFile],
+    *,
+    target_size: int,
+    in_order: bool = False,
+    min_files: int = 1,
+    anew: Collection[str] = frozenset(),
+) -> list[Bin]:
     """What to put together, directory by directory; a file that is large enough stays as it is.
 
     First fit, in the order given: no two files that are left would fit into one, so that a second plan finds nothing to
     do. Fewer than `min_files` that would come together are left, and so is a file alone, unless its rows are to be put
-    in order.
+    in order. The files of `anew`, paths, are written anew in any case.
     """
     by_directory: dict[str, list[DataFile]] = {}
+    large: dict[str, list[DataFile]] = {}
     for file in files:
         if 4 * file.size < 3 * target_size:
             by_directory.setdefault(names.split(file.path)[0], []).append(file)
+        elif file.path in anew:
+            large.setdefault(names.split(file.path)[0], []).append(file)
     least = max(min_files, 1 if in_order else 2)
     return [
         Bin(tuple(bin))
-        for _, small in sorted(by_directory.items())
-        for bin in _first_fit(small, target_size)
-        if len(bin) >= least
+        for directory in sorted(by_directory.keys() | large.keys())
+        for bin in [
+            *_first_fit(by_directory.get(directory, ()), target_size),
+            *([it] for it in large.get(directory, ())),
+        ]
+        if len(bin) >= least or any(file.path in anew for file in bin)
     ]
 
 
 def _first_fit(files: Sequence[DataFile], target_size: int) -> list[list[DataFile]]:
-    smallest = min(map(_size, files))
+    smallest = min(map(_size, files), default=0)
     bins: list[list[DataFile]] = []
     open_bins: list[tuple[list[DataFile], int]] = []  # those with room for the smallest, and how much room
     for file in files:

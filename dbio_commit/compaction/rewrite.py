@@ -27,8 +27,9 @@ from dbio_commit.data.data_file import (
     collect,
     parquet_options,
 )
-from dbio_commit.data.footers import ROW_METADATA, SPARK_VERSION, has_old_calendar, parse_version, spark_version
-from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_parquet, read_rows
+from dbio_commit.data.footers import SPARK_VERSION, has_old_calendar, parse_version, spark_version
+from dbio_commit.data.parquet import ROW_METADATA
+from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_parquet, read_rows, refuse_loss
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.options import Compression
 from dbio_commit.protocol import names
@@ -196,11 +197,7 @@ class _Rewriting:
         if has_old_calendar(footer):
             raise InvalidInputError(f"{where} was written by an old Spark, whose calendar only Spark knows")
         self._versions.append(spark_version(footer))
-        known = {name.lower() for name in self._target.names} | {
-            column.lower() for column in names.parse_partition(self._bin.directory)
-        }
-        if other := [name for name in parquet.schema_arrow.names if name.lower() not in known]:
-            raise InvalidInputError(f"{where} has the column {other[0]!r:.100}, which the table does not have")
+        refuse_loss(parquet, self._target, partition=names.parse_partition(self._bin.directory), where=where)
         if self._codec is None and footer.num_row_groups and footer.num_columns:
             self._codec = _CODECS.get(footer.row_group(0).column(0).compression, "snappy")
 

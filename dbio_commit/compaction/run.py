@@ -14,10 +14,11 @@ from dbio_commit.begin import begin, look
 from dbio_commit.clock import Clock
 from dbio_commit.compaction.plan import TARGET_BYTES, Bin, check_order, in_commits, plan_bins
 from dbio_commit.compaction.report import STOPPED, Compacted, CompactReport, LeftFiles
-from dbio_commit.data.footers import ROW_METADATA
+from dbio_commit.data.unlike import find_unlike
 from dbio_commit.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError, UnsupportedStoreError
 from dbio_commit.logs import get_logger
 from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import count_rows, recorded_rows
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.roots import read_snapshot
@@ -79,12 +80,18 @@ def compact(
     by = _order_columns(sort_by, columns, snapshot)
     along = _order_columns(z_order, columns, snapshot)
     chosen = snapshot if where is None else snapshot.where(where, time_zone=time_zone)
-    bins = plan_bins(chosen.files, target_size=target_size, in_order=bool(by or along), min_files=min_files)
+    bins = plan_bins(
+        chosen.files,
+        target_size=target_size,
+        in_order=bool(by or along),
+        min_files=min_files,
+        anew=find_unlike(store, chosen, columns),
+    )
     if dry_run:
         planned = [_compacted(bin, None) for bin in bins]
         return CompactReport(url=store.url, dry_run=True, compacted=tuple(planned))
     work = Work(tid="", job="", columns=json.dumps(columns), sort_by=by, z_order=along)
-    run = _Run(store, clock, work, hands or in_threads(store))
+    run = _Run(store, clock, work, hands or in_threads(store), recorded_rows(snapshot.decided))
     for together in in_commits(bins):
         if stop():
             run.leave(together, STOPPED)
@@ -113,8 +120,9 @@ def in_threads(store: Store, *, at_once: int = _THREADS, stop: Callable[[], bool
 class _Run:
     """One compaction, commit by commit."""
 
-    def __init__(self, store: Store, clock: Clock, work: Work, hands: Hands) -> None:
-        self._store, self._clock, self._work, self._hands = store, clock, work, hands
+    def __init__(self, store: Store, clock: Clock, work: Work, hands: Hands, rows: Mapping[str, int | None]) -> None:
+        """`rows` says how many files have, as their writers recorded it."""
+        self._store, self._clock, self._work, self._hands, self._rows = store, clock, work, hands, rows
         self.compacted: list[Compacted] = []
         self.commits: list[str] = []
         self.left: list[LeftFiles] = []
@@ -146,7 +154,8 @@ class _Run:
             if not done:
                 transaction.abort()
                 return
-            transaction.add(file for _, file in done)
+            transaction.keep_partitions()
+            transaction.add((file for _, file in done), looked_at=True)
             transaction.remove(path for bin, _ in done for path in bin.paths)
             try:
                 commit = transaction.commit()
@@ -174,6 +183,10 @@ class _Run:
                     raise ObjectNotFoundError(f"{outcome.problem}; it is a live file: run `dbio check`")
             elif outcome.file is None:
                 self.leave([bin], outcome.problem)
+            elif (recorded := count_rows(bin.paths, self._rows)) not in (None, outcome.file.rows):
+                self._store.delete_many([outcome.file.path])
+                held = f"they hold {outcome.file.rows} rows, and their writers recorded {recorded}"
+                self.leave([bin], f"{held}: somebody changed some in their place; `dbio check` looks further")
             else:
                 done.append((bin, outcome.file))
         return done
@@ -218,18 +231,8 @@ def _columns_of_file(store: Store, path: str) -> Mapping[str, Any]:
     try:
         with store.open_read(path) as stream:
             parquet = pq.ParquetFile(stream)
-        told = (parquet.metadata.metadata or {}).get(ROW_METADATA.encode())
-        if told is not None:
-            recorded: dict[str, Any] = json.loads(told)
-            return recorded
-        leaves = map(parquet.schema.column, range(parquet.metadata.num_columns))
-        if any(leaf.physical_type == "INT96" for leaf in leaves):
-            raise InvalidInputError(
-                f"{where} has timestamps of an old kind, of which nothing says whether they have a zone; append "
-                "something with `dbio.write`, which records the columns, and compact then"
-            )
-        return kinds.spark_schema(parquet.schema_arrow, where=where)
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        return kinds.told_columns(parquet, where=where)
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise InvalidInputError(f"{where} does not tell its columns: {error!r:.200}; run `dbio check`") from Cause.of(
             error
         )

@@ -3,6 +3,7 @@
 Which Spark schemas can be written is in `spark.schema`; how a file's columns become the table's is in `conform`.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as types
 
+from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.errors import InvalidInputError
+from dbio_commit.protocol.column_metadata import keep_known
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -99,6 +102,33 @@ def _with_instants(kind: Any, leaves: Iterator[bool]) -> Any:
 def spark_schema(schema: pa.Schema, *, where: str) -> dict[str, Any]:
     """The columns as Spark's JSON, all nullable. Raises InvalidInputError for types that Spark has not."""
     return {"type": "struct", "fields": [field(it.name, _spark_type(it.type, it.name, where)) for it in schema]}
+
+
+def type_name(kind: pa.DataType) -> str:
+    """The type of a partition column, or of another that is not nested, as Spark's JSON names it.
+
+    Raises ValueError for a type that Spark has not.
+    """
+    try:
+        return str(_spark_type(kind, "", ""))
+    except InvalidInputError:
+        raise ValueError(f"{kind} is no type of Spark's") from None
+
+
+def told_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
+    """The columns of a file as Spark's JSON: as Spark has recorded them there, else by the types of Parquet.
+
+    Raises InvalidInputError for what is no schema, and for types that Spark has not, or Arrow.
+    """
+    told = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
+    if told is None:
+        return spark_schema(file_schema(file), where=where)
+    try:
+        recorded: dict[str, Any] = keep_known(json.loads(told))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"what Spark has recorded of the columns of {where} is none: {error!s:.200}") from None
+    arrow_schema(recorded, where=where)
+    return recorded
 
 
 def field(name: str, kind: Any) -> dict[str, Any]:

@@ -1,9 +1,11 @@
-"""Whether the columns of new files fit a table, and what the table's columns are after them. Pure.
+"""Whether the columns of files fit a table, or one another, and what a table's columns are after them. Pure.
 
 For files that Spark did not write; `spark.schema` is for DataFrames. All schemas are Spark's JSON.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dbio_commit.data.footers import Footer
@@ -15,8 +17,8 @@ Schema = Mapping[str, Any]
 def fit(files: Sequence[Footer], table: Schema | None, *, partition_columns: Sequence[str], where: str) -> Schema:
     """The table's columns after the files were added: its own, or those of the files where it has none recorded.
 
-    Names are matched without regard to case. A file may lack columns, which are null then. Raises SchemaMismatchError,
-    with the names of file and column, for a column that the table lacks or that does not fit its type.
+    A file may lack columns, which are null then. Raises SchemaMismatchError, with the names of file and column, for a
+    column that the table lacks or spells otherwise, or that does not fit its type.
     """
     parts = {column.lower() for column in partition_columns}
     known = {field["name"].lower(): field for field in _fields(table)}
@@ -33,6 +35,8 @@ def fit(files: Sequence[Footer], table: Schema | None, *, partition_columns: Seq
                 problems.append(f"{name} holds nothing but nulls without a type")
             elif own is None:
                 problems.append(f"{name} is not in the table")
+            elif other := respelled({"fields": [field]}, {"fields": [own]}):
+                problems.append(f"{other}, which most readers of what is published tell apart")
             elif table is None and fits(own["type"], kind):
                 known[name.lower()] = {**own, "type": kind}  # the wider one
             elif not fits(kind, own["type"]):
@@ -53,6 +57,31 @@ def _fields(schema: Schema | None) -> Iterator[Mapping[str, Any]]:
     for field in fields if isinstance(fields, list) else ():
         if isinstance(field, Mapping) and isinstance(field.get("name"), str) and "type" in field:
             yield field
+
+
+def _compared(found: Schema, wanted: Schema, above: str = "") -> Iterator[tuple[str, str, str | None]]:
+    """The columns of a file, and the fields in them: path, name, and that of the other schema where it has such."""
+    own = {field["name"].lower(): field for field in _fields(wanted)}
+    for field in _fields(found):
+        name, other = field["name"], own.get(field["name"].lower())
+        yield above + name, name, other["name"] if other else None
+        kind, wider = field["type"], other["type"] if other else None
+        if isinstance(kind, Mapping) and isinstance(wider, Mapping):
+            yield from _compared(_as_struct(kind), _as_struct(wider), f"{above}{name}.")
+
+
+def respelled(found: Schema, wanted: Schema) -> str | None:
+    """The first column or field that both have, and spell otherwise; in words."""
+    for path, name, own in _compared(found, wanted):
+        if own is not None and own != name:
+            return f"{path:.200} is spelled {own:.200} in the table"
+    return None
+
+
+def lost(found: Schema, wanted: Schema, partition_columns: Iterable[str] = ()) -> str | None:
+    """The first column or field of a file that the table lacks: who writes its rows anew would lose it."""
+    parts = {column.lower() for column in partition_columns}
+    return next((path for path, _, own in _compared(found, wanted) if own is None and path.lower() not in parts), None)
 
 
 def misfit(found: Schema, wanted: Schema) -> str | None:
@@ -77,6 +106,115 @@ def _as_struct(kind: Mapping[str, Any]) -> Schema:
         return kind
     inner = (part for part in ("elementType", "keyType", "valueType") if part in kind)
     return {"type": "struct", "fields": [{"name": part, "type": kind[part]} for part in inner]}
+
+
+# --- many files ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """Files of the same columns."""
+
+    files: list[str]
+    """Their paths."""
+    columns: Schema
+
+
+class _Clash(Exception):
+    """Of two types of one column neither holds all values of the other."""
+
+    def __init__(self, column: str, own: Any, other: Any) -> None:
+        super().__init__(column)
+        self.column, self.own, self.other = column, own, other
+
+
+def unite(groups: Sequence[Alike], *, where: str) -> Schema:
+    """The columns of a table of all these files. Those of the first group come first.
+
+    Where types differ, the widest is taken; where spellings do, that of most files. Raises SchemaMismatchError, with
+    the names of files, where of two types neither is the wider.
+    """
+    whole: Any = {"type": "struct", "fields": []}
+    for group in groups:
+        try:
+            whole = _united(whole, group.columns, "")
+        except _Clash as clash:
+            raise SchemaMismatchError(_describe(clash, groups, group, where)) from None
+    spellings: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for group in groups:
+        for path, name, _ in _compared(group.columns, group.columns):
+            spellings[path.lower()][name] += len(group.files)
+    spelled: Schema = _as_most(whole, "", spellings)
+    return spelled
+
+
+def _united(own: Any, other: Any, path: str) -> Any:
+    """A type that holds all values of both. Raises _Clash."""
+    match own, other:
+        case {"type": "struct"}, {"type": "struct"}:
+            fields = {field["name"].lower(): field for field in _fields(own)}
+            for field in _fields(other):
+                name, known = field["name"], fields.get(field["name"].lower())
+                inside = f"{path}.{name}" if path else name
+                kind = _united(known["type"], field["type"], inside) if known else field["type"]
+                fields[name.lower()] = {**(known or field), "type": kind}
+            return {**own, "fields": [*fields.values()]}
+        case {"type": "array"}, {"type": "array"}:
+            return {**own, **_parts(own, other, path, "elementType")}
+        case {"type": "map"}, {"type": "map"}:
+            return {**own, **_parts(own, other, path, "keyType", "valueType")}
+        case str(), str() if own == other or _widens(other, own):
+            return own
+        case str(), str() if _widens(own, other):
+            return other
+    raise _Clash(path, own, other)
+
+
+def _parts(own: Any, other: Any, path: str, *parts: str) -> dict[str, Any]:
+    return {part: _united(own[part], other[part], f"{path}.{part.removesuffix('Type')}") for part in parts}
+
+
+def _widens(narrow: str, wide: str) -> bool:
+    from dbio_commit.data.columns import arrow_type
+    from dbio_commit.data.widen import widens
+
+    return widens(arrow_type(narrow), arrow_type(wide))
+
+
+def _describe(clash: _Clash, groups: Sequence[Alike], group: Alike, where: str) -> str:
+    first = next(it for it in groups if it is group or not _unites(it, group))
+    return (
+        f"the files of {where} do not fit together: column {clash.column:.200} is {_shown(clash.own)} in "
+        f"{_named(first.files)}, and {_shown(clash.other)} in {_named(group.files)}, and neither type holds all values "
+        "of the other; nothing has changed. Write those of one type anew with the other, or move them elsewhere"
+    )
+
+
+def _unites(one: Alike, other: Alike) -> bool:
+    try:
+        _united(one.columns, other.columns, "")
+    except _Clash:
+        return False
+    return True
+
+
+def _named(files: Sequence[str]) -> str:
+    return files[0] + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+
+
+def _as_most(kind: Any, path: str, spellings: Mapping[str, Counter[str]]) -> Any:
+    """The type, whose fields are spelled as most files spell them."""
+    if not isinstance(kind, Mapping):
+        return kind
+    if kind.get("type") == "struct":
+        fields = []
+        for field in _fields(kind):
+            inside = path + field["name"]
+            ((name, _),) = spellings[inside.lower()].most_common(1)
+            fields.append({**field, "name": name, "type": _as_most(field["type"], f"{inside}.", spellings)})
+        return {**kind, "fields": fields}
+    parts = [part for part in ("elementType", "keyType", "valueType") if part in kind]
+    return {**kind, **{part: _as_most(kind[part], f"{path}{part}.", spellings) for part in parts}}
 
 
 # --- types --------------------------------------------------------------------------------------------------------
@@ -122,5 +260,11 @@ def _has_void(kind: Any) -> bool:
     return any(map(_has_void, [*inner, *(field["type"] for field in _fields(kind))]))
 
 
+def without(schema: Schema, columns: Iterable[str]) -> Schema:
+    """The columns but for these, such as those that the directories tell."""
+    others = {column.lower() for column in columns}
+    return {"type": "struct", "fields": [it for it in _fields(schema) if it["name"].lower() not in others]}
+
+
 def _shown(kind: Any) -> str:
-    return kind if isinstance(kind, str) else str(kind.get("type", kind))
+    return str(kind.get("type", kind)) if isinstance(kind, Mapping) else str(kind)

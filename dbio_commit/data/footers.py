@@ -1,27 +1,25 @@
-"""What the footer of a new file tells: whether it is Parquet, its rows, statistics and columns.
+"""What the footer of a file tells: whether it is Parquet that all can read, its rows, statistics and columns.
 
-For files that a transaction took by `new_file`, of which only their writer knows anything. Without pyarrow only the
-first and last bytes are looked at. Whether the columns fit a table is in `fitting`.
+For files of which only their writer knows anything: those that a transaction took by `new_file`, and those of a
+directory that is adopted. Without pyarrow only the last bytes are looked at. What all can read is in `physical`,
+whether the columns fit a table in `fitting`.
 """
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
-from dbio_commit.data.parquet import has_magic
-from dbio_commit.errors import InvalidInputError
-from dbio_commit.protocol.entry import Entry
+from dbio_commit.data.parquet import MAGIC, check_beginning, footer_bytes
+from dbio_commit.data.physical import problems
+from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
+from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import Bounds
 from dbio_commit.store import Store
-from dbio_commit.texts import Cause
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-
-ROW_METADATA = "org.apache.spark.sql.parquet.row.metadata"
-"""The key under which Spark keeps the columns of a file in its own terms."""
 
 SPARK_VERSION = "org.apache.spark.version"
 """The key under which Spark keeps its own version."""
@@ -34,77 +32,110 @@ _BATCH_ROWS = 64 * 1024
 _BATCH_BYTES = 32 * 1024 * 1024
 
 
+TAIL_BYTES = 64 * 1024
+"""Of a file, to find its footer in: there are few larger ones."""
+
+
+_MOST_NAMED = 10
+"""Problems of one file, in one message."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footer:
     """What is known of one file; None where only pyarrow would tell."""
 
     path: str
+    size: int
+    """Of the file, in bytes."""
     rows: int | None = None
     statistics: Mapping[str, Bounds] | None = None
     columns: Mapping[str, Any] | None = None
     """As Spark's JSON."""
+    broken: str = ""
+    """Why it is no Parquet file."""
+    problems: Sequence[str] = ()
+    """What some reader cannot read, or reads as something else."""
+
+    @property
+    def problem(self) -> str:
+        """The first of them, in words; nothing where there is none."""
+        more = len(self.problems) - _MOST_NAMED
+        return "; ".join(self.problems[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+    def refusal(self, where: str) -> str:
+        """What is wrong with the file of this URL, in words; nothing where all is right."""
+        if self.broken:
+            return f"{where} is no Parquet file: {self.broken}"
+        return f"not all readers can read {where}: {self.problem}" if self.problems else ""
 
 
-Inspector = Callable[[Store, Sequence[Entry]], list[Footer]]
-"""Looks at new files before they are committed. Raises InvalidInputError for what cannot be committed."""
+Inspector = Callable[[Store, Sequence[str]], list[Footer | None]]
+"""Looks at new files before they are committed, by their paths; None for one that is not there.
+
+Raises InvalidInputError for what cannot be committed.
+"""
 
 
-def inspect_files(store: Store, files: Sequence[Entry]) -> list[Footer]:
-    """The footers, in order. Raises InvalidInputError, with its name, for a file that is no Parquet; StoreError."""
+def inspect_files(store: Store, paths: Sequence[str]) -> list[Footer | None]:
+    """The footers, in order. Raises InvalidInputError, with its name, for what not all readers can read; StoreError."""
+    found = store.in_parallel(lambda path: look_at(store, path), paths)
+    for footer in found:
+        if footer is not None:
+            refuse(footer, store.url_of(footer.path))
+    return found
+
+
+def refuse(footer: Footer, where: str) -> None:
+    """Raises InvalidInputError for a new file that not all readers can read."""
+    if refusal := footer.refusal(where):
+        closed = "; close each file before you commit" if footer.broken else ""
+        raise InvalidInputError(f"{refusal}. Nothing was committed, and the transaction is aborted{closed}")
+
+
+def look_at(store: Store, path: str, *, statistics: bool = True) -> Footer | None:
+    """What its footer tells, by one request, or two of a large one; None where it is not there. Raises StoreError."""
+    try:
+        size, end = store.get_tail(path, TAIL_BYTES)
+        try:
+            wanted = footer_bytes(size, end)
+            if wanted > len(end):
+                end = store.get_range(path, size - wanted, wanted - len(end)) + end
+            if not names.is_parquet(path):  # readers look at both ends of it
+                check_beginning(end if len(end) == size else store.get_range(path, 0, len(MAGIC)))
+        except ValueError as error:
+            return Footer(path=path, size=size, broken=str(error))
+    except ObjectNotFoundError:
+        return None
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
-        read = _look
-    else:
-        read = _read
-    return store.in_parallel(lambda file: read(store, file), files)
+        return Footer(path=path, size=size)
+    return parse_footer(end, path, size=size, statistics=statistics)
 
 
-def _look(store: Store, file: Entry) -> Footer:
-    if not has_magic(store, file.path, file.size):
-        raise _no_parquet(store.url_of(file.path), f"it has {file.size} bytes, and not Parquet's at both ends")
-    return Footer(path=file.path)
-
-
-def _read(store: Store, file: Entry) -> Footer:
-    _look(store, file)
-    with store.open_read(file.path) as stream:
-        return read_footer(stream, file.path, where=store.url_of(file.path))
-
-
-def read_footer(source: BinaryIO, path: str, *, where: str) -> Footer:
-    """The footer of the file that the source holds, or the end of: `path` is its path, `where` its URL.
-
-    Raises InvalidInputError where it is none of Parquet's.
-    """
+def parse_footer(end: bytes, path: str, *, size: int, statistics: bool = True) -> Footer:
+    """What the footer tells in which a file of so many bytes ends."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from dbio_commit.data.columns import file_schema, spark_schema
 
     try:
-        file = pq.ParquetFile(source)
-        footer, schema = file.metadata, file_schema(file)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _no_parquet(where, f"{error!s:.200}") from Cause.of(error)
-    return Footer(
-        path=path,
-        rows=footer.num_rows,
-        statistics=_statistics(schema, footer),
-        columns=spark_schema(schema, where=where),
-    )
+        file = pq.ParquetFile(io.BytesIO(end))
+        rows, found = file.metadata.num_rows, problems(file)
+        columns = None if found else spark_schema(file_schema(file), where="it")
+    except InvalidInputError as error:
+        return Footer(path=path, size=size, problems=[str(error)])
+    except (pa.ArrowException, OSError, ValueError, RecursionError) as error:
+        return Footer(path=path, size=size, broken=f"{error!s:.200}")
+    told = _statistics(file) if statistics and not found else None
+    return Footer(path=path, size=size, rows=rows, statistics=told, columns=columns, problems=found)
 
 
-def _no_parquet(where: str, why: str) -> InvalidInputError:
-    return InvalidInputError(
-        f"{where} is no Parquet file: {why}. Nothing was committed, and the transaction is aborted; "
-        "close each file before you commit"
-    )
-
-
-def _statistics(schema: "pa.Schema", footer: "pq.FileMetaData") -> Mapping[str, Bounds]:
+def _statistics(file: "pq.ParquetFile") -> Mapping[str, Bounds]:
     from dbio_commit.data.statistics import bounds, leaf_types
 
+    footer, schema = file.metadata, file.schema_arrow  # in which the old INT96 is of no unit that has bounds
     nulls: list[int | None] = []
     leaf = 0
     for field in schema:

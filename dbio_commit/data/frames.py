@@ -4,11 +4,13 @@ Files are read through the table's own store, so with its credentials. Which fil
 file's columns become the table's, in `conform`. pyarrow does the work; others are imported when they are asked for.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, cast
 
 from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.protocol.partition_values import meant
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
 from dbio_commit.texts import Cause
@@ -21,7 +23,6 @@ except ImportError as error:
     raise UnsupportedStoreError("reading rows needs the package pyarrow; run `pip install pyarrow`") from error
 
 from dbio_commit.data import columns as kinds
-from dbio_commit.data.conform import parse_value
 from dbio_commit.data.pruning import UNKNOWN, AllOf, AnyOf, Comparison, Condition, IsNull, Operator, column_types, prune
 from dbio_commit.data.rows import open_file, open_parquet, read_rows
 
@@ -68,7 +69,7 @@ def table_columns(snapshot: "Snapshot", store: Store) -> Mapping[str, Any]:
     newest = max(snapshot.files, key=lambda file: (file.tid or "", file.path))
     with store.open_read(newest.path) as stream:
         parquet = _parquet(stream, store.url_of(newest.path))
-        found = kinds.spark_schema(kinds.file_schema(parquet), where=snapshot.url)
+        found = kinds.told_columns(parquet, where=store.url_of(newest.path))
     lower = {column.lower() for column in snapshot.partition_columns}
     inside = [field for field in found["fields"] if field["name"].lower() not in lower]
     partition = [
@@ -148,7 +149,7 @@ def _value(value: Any, kind: Any) -> Any:
     if pa.types.is_temporal(kind) and not isinstance(value, str | date | None):
         raise TypeError("Arrow would take a number for days or microseconds")
     is_text = pa.types.is_string(kind) or pa.types.is_binary(kind)
-    return pa.scalar(parse_value(value, kind) if isinstance(value, str) and not is_text else value, kind)
+    return pa.scalar(meant(value, kinds.type_name(kind)) if isinstance(value, str) and not is_text else value, kind)
 
 
 def _no_filter(given: Any) -> str:
@@ -176,11 +177,37 @@ def _any_of(choices: Sequence[Sequence[Term]], schema: "pa.Schema") -> Any:
     for choice in choices:
         every: Any = pc.scalar(True)
         for column, operator, value in choice:
-            if isinstance(value, list):
-                value = pa.array(value, schema.field(column).type)
-            every = every & _OPERATORS[operator](pc.field(column), value)
+            kind = schema.field(column).type
+            if pa.types.is_floating(kind):
+                every = every & _of_floats(pc.field(column), operator, value, kind)
+            else:
+                value = pa.array(value, kind) if isinstance(value, list) else value
+                every = every & _OPERATORS[operator](pc.field(column), value)
         found = found | every
     return found
+
+
+def _of_floats(column: Any, operator: str, value: Any, kind: Any) -> Any:
+    """As Spark compares them: NaN is equal to itself and greater than all others, and -0.0 is 0.0."""
+    if operator == "not in":
+        return ~_of_floats(column, "in", value, kind) & column.is_valid()
+    if operator == "in":
+        zeros = [pa.scalar(zero, kind) for zero in (0.0, -0.0)] if any(it.as_py() == 0 for it in value) else []
+        found = column.isin(pa.array([*value, *zeros], kind))
+        return found | pc.is_nan(column) if any(map(_is_nan, value)) else found
+    if not value.is_valid:
+        return _OPERATORS[operator](column, value)
+    if _is_nan(value):
+        is_nan = pc.is_nan(column)
+        return {"=": is_nan, "==": is_nan, ">=": is_nan, ">": is_nan & ~is_nan, "<=": is_nan | ~is_nan}.get(
+            operator, ~is_nan
+        )
+    found = _OPERATORS[operator](column, value)
+    return found | pc.is_nan(column) if operator in (">", ">=") else found
+
+
+def _is_nan(value: Any) -> bool:
+    return value.is_valid and math.isnan(value.as_py())
 
 
 def _outline(choices: Sequence[Sequence[Term]]) -> Condition:
@@ -195,4 +222,6 @@ def _part(column: str, operator: str, value: Any) -> Condition:
     found, operator = value.as_py(), "=" if operator == "==" else operator
     if found is None:
         return {"=": IsNull(column), "!=": IsNull(column, False)}.get(operator, UNKNOWN)
+    if isinstance(found, float) and math.isnan(found):  # which no bound tells
+        return UNKNOWN
     return Comparison(column, cast(Operator, operator), found, found)

@@ -11,8 +11,42 @@ from dbio_commit.store import Store
 
 MAGIC = b"PAR1"
 
+ROW_METADATA = "org.apache.spark.sql.parquet.row.metadata"
+"""The key under which Spark keeps the columns of a file in its own terms."""
+
+MOST_BYTES = 64 * 1024 * 1024
+"""Of a footer: no writer makes a larger one, and it is in memory as a whole."""
+
 _LEAST_BYTES = 12
 """Of a Parquet file: the magic bytes twice, and the length of the footer between them."""
+
+
+_ENCRYPTED = b"PARE"
+
+
+def footer_bytes(size: int, end: bytes) -> int:
+    """How many of the last bytes of a file are its footer; of so many bytes in all, `end` is the last of them.
+
+    Raises ValueError, with what is wrong, for what is no Parquet.
+    """
+    if size < _LEAST_BYTES:
+        raise ValueError("it is empty" if size == 0 else f"it has {size} bytes")
+    if end[-4:] != MAGIC:
+        raise ValueError(
+            "its footer is encrypted, and readers have no key"
+            if end[-4:] == _ENCRYPTED
+            else f"it has {size} bytes, and not Parquet's at its end"
+        )
+    found = int.from_bytes(end[-8:-4], "little") + 8
+    if found > min(size - len(MAGIC), MOST_BYTES):
+        raise ValueError(f"it says that its footer has {found} bytes, of {size}")
+    return found
+
+
+def check_beginning(first: bytes) -> None:
+    """Raises ValueError where a file does not begin as Parquet does."""
+    if first[: len(MAGIC)] != MAGIC:
+        raise ValueError("it does not begin with the bytes of Parquet")
 
 
 def has_magic(store: Store, path: str, size: int) -> bool:

@@ -9,13 +9,14 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, NamedTuple
 
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.markers import Bounds, ColumnBounds, CommitMarker, FileInfo, bounds_in, bounds_of
 from dbio_commit.protocol.names import Partition
+from dbio_commit.protocol.partition_values import read
 from dbio_commit.protocol.state import Added, DataFile, LiveFiles
 
 # --- conditions ---------------------------------------------------------------------------------------------------
@@ -286,36 +287,13 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def _partition_value(text: str, kind: str) -> Any:
-    """The value that a directory is named after; None where it is none of the column's type."""
-    name = kind.partition("(")[0]
-    if name in _FORMS and not _FORMS[name].fullmatch(text):
-        return None  # for Spark it is null, or an error
-    match name:
-        case "byte" | "short" | "integer" | "long":
-            bits = {"byte": 7, "short": 15, "integer": 31, "long": 63}[name]
-            return int(text) if -(1 << bits) <= int(text) < 1 << bits else None
-        case "boolean":
-            return {"true": True, "false": False}.get(text)
-        case "decimal":
-            before, after = decimal_digits(kind) or (0, 0)
-            whole, _, fraction = text.lstrip("-").partition(".")
-            return Decimal(text) if len(whole) <= before and len(fraction) <= after else None
-        case "timestamp":
-            value = value_of(text, "timestamp_ntz")
-            return value.replace(tzinfo=UTC) if value else None
-    return value_of(text, kind)
-
-
-_WHOLE = re.compile(r"-?[0-9]{1,19}")
-_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?")
-_FORMS: Mapping[str, re.Pattern[str]] = {
-    **dict.fromkeys(INTEGERS, _WHOLE),
-    "decimal": re.compile(r"-?[0-9]{1,38}(?:\.[0-9]{1,38})?"),
-    "date": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
-    "timestamp": _TIME,
-    "timestamp_ntz": _TIME,
-}
-"""As writers name directories (PROTOCOL.md 6.2)."""
+    """The value that a directory is named after; None where it is none of the column's type, or cannot be compared."""
+    try:
+        value = read(text, kind)
+    except ValueError:  # for other readers it is null, an error, or another value
+        return None
+    is_odd = isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value))
+    return None if is_odd else value
 
 
 # --- files --------------------------------------------------------------------------------------------------------

@@ -6,8 +6,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dbio_commit.data.columns import file_schema, spark_schema
 from dbio_commit.data.conform import conform
+from dbio_commit.data.fitting import lost
 from dbio_commit.data.footers import rows_at_once
+from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
@@ -25,6 +28,19 @@ def open_file(store: Store, file: DataFile) -> Any:
 def open_parquet(source: Any) -> pq.ParquetFile:
     """Instants of the old INT96 in microseconds, as Spark has them: more years than nanoseconds count."""
     return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+
+
+def refuse_loss(parquet: pq.ParquetFile, target: pa.Schema, *, partition: Partition, where: str) -> None:
+    """Raises InvalidInputError for a file with a column that is not among the target's: whoever writes its rows anew
+    would lose it.
+    """
+    columns = spark_schema(file_schema(parquet), where=where)
+    if column := lost(columns, spark_schema(target, where=where), partition):
+        raise InvalidInputError(
+            f"{where} has the column {column!r:.200}, which the table does not have, so that its rows cannot be "
+            "written anew without a loss; nothing was committed: add the column to the table, by a write that has it, "
+            "with merge_schema=True, and try again"
+        )
 
 
 def read_rows(

@@ -64,7 +64,7 @@ def _scalar(kind: Any) -> Callable[[Any], Scalar] | None:
     """From Parquet's value to the one in JSON; None for types without order, or whose order readers do not share."""
     if types.is_boolean(kind) or types.is_integer(kind):
         return lambda raw: raw
-    if types.is_floating(kind):
+    if types.is_floating(kind) and not types.is_float16(kind):
         return lambda raw: raw if math.isfinite(raw) else None
     if types.is_string(kind) or types.is_large_string(kind):
         return bytes.decode

@@ -4,7 +4,9 @@ What is not understood to the letter holds anywhere: Spark filters the rows, so 
 counts as what Spark casts it to beside a column of that type (its `AnsiTypeCoercion` and `TypeCoercion`).
 """
 
+import math
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -91,8 +93,12 @@ class _Reader:
     def _one_of(self, tree: exp.In) -> Condition:
         """Spark casts the column and all values to one type: where that has too few digits, it rounds them."""
         kind = self._types.get(self._column(tree.this) or "", "")
-        numbers = [it.unnest().name for it in tree.expressions if it.unnest().is_number]
-        if numbers and kind not in ("float", "double") and not _fits(kind, numbers):
+        values = [it.unnest() for it in tree.expressions]
+        if kind in INTEGERS or decimal_digits(kind):
+            digits = [_digits_of(it) for it in values if it.is_number or it.find(exp.Cast)]
+            if not _fits(kind, digits):
+                return UNKNOWN
+        elif kind not in ("float", "double") and any(it.is_number for it in values):
             return UNKNOWN
         parts = [self._compare("=", tree.this, value) for value in tree.expressions]
         exact = [part for part in parts if isinstance(part, Comparison) and part.low == part.high]
@@ -121,6 +127,17 @@ class _Reader:
         return Comparison(column, operator, *found)
 
 
+def _digits_of(value: Any) -> tuple[int, int] | None:
+    """As which decimal a number in a list counts; None for one that is none, beside which all are rounded."""
+    cast = value.find(exp.Cast)
+    if cast is None:
+        return _digits(value.name)
+    type_name = cast.to.sql(dialect="spark")
+    if type_name in ("FLOAT", "DOUBLE"):
+        return None
+    return (_LONG_DIGITS, 0) if type_name in _BITS else decimal_digits(type_name.lower())
+
+
 def _terms(tree: Any, kind: type[exp.Connector]) -> list[Any]:
     """What a chain of AND, or of OR, joins; it may be longer than Python's stack is deep."""
     waiting: list[Any] = [tree]
@@ -147,43 +164,91 @@ _Interval = tuple[Any, Any]
 
 def _literal(tree: Any, kind: str, zone: str | None) -> _Interval | None:
     """What the literal is beside a column of the type; None where that is not sure."""
-    sign = ""
-    if isinstance(tree, exp.Neg) and isinstance(tree.this, exp.Literal) and not tree.this.is_string:
+    sign, type_name, is_cast = "", None, False
+    if isinstance(tree, exp.Neg):
         sign, tree = "-", tree.this
-    type_name = None
-    if isinstance(tree, exp.Cast) and isinstance(tree.this, exp.Literal) and tree.this.is_string:
+    if isinstance(tree, exp.Cast) and isinstance(tree.this, exp.Literal):
+        is_cast = isinstance(tree, exp.TryCast)  # and no function, which a session may have made another one
         type_name, tree = tree.to.sql(dialect="spark"), tree.this
     if isinstance(tree, exp.Boolean):
-        return (tree.this, tree.this) if kind == "boolean" else None
+        return (tree.this, tree.this) if kind == "boolean" and not sign else None
     if not isinstance(tree, exp.Literal):
         return None
     text = sign + str(tree.this)
+    if is_cast and type_name and (type_name in _BITS or decimal_digits(type_name.lower())):
+        return _cast_number(text, type_name, kind)
+    if type_name and not tree.is_string:
+        return None
+    if sign and tree.is_string:
+        return None
     if not tree.is_string:
-        value: int | Decimal | str | None = _number(text, kind)
-    elif type_name is None and kind == "string":
-        value = text
+        return _number(text, kind)
+    if is_cast and type_name == "BOOLEAN" and kind == "boolean":
+        return {"true": (True, True), "false": (False, False)}.get(text)
+    if kind == "string" and (type_name is None or (is_cast and type_name == "STRING")):
+        value: int | str | None = text
     elif type_name is None and kind in INTEGERS and re.fullmatch(r"-?[0-9]{1,18}", text):
         value = int(text)
     else:
         return _time(text, type_name, kind, zone)
-    return None if value is None else (value, value)
+    return value, value
 
 
-def _number(text: str, kind: str) -> int | Decimal | None:
-    """Of a number without an exponent, beside a column of numbers."""
-    digits = _digits(text)
+def _number(text: str, kind: str) -> _Interval | None:
+    """Of a number without an exponent, beside a column of numbers: a decimal, where it has a point."""
+    return _exact(text, _digits(text), kind)
+
+
+def _exact(text: str, digits: tuple[int, int] | None, kind: str) -> _Interval | None:
+    """Of a number that counts as one of so many digits."""
     if digits is None or sum(digits) > _DIGITS:
         return None
-    value = Decimal(text) if "." in text else int(Decimal(text))
-    if kind in ("float", "double"):  # exact in either, whichever of them Spark casts to
-        return value if isinstance(value, int) and -(1 << 24) < value < 1 << 24 else None
-    return value if _fits(kind, [text]) else None
+    is_whole = "." not in text
+    value = int(Decimal(text)) if is_whole else Decimal(text)
+    if kind in ("float", "double"):
+        if not is_whole:
+            return _about(float(text), 0.0)
+        return (value, value) if -(1 << 24) < value < 1 << 24 else None  # exact, whichever of them Spark casts to
+    return (value, value) if _fits(kind, [digits]) else None
 
 
-def _fits(kind: str, numbers: Sequence[str]) -> bool:
-    """Whether a decimal holds the column's values, and these, without being rounded."""
+def _cast_number(text: str, type_name: str, kind: str) -> _Interval | None:
+    """Of a number without an exponent that is cast to a type of numbers, such as `33L` and `33.5BD`."""
+    if not re.fullmatch(r"-?[0-9]{1,38}(\.[0-9]{1,38})?", text):
+        return None
+    decimal = decimal_digits(type_name.lower())
+    if decimal:
+        whole, _, fraction = text.lstrip("-").lstrip("0").partition(".")
+        return _exact(text, decimal, kind) if len(whole) <= decimal[0] and len(fraction) <= decimal[1] else None
+    bits = _BITS[type_name]
+    if type_name not in ("FLOAT", "DOUBLE"):
+        return _number(text, kind) if "." not in text and -(1 << bits) <= int(text) < 1 << bits else None
+    value = float(text)
+    if type_name == "FLOAT":
+        (value,) = struct.unpack("<f", struct.pack("<f", value))
+    if kind in ("float", "double"):
+        return value, value
+    if kind in INTEGERS:  # Spark makes such numbers of the column, too, which are exact up to there
+        return (value, value) if abs(value) < 1 << bits else None
+    return _about(value, Decimal(0)) if decimal_digits(kind) else None
+
+
+def _about(value: float, like: float | Decimal) -> _Interval:
+    """Where decimals may be of which a cast makes this number, or which it makes of one."""
+    low, high = value, value
+    for _ in range(2):
+        low, high = math.nextafter(low, -math.inf), math.nextafter(high, math.inf)
+    return type(like)(low), type(like)(high)
+
+
+_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63, "FLOAT": 24, "DOUBLE": 53}
+"""Up to which power of 2 such a type has all whole numbers."""
+
+
+def _fits(kind: str, numbers: Sequence[tuple[int, int] | None]) -> bool:
+    """Whether a decimal holds the column's values, and numbers of so many digits, without being rounded."""
     own = (_LONG_DIGITS, 0) if kind in INTEGERS else decimal_digits(kind)
-    each = [own, *map(_digits, numbers)]
+    each = [own, *numbers]
     known = [digits for digits in each if digits is not None]
     return len(known) == len(each) and max(it[0] for it in known) + max(it[1] for it in known) <= _DIGITS
 

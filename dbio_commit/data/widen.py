@@ -59,9 +59,16 @@ def fit(values: Any, kind: Any) -> Any:
 
 
 def _fit_leaf(values: Any, kind: pa.DataType) -> Any:
-    if not (widens(values.type, kind) or any(is_old(values.type) and is_new(kind) for is_old, is_new in _READ_AS)):
+    is_known = any(is_old(values.type) and is_new(kind) for is_old, is_new in _READ_AS)
+    if not (is_known or widens(values.type, kind) or _is_same_decimal(values.type, kind)):
         raise _does_not_fit(values.type, kind)
     return values.cast(kind)
+
+
+def _is_same_decimal(found: Any, kind: Any) -> bool:
+    """Arrow has each decimal in several widths."""
+    are_decimals = types.is_decimal(found) and types.is_decimal(kind)
+    return are_decimals and (found.precision, found.scale) == (kind.precision, kind.scale)
 
 
 def _does_not_fit(found: pa.DataType, kind: pa.DataType) -> pa.ArrowInvalid:

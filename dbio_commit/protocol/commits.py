@@ -42,13 +42,16 @@ class Commit:
     """When it was committed: in a history by the store's clock, in the result of a write by the writer's."""
     marker: CommitMarker = field(repr=False)
     skipped: bool = False
-    """True for the result of a write that found its (application id, version) committed already."""
+    """True for the result of a write that committed nothing: of one that found its (application id, version)
+    committed already, of mode "ignore" where there is a table, and of a merge whose source has no rows."""
     forgotten: Forgotten = field(default=Forgotten(), repr=False)
     """What `added` and `removed` lack, because vacuum has deleted it since."""
     foreign: Sequence[str] = field(default=(), repr=False)
     """In the result of an adoption, or of an overwrite in the directory scope: what is no Parquet, and was left alone.
 
     Paths relative to the root."""
+    notes: Sequence[str] = field(default=(), repr=False)
+    """In the result of an adoption: what is to be known of some of its files, in words."""
 
     def __repr__(self) -> str:
         rows = self.metrics.get("numOutputRows")

@@ -297,6 +297,10 @@ class CommitMarker(Body, frozen=True, kw_only=True):
         return count == len(files) and set(self.data_files) <= set(files)
 
 
+ADOPTED = "adopted"
+"""The property of a descriptor whose table has had columns from the first; its value is the tid of the adoption."""
+
+
 class Descriptor(Body, frozen=True, kw_only=True):
     """The body of `_dbio_table`: what makes a directory a table of ours. Never changes."""
 
@@ -309,6 +313,11 @@ class Descriptor(Body, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         in_utc(self, "created")
+
+    @property
+    def tells_columns(self) -> bool:
+        """Whether an adoption has recorded the columns: they are in its checkpoint, before any turn was taken."""
+        return ADOPTED in self.properties
 
 
 class Begun(Body, frozen=True, kw_only=True):
@@ -428,6 +437,14 @@ def bounds_in(marker: CommitMarker, *, lower: Collection[str] | None = None) -> 
     with suppress(ValueError):
         return _decode_bounds(marker, lower)
     return {}
+
+
+def columns_in(marker: CommitMarker) -> Collection[str]:
+    """The columns of which the marker has statistics, as its files spell them; none where they cannot be read."""
+    files = marker.dbio_commit.files if marker.dbio_commit else None
+    with suppress(ValueError):
+        return decode_as(dict[str, Raw], files.statistics) if files else ()
+    return ()
 
 
 def _decode_bounds(marker: CommitMarker, lower: Collection[str] | None = None) -> dict[str, ColumnBounds]:

@@ -1,18 +1,28 @@
-"""When two partition values are the same: files of an adopted directory may spell them as our writers do not. Pure.
+"""Which files lie in a partition, and on whose partitions readers do not agree. Pure.
 
-How values become names of directories, and back, is in `names`.
+Files of an adopted directory may spell values as our writers do not: what a text says is in `partition_values`. How it
+becomes the name of a directory, and back, is in `names`.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.names import Partition
-from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.partition_values import (
+    INTEGER_BITS,
+    base_of,
+    canonical,
+    decimal_digits,
+    meant,
+    problem,
+    read,
+    unread,
+    write,
+)
+from dbio_commit.protocol.state import DataFile, LiveFiles
 
 Types = Mapping[str, str | None]
 """The Spark type of each partition column, as its JSON has it; None where no writer recorded it."""
@@ -28,13 +38,17 @@ def partition_types(schema: Mapping[str, Any] | None, columns: Sequence[str]) ->
 def replaced_files(live: Iterable[DataFile], replaced: Iterable[Partition], types: Types) -> list[DataFile]:
     """The live files that lie in one of the partitions, each given by some or all partition columns.
 
-    Raises InvalidInputError where nothing tells whether they do: m=01 and m=1 are the same number, and other texts.
+    Raises InvalidInputError where nothing tells whether they do: m=01 and m=1 are the same number, and other texts; and
+    readers do not agree what d=1.5 is of a decimal(5,2).
     """
     wanted: dict[tuple[str, ...], set[_Key]] = {}
     for partition in replaced:
         columns = tuple(sorted(partition))
         wanted.setdefault(columns, set()).add(_key(partition, columns, types))
-    alike = {columns: {_as_numbers(key, columns, types) for key in keys} for columns, keys in wanted.items()}
+    alike = {
+        columns: {_key_alike(key, columns, types) for key in keys if _is_read(key, columns, types)}
+        for columns, keys in wanted.items()
+    }
 
     def is_in(file: DataFile, columns: tuple[str, ...]) -> bool:
         if not all(column in file.partition for column in columns):
@@ -42,12 +56,16 @@ def replaced_files(live: Iterable[DataFile], replaced: Iterable[Partition], type
         key = _key(file.partition, columns, types)
         if key in wanted[columns]:
             return True
-        if _as_numbers(key, columns, types) in alike[columns]:
-            raise InvalidInputError(
-                f"{file.path!r} may or may not lie in a partition that is replaced: no writer recorded the types of "
-                f"{[column for column in columns if types.get(column) is None]}, and as numbers its values are the "
-                "same; pass the columns with commit(schema=…)"
+        if _key_alike(key, columns, types) in alike[columns]:
+            unknown = [column for column in columns if types.get(column) is None]
+            why = (
+                f"no writer recorded the types of {unknown}, and as numbers its values are the same; pass the columns "
+                "with commit(schema=…)"
+                if unknown
+                else "readers do not agree which value the name of its directory says. Replace it by that name, too: "
+                f"transaction.replace_partition({dict(file.partition)})"
             )
+            raise InvalidInputError(f"{file.path!r} may or may not lie in a partition that is replaced: {why}")
         return False
 
     return [file for file in live if any(is_in(file, columns) for columns in wanted)]
@@ -57,56 +75,112 @@ _Key = tuple[str | None, ...]
 
 
 def _key(partition: Partition, columns: Sequence[str], types: Types) -> _Key:
-    return tuple(canonical(partition[column], types.get(column)) for column in columns)
+    return tuple(_same(partition[column], types.get(column)) for column in columns)
 
 
-def _as_numbers(key: _Key, columns: Sequence[str], types: Types) -> _Key:
-    """With what may be numbers, where no type is known, spelt in one way."""
-    return tuple(
-        _integer(value) if value is not None and types.get(column) is None else value
-        for column, value in zip(columns, key, strict=True)
-    )
+def _key_alike(key: _Key, columns: Sequence[str], types: Types) -> _Key:
+    return tuple(_alike(value, types.get(column)) for column, value in zip(columns, key, strict=True))
 
 
-def canonical(value: str | None, kind: str | None) -> str | None:
-    """The value as our writers spell it (PROTOCOL.md 6.2); as it is where it is none of that type."""
+def _is_read(key: _Key, columns: Sequence[str], types: Types) -> bool:
+    """Whether readers agree on it; else it means the directories of that very name."""
+    partition = dict(zip(columns, key, strict=True))
+    return next(_unread_values(partition, types), None) is None
+
+
+@lru_cache(maxsize=1 << 14)
+def _same(value: str | None, kind: str | None) -> str | None:
+    """The canonical text of what all readers take the value for; as it is where they do not agree."""
     if value is None or kind is None:
         return value
-    spell = next((spell for prefix, spell in _SPELLINGS.items() if kind.startswith(prefix)), None)
-    with suppress(ValueError, InvalidOperation):
-        return spell(value.strip()) if spell else value
-    return value
+    try:
+        return canonical(value, kind)
+    except ValueError:
+        return value
+
+
+@lru_cache(maxsize=1 << 14)
+def _alike(value: str | None, kind: str | None) -> str | None:
+    """A text that all have which some reader, or writer, may mean for the same value."""
+    if value is None:
+        return None
+    if kind is None:
+        return str(int(value)) if _INTEGER.fullmatch(value) else value
+    try:
+        return write(meant(value, kind), kind)
+    except ValueError:
+        return value
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,40}")
-_DATE = re.compile(r"([0-9]{4})-([0-9]{1,2})-([0-9]{1,2})")
 
 
-def _integer(text: str) -> str:
-    return str(int(text)) if _INTEGER.fullmatch(text) else text
+# --- values on which readers do not agree -------------------------------------------------------------------------
 
 
-def _decimal(text: str) -> str:
-    return format(Decimal(text).normalize(), "f")
+class Unread(NamedTuple):
+    """A file whose directory names no value of a column on which all readers agree."""
+
+    path: str
+    column: str
+    why: str
 
 
-def _date(text: str) -> str:
-    found = _DATE.fullmatch(text)
-    return date(*map(int, found.groups())).isoformat() if found else text
+def find_unread(files: Sequence[DataFile], types: Types) -> Iterator[Unread]:
+    """The files of which that is so, each by the first such column."""
+    if not any(types.values()):
+        return
+    live, wrong = LiveFiles.of(files), dict[str, tuple[str, str]]()
+    for directory, partition in live.partitions.items():
+        found = next(_unread_values(partition, types), None)
+        if found is not None:
+            wrong[directory] = found
+    if wrong:
+        directories = ((path, path.rpartition("/")[0]) for path in live.paths())
+        yield from (Unread(path, *wrong[directory]) for path, directory in directories if directory in wrong)
 
 
-def _timestamp(text: str) -> str:
-    return datetime.fromisoformat(text).isoformat(" ")
+def _unread_values(partition: Partition, types: Types) -> Iterator[tuple[str, str]]:
+    for column, text in partition.items():
+        kind = types.get(column)
+        if text is not None and kind is not None:
+            try:
+                read(text, kind)
+            except ValueError as error:
+                yield column, str(error)
 
 
-_SPELLINGS: Mapping[str, Callable[[str], str]] = {
-    "byte": _integer,
-    "short": _integer,
-    "integer": _integer,
-    "long": _integer,
-    "boolean": str.lower,
-    "decimal": _decimal,
-    "date": _date,
-    "timestamp": _timestamp,
-}
-"""By how the type's name begins."""
+def refuse_unread(files: Sequence[DataFile], types: Types, *, where: str) -> None:
+    """Raises InvalidInputError, with its name, for a file on whose partition readers do not agree. `where`: the URL."""
+    for it in find_unread(files, types):
+        raise unread(f"{where}/{it.path}", it.column, it.why)
+
+
+# --- values that are written --------------------------------------------------------------------------------------
+
+
+def find_problem(partitions: Iterable[Partition], types: Types) -> tuple[Partition, str] | None:
+    """A partition that no writer may write to, and why; None where all are named in canonical texts."""
+    seen = set[tuple[str, str | None]]()
+    for partition in partitions:
+        for column, text in partition.items():
+            kind = types.get(column)
+            if kind is None or text is None or (column, text) in seen:
+                continue
+            seen.add((column, text))
+            if why := problem(text, kind):
+                return partition, f"{column} = {why}"
+    return None
+
+
+def widest(types: Types) -> Types:
+    """The types that the columns may be widened to by the commit of files that are staged already."""
+    return {column: kind and _widest(kind) for column, kind in types.items()}
+
+
+def _widest(kind: str) -> str:
+    if kind in INTEGER_BITS:
+        return "long"
+    if base_of(kind) == "decimal":
+        return f"decimal(38,{decimal_digits(kind)[1]})"
+    return "double" if kind == "float" else kind

@@ -89,6 +89,14 @@ class LiveFiles(Sequence[DataFile]):
         each = ((tid, [*some]) for tid, some in groupby(files, key=attrgetter("tid")))
         return cls([Added(tid, [it.path for it in some], [it.size for it in some]) for tid, some in each])
 
+    @property
+    def partitions(self) -> Mapping[str, Partition]:
+        """Those of the directories in which they lie, and perhaps of others."""
+        return self._partitions
+
+    def paths(self) -> Iterator[str]:
+        return chain.from_iterable(it.paths for it in self._added)
+
     def partition_of(self, path: str) -> Partition:
         """Of one of these files."""
         return self._partitions[path.rpartition("/")[0]]

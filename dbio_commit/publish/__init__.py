@@ -13,6 +13,7 @@ from dbio_commit.errors import CommitConflictError, ObjectNotFoundError
 from dbio_commit.logs import get_logger
 from dbio_commit.probe import prove_store
 from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.partitions import partition_types, refuse_unread
 from dbio_commit.protocol.settings import Format, Settings, published_forms
 from dbio_commit.publish import delta, spark, symlink
 from dbio_commit.publish.delta import find_superseded
@@ -58,7 +59,8 @@ _WAYS: Mapping[Format, _Way] = {
 def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]:
     """Publishes the table as it is now, in these formats; writes nothing where nothing has changed.
 
-    Raises InvalidInputError where it is no table of ours, or has what a format cannot hold; UnsupportedTableError where
+    Raises InvalidInputError where it is no table of ours, has what a format cannot hold, or lies in partitions on whose
+    values readers do not agree; UnsupportedTableError where
     somebody else has written to a publication; CommitConflictError where others keep being faster; StoreError. What
     was published before such an error, in another format, stays.
     """
@@ -67,6 +69,8 @@ def publish(store: Store, clock: Clock, to: Sequence[Format]) -> list[Published]
     for _ in range(_ATTEMPTS):
         seen = {it: _WAYS[it].look(store) for it in to if it not in done}
         live = read_live(store, clock)  # after the looks: no publication that they showed is newer
+        now = live.snapshot
+        refuse_unread(now.files, partition_types(now.schema, now.partition_columns), where=store.url)
         prove_store(store)
         for it, listing in seen.items():
             try:

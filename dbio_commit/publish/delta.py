@@ -14,9 +14,11 @@ from itertools import accumulate, compress, islice, takewhile
 from typing import Any
 
 from dbio_commit.clock import Clock
+from dbio_commit.data.unlike import find_unlike
 from dbio_commit.errors import (
     CorruptMarkerError,
     DbioError,
+    InvalidInputError,
     ObjectNotFoundError,
     UnsupportedStoreError,
     UnsupportedTableError,
@@ -57,7 +59,9 @@ from dbio_commit.publish.live import Live
 from dbio_commit.publish.places import Own, Published, in_sequence
 from dbio_commit.publish.reading import is_there, read_head, read_lines, read_whole
 from dbio_commit.publish.remembered import Place, find, keep, keep_new
+from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
+from dbio_commit.texts import command
 
 _log = get_logger(__name__)
 
@@ -79,15 +83,17 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
     Delta cannot hold.
     """
     snapshot, before = live.snapshot, replay(store, listing, live.table_id)
-    columns = delta_schema(_columns(store, live), snapshot.partition_columns, where=store.url)
+    known = _columns(store, live)
+    columns = delta_schema(known, snapshot.partition_columns, where=store.url)
     metadata, protocol = metadata_of(live.table_id, columns), protocol_of(columns.features, before.protocol)
-    gone = before.paths - live.files.keys()
+    gone, come = before.paths - live.files.keys(), live.files.keys() - before.paths
+    _refuse_unlike(store, replace(snapshot, files=[live.files[path] for path in come]), known)
     change = Change(
-        added=delta_files(live, live.files.keys() - before.paths, columns),
+        added=delta_files(live, come, columns),
         removed=sorted(gone),
         metadata=None if is_same_metadata(before.metadata, metadata) else metadata,
         protocol=None if is_same_protocol(before.protocol, protocol) else protocol,
-        data_change=_changes_data(live, live.files.keys() - before.paths, gone),
+        data_change=_changes_data(live, come, gone),
     )
     last, number = listing.last, listing.last + 1
     published = partial(live.published, Format.DELTA, added=len(change.added), removed=len(change.removed))
@@ -107,6 +113,19 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
     if checkpoint_is_due(listing, number, len(body)):
         _write_checkpoint(store, clock, number, live, columns, after)
     return published(number, is_new=True)
+
+
+def _refuse_unlike(store: Store, come: Snapshot, columns: Mapping[str, Any]) -> None:
+    """Raises InvalidInputError for new files in which readers would take a column for null, or that some cannot read.
+
+    Once published, they are not looked at again.
+    """
+    if unlike := find_unlike(store, come, columns):
+        path, problem = min(unlike.items())
+        raise InvalidInputError(
+            f"readers of Delta would not read {store.url} as it is, for {len(unlike)} of its files, first {path}: "
+            f"{problem}. Run `{command('dbio', 'compact', store.url)}`, which writes them anew, then publish again"
+        )
 
 
 def _changes_data(live: Live, added: Collection[str], gone: Collection[str]) -> bool:

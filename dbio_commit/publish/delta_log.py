@@ -310,7 +310,7 @@ def is_same_metadata(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def is_same_protocol(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """A checkpoint of somebody else may spell out what is not there."""
-    keys = [*_PLAIN, "readerFeatures", "writerFeatures"]
+    keys = ["minReaderVersion", "minWriterVersion", "readerFeatures", "writerFeatures"]
     return all(_as_set(one.get(key)) == _as_set(other.get(key)) for key in keys)
 
 
@@ -318,15 +318,21 @@ def _as_set(value: Any) -> Any:
     return frozenset(value or ()) if value is None or isinstance(value, list) else value
 
 
-_PLAIN = {"minReaderVersion": 1, "minWriterVersion": 2}
+GUARD = "dbioCommit"
+"""A feature of writers that only we have: all others refuse to write here, and to vacuum; readers need not know it."""
+
+_LEGACY = ("appendOnly", "invariants")
+"""What writer version 2, which earlier versions of ours asked for, stood for: version 7 names each feature."""
 
 
 def protocol_of(features: Iterable[str], before: Mapping[str, Any]) -> dict[str, Any]:
-    """The lowest that does; a log never goes back to a lower one."""
-    wanted = sorted({*features, *map(str, before.get("readerFeatures") or ())})
-    if not wanted:
-        return dict(_PLAIN)
-    return {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": wanted, "writerFeatures": wanted}
+    """What readers and writers must know; a log never goes back to less. `features` are of both."""
+    of_readers = {*features, *map(str, before.get("readerFeatures") or ())}
+    of_writers = {GUARD, *_LEGACY, *of_readers, *map(str, before.get("writerFeatures") or ())}
+    writers = {"minWriterVersion": 7, "writerFeatures": sorted(of_writers)}
+    if not of_readers:
+        return {"minReaderVersion": 1, **writers}
+    return {"minReaderVersion": 3, "readerFeatures": sorted(of_readers), **writers}
 
 
 def encode_version(change: Change, mark: Mark, *, tids: Sequence[str], engine: str, now: datetime) -> bytes:

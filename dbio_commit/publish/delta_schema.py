@@ -16,6 +16,7 @@ from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.column_metadata import known
 from dbio_commit.protocol.markers import Bounds, Scalar
 from dbio_commit.protocol.names import Partition
+from dbio_commit.protocol.partition_values import canonical
 
 _INSTANTS = ("timestamp", "timestamp_ntz")
 _ATOMIC = ("boolean", *INTEGERS, "float", "double", "string", "binary", "date", *_INSTANTS)
@@ -86,11 +87,12 @@ def delta_schema(schema: Mapping[str, Any], partition_columns: Sequence[str], *,
 
 # --- partition values ---------------------------------------------------------------------------------------------
 
-_INSTANT = re.compile(r"(\d{4}-\d\d-\d\d)(?: (\d\d:\d\d:\d\d(?:\.\d{1,6})?))?")
-
 
 def partition_values(partition: Partition, schema: DeltaSchema) -> dict[str, str | None]:
-    """In Delta's text formats. Our directories name instants in UTC, and so do these; empty text is null to Delta."""
+    """In Delta's text formats. Our directories name instants in UTC, and so do these; empty text is null to Delta.
+
+    However a directory of an adopted table spells it, the text is canonical: readers of Delta take fewer than we do.
+    """
     values = partition.values()  # in the order of the partition columns
     return {
         column: _value(value, schema.kinds[column])
@@ -101,9 +103,8 @@ def partition_values(partition: Partition, schema: DeltaSchema) -> dict[str, str
 def _value(value: str | None, kind: str) -> str | None:
     if not value:
         return None
-    if kind == "timestamp" and (match := _INSTANT.fullmatch(value)):
-        return f"{match[1]}T{match[2] or '00:00:00'}Z"  # the form without a zone is in the reader's own
-    return value
+    text = canonical(value, kind)
+    return f"{text.replace(' ', 'T')}Z" if kind == "timestamp" else text  # without a zone it is in the reader's own
 
 
 # --- statistics ---------------------------------------------------------------------------------------------------

@@ -318,6 +318,9 @@ def _problems(check: CheckReport) -> list[Problem]:
         "live files of another size than their markers say": [
             f"{it.path}: {it.found:,} bytes, not {it.expected:,}" for it in check.wrong_size
         ],
+        "live files that some engine cannot read as they are meant": [
+            f"{path}: {problem}" for path, problem in check.misread.items()
+        ],
         "corrupt markers, whose transactions this page takes for pending": list(check.corrupt.values()),
         "signs of another tool's vacuum": check.another_vacuum,
         "problems of what is published": check.publications,

@@ -157,7 +157,8 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
     """From the last turn; while that is undecided, from the one before, which is decided."""
     at, last = clock.moment(), read_last_turn(store, log)
     if not last:
-        return seen.as_of(NO_METADATA, log)
+        metadata = _before_turns(seen)
+        return seen.as_of(read_snapshot().metadata if metadata is None else metadata, log)
     holder = read_turn(store, log, table_id=seen.descriptor.id)
     marker = _read_commit(store, holder.tid) if holder else None
     started = _start_of(store, holder) if holder is not None and (marker is None or marker.is_abort) else None
@@ -211,7 +212,15 @@ def _metadata_of(store: Store, log: Log, turn: int, seen: Seen) -> Metadata | No
             return _metadata_after(marker, seen.metadata, turn)
         if not has_start(store, holder.tid):
             return None
-    return NO_METADATA._replace(turn=turn)
+    first = _before_turns(seen)
+    return first and first._replace(turn=turn)
+
+
+def _before_turns(seen: Seen) -> Metadata | None:
+    """What a table is like before anybody has taken a turn. None where only a snapshot tells: it was adopted so."""
+    if seen.metadata.turn == 0 and seen.metadata.schema is not None:
+        return seen.metadata
+    return None if seen.descriptor.tells_columns else NO_METADATA
 
 
 def _metadata_after(marker: CommitMarker, before: Metadata, turn: int, *, is_next: bool = False) -> Metadata | None:

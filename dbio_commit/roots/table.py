@@ -55,6 +55,7 @@ from dbio_commit.protocol.feed import History
 from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import MAX_BYTES, App, CommitMarker, FileInfo, encode_commit
 from dbio_commit.protocol.operations import RULES
+from dbio_commit.protocol.partitions import find_unread, partition_types
 from dbio_commit.protocol.references import refer
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout, change
@@ -323,6 +324,7 @@ class TableRoot(Root):
                 refuse_news(table, draft.read, tid=terms.tid)
             shorten = partial(refer, live=table.files, commits=table.decided)
             metadata = self._metadata_after(draft, table.metadata, turn, sets_schema=rules.sets_schema)
+            self._refuse_other_values(table, removed, metadata, layout=terms.partition_columns)
         if origin is None or origin.dated is None:
             origin = self._look_at_descriptor(terms)
         marker = self._marker(draft, removed, turn, metadata, origin)
@@ -493,6 +495,21 @@ class TableRoot(Root):
         self._refuse_other_constraints(draft, before)
         schema = self._schema_after(draft, before.schema, sets=sets_schema)
         return Metadata(schema, turn, change(before.settings, draft.terms.sets))
+
+    def _refuse_other_values(
+        self, table: Snapshot, removed: Collection[str], after: Metadata, *, layout: Layout
+    ) -> None:
+        """Raises InvalidInputError where a partition column gets a type of which the files that stay have no values."""
+        types = partition_types(after.schema, layout)
+        if types == partition_types(table.schema, layout) or len(removed) == len(table.files):
+            return
+        gone = set(removed)
+        for it in find_unread(table.files, types):
+            if it.path not in gone:
+                raise InvalidInputError(
+                    f"partition column {it.column!r} of {self.store.url} cannot be {types[it.column]} after this "
+                    f"commit: {it.path!r} would stay, and {it.why}; nothing was committed"
+                )
 
     def _refuse_other_constraints(self, draft: Draft, current: Metadata) -> None:
         """Raises CommitConflictError where its rows were checked against others than the table's."""

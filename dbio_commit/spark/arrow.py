@@ -4,7 +4,6 @@ Where the data comes from, when it is written and to which files, is in `task`.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import date, datetime
 from functools import lru_cache
 from typing import Any
 
@@ -13,8 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as types
 
+from dbio_commit.data.columns import type_name
 from dbio_commit.data.widen import fit
 from dbio_commit.errors import InvalidInputError
+from dbio_commit.protocol import partition_values
 
 Key = tuple[str | None, ...]
 """The values of a row's partition columns, as in the directory's name but unescaped; None is SQL null."""
@@ -23,7 +24,11 @@ Key = tuple[str | None, ...]
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema with each type as Parquet stores it: no views, and no metadata."""
+    """The schema with each type as our files have it: no views, no metadata, and nothing in it that is never null.
+
+    Spark says of fields that they are never null where their struct is not, which Arrow would hold against those of a
+    null one.
+    """
     return _plain_schema(tuple(schema))
 
 
@@ -40,7 +45,7 @@ def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _plain_field(field: Any) -> Any:
-    return pa.field(field.name, _plain_type(field.type), field.nullable)
+    return pa.field(field.name, _plain_type(field.type))
 
 
 def _plain_type(kind: Any) -> Any:
@@ -55,7 +60,7 @@ def _plain_type(kind: Any) -> Any:
     if types.is_struct(kind):
         return pa.struct([_plain_field(field) for field in kind])
     if types.is_map(kind):
-        return pa.map_(_plain_field(kind.key_field), _plain_field(kind.item_field))
+        return pa.map_(_plain_field(kind.key_field).with_nullable(False), _plain_field(kind.item_field))
     return kind
 
 
@@ -235,22 +240,13 @@ def format_values(column: str, values: Any) -> list[str | None]:
 
 
 def _formatter(column: str, kind: Any) -> Callable[[Any], str]:
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_integer(kind):
-        return str
-    if types.is_boolean(kind):
-        return lambda value: "true" if value else "false"
-    if types.is_decimal(kind):
-        return lambda value: format(value, "f")
-    if types.is_date(kind):
-        return date.isoformat
-    if types.is_timestamp(kind):
-        return _timestamp
-    raise InvalidInputError(
-        f"partition column {column!r} has the type {kind}, whose values cannot name directories; partition by a "
-        "string, boolean, integer, decimal, date or timestamp"
-    )
-
-
-def _timestamp(value: datetime) -> str:
-    text = value.isoformat(sep=" ")
-    return text.rstrip("0") if value.microsecond else text
+    try:
+        name = type_name(kind)
+    except ValueError:
+        name = ""
+    if partition_values.base_of(name) not in partition_values.WRITTEN:
+        raise InvalidInputError(
+            f"partition column {column!r} has the type {kind}, whose values cannot name directories; partition by a "
+            "string, boolean, integer, decimal, date or timestamp"
+        )
+    return partition_values.writer("timestamp_ntz" if name == "timestamp" else name)

@@ -15,6 +15,7 @@ from dbio_commit.data import sql
 from dbio_commit.data.where import READ_BY_SETTINGS
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.spark.session import is_connect
+from dbio_commit.spark.sight import read_as
 
 TARGET, SOURCE = "target", "source"
 """What a merge calls the rows of the table, and those that come."""
@@ -23,9 +24,9 @@ NOTHING = "1 = 0"
 """A condition that holds for no row."""
 
 
-def holds(where: str) -> Column:
+def holds(where: str | Column) -> Column:
     """True, or false: a condition that is null does not hold."""
-    return f.coalesce(f.expr(where), f.lit(False))
+    return f.coalesce(f.expr(where) if isinstance(where, str) else where, f.lit(False))
 
 
 def parse(where: str) -> Any:
@@ -43,21 +44,40 @@ def check(rows: DataFrame, where: str, *, name: str = "where") -> None:
     """
     if not isinstance(where, str) or not where.strip():
         raise InvalidInputError(f'{name}={where!r:.200} is no condition; give one as text, in Spark\'s SQL: "id > 5"')
-    refuse_queries(where, name=name)
-    rows.where(where).schema  # noqa: B018  (over Connect, asking for it is what looks for errors)
-    if not is_deterministic(rows, f.expr(where)):
+    filtered = rows.where(where)
+    filtered.schema  # noqa: B018  (over Connect, asking for it is what looks for errors)
+    refuse_queries(filtered, [where], name=name)
+    if not is_deterministic(rows, read_as(rows, ["*"], [where])[0]):
         raise InvalidInputError(
             f"{name}={where!r:.200} does not go by the rows alone: it holds for others each time; nothing was written"
         )
 
 
-def refuse_queries(where: str, *, name: str) -> None:
-    """Raises InvalidInputError for what asks more than the rows at hand."""
-    if (tree := parse(where)) is not None and tree.find(exp.Query):
+def refuse_queries(asked: DataFrame, texts: Sequence[str], *, name: str) -> None:
+    """Raises InvalidInputError for what asks more than the rows at hand; `asked` is what Spark makes of all texts."""
+    ask = [text for text in texts if asks_tables(text, guess=is_connect(asked.sparkSession))]
+    if not ask and not is_connect(asked.sparkSession) and any(map(_QUERY.search, classes_of(asked))):
+        ask = [*texts]
+    if ask:
         raise InvalidInputError(
-            f"{name}={where!r:.200} asks other tables, which may change while rows are written; look there first, and "
+            f"{name}={ask[0]!r:.200} asks other tables, which may change while rows are written; look there first, and "
             "give the values"
         )
+
+
+def asks_tables(text: str, *, guess: bool) -> bool:
+    """Whether there is a query in it, as sqlglot reads it; where that cannot, by a `guess` that is too careful."""
+    tree = parse(text)
+    if tree is None:
+        return guess and any(has_word(text, word) for word in _WORDS_OF_QUERIES)
+    return tree.find(*_QUERIES) is not None
+
+
+_QUERY = re.compile(r"\.(\w*Subquery\w*|ListQuery|Exists|\w*OuterReference)$")
+"""The classes of Spark's expressions that ask other tables."""
+_QUERIES = (exp.Query, exp.Table, exp.Values)
+_WORDS_OF_QUERIES = ("select", "values", "table")
+"""One of which each query has."""
 
 
 def refuse_foreign(rows: DataFrame, expressions: Iterable[str]) -> None:
@@ -110,6 +130,11 @@ def is_deterministic(rows: DataFrame, condition: Column) -> bool:
     try:
         rows.join(rows.sparkSession.createDataFrame([], "_dbio_other string"), condition).schema  # noqa: B018
     except AnalysisException as error:
+        if error.getCondition() == "INVALID_USAGE_OF_STAR_OR_REGEX":  # over Connect; see `sight`
+            raise InvalidInputError(
+                "over Spark Connect, * stands for no columns in a condition, nor in a value that is cast to its "
+                "column: name the columns that are meant; nothing was written"
+            ) from None
         if "NON_DETERMINISTIC" not in str(error.getCondition()):
             raise
         return False
@@ -123,6 +148,8 @@ def goes_by_alone(where: str, columns: Collection[str], others: Iterable[str]) -
     """
     tree = parse(where)
     if tree is None or tree.find(exp.Lambda) or any(has_word(where, name) for name in ("identifier", *others)):
+        return False
+    if "*" in where:  # which may stand for all columns
         return False
     known = {name.lower() for name in columns}
     return all(not it.table and it.name.lower() in known for it in tree.find_all(exp.Column))

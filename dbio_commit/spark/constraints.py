@@ -23,7 +23,8 @@ from dbio_commit.spark.fates import FATE, VIOLATES, Fate, fate
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import WritePlan
 from dbio_commit.spark.scan import scan_files
-from dbio_commit.spark.values import Assigned, as_type, assign
+from dbio_commit.spark.settings import without_case
+from dbio_commit.spark.values import Fitted, as_type, assign
 from dbio_commit.spark.written import describe_texts, shown
 from dbio_commit.table import Table
 from dbio_commit.texts import command
@@ -37,12 +38,15 @@ def rows_to_write(data: DataFrame, plan: WritePlan, fates: Column | None = None)
     that cannot be asked of such rows.
     """
     rows, schema = _with_columns(data, plan.layout.schema), plan.layout.schema
-    asked = _Asked(data.sparkSession, plan.constraints, schema, where=plan.table.url)
-    absent = {*plan.filled}
-    rows = asked.with_defaults(rows, {name: name for name in asked.defaults if name in absent})
-    for name in asked.generated.keys() & absent:  # these may go by defaults
-        rows = rows.withColumn(name, asked.generated[name][0])
-    return asked.check(rows.withColumn(FATE, fate(Fate.INSERTED if fates is None else fates)), {})
+    with without_case(data.sparkSession):
+        asked = _Asked(data.sparkSession, plan.constraints, schema, where=plan.table.url)
+        absent = {*plan.filled}
+        rows = asked.with_defaults(rows, {name: name for name in asked.defaults if name in absent})
+        for name in asked.generated.keys() & absent:  # these may go by defaults
+            rows = rows.withColumn(name, asked.generated[name][0])
+    rows = rows.withColumn(FATE, fate(Fate.INSERTED if fates is None else fates))
+    with without_case(data.sparkSession):
+        return asked.check(rows, {})
 
 
 def checked(
@@ -54,7 +58,8 @@ def checked(
     """
     if not constraints:
         return rows
-    return _Asked(rows.sparkSession, constraints, schema, where=where).check(rows, computed)
+    with without_case(rows.sparkSession):
+        return _Asked(rows.sparkSession, constraints, schema, where=where).check(rows, computed)
 
 
 def check_files(spark: SparkSession, plan: WritePlan, files: Sequence[FileInfo]) -> None:
@@ -71,7 +76,8 @@ def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> 
     schema = table_schema(table.store, snapshot)
     if schema is None:
         raise InvalidInputError(f"{table.url} holds no files and no recorded columns: write to it first")
-    _Asked(spark, Constraints.of(change(snapshot.settings, sets)), schema, where=table.url).check_all()
+    with without_case(spark):
+        _Asked(spark, Constraints.of(change(snapshot.settings, sets)), schema, where=table.url).check_all()
     new = Constraints.of({name: text for name, text in sets.items() if text and snapshot.settings.get(name) != text})
     if new.each:
         told = recorded_files(snapshot.decided)
@@ -106,8 +112,9 @@ def _refuse_rows(
 
 def with_defaults(rows: DataFrame, plan: WritePlan, columns: Mapping[str, str]) -> DataFrame:
     """The rows, and beside them, under these names, the values of columns of the table that have defaults."""
-    asked = _Asked(rows.sparkSession, plan.constraints, plan.layout.schema, where=plan.table.url)
-    return asked.with_defaults(rows, columns)
+    with without_case(rows.sparkSession):
+        asked = _Asked(rows.sparkSession, plan.constraints, plan.layout.schema, where=plan.table.url)
+        return asked.with_defaults(rows, columns)
 
 
 def _as_text(field: t.StructField) -> Column:
@@ -137,7 +144,7 @@ class _Asked:
         self._refuse_foreign(self._nothing, CHECK, constraints.checks)
 
     @cached_property
-    def generated(self) -> Mapping[str, Assigned]:
+    def generated(self) -> Mapping[str, Fitted]:
         """By column: its values, which go by columns that are not generated."""
         own = {column.lower() for column in self._constraints.generated}
         others = self._nothing.select(
@@ -146,7 +153,7 @@ class _Asked:
         return dict(self._values(GENERATED, self._constraints.generated, others))
 
     @cached_property
-    def defaults(self) -> Mapping[str, Assigned]:
+    def defaults(self) -> Mapping[str, Fitted]:
         """By column: its values, which go by no column."""
         one = self._spark.range(1).select(f.lit(1).alias(f"{_HIDDEN}0"))
         return dict(self._values(DEFAULT, self._constraints.defaults, one))
@@ -178,14 +185,14 @@ class _Asked:
             with self._explained(f"{kind}.{name}", sql):
                 refuse_foreign(rows, [sql])
 
-    def _values(self, which: str, given: Mapping[str, str], rows: DataFrame) -> Iterator[tuple[str, Assigned]]:
+    def _values(self, which: str, given: Mapping[str, str], rows: DataFrame) -> Iterator[tuple[str, Fitted]]:
         self._refuse_foreign(rows, which, given)
         for column, sql in given.items():
             field = self._fields[column.lower()]
             with self._explained(f"{which}.{column}", sql):
                 if which == GENERATED:
                     check(rows, f"({sql}\n) IS NULL", name=f"{which}.{column}")
-                value, misfit = assign(rows, [(sql, field)])[field.name]
+                value, misfit = assign(rows, [(sql, field)])[field.name].fitted()
                 if which == DEFAULT and misfit is not None and not rows.where(misfit).isEmpty():
                     raise InvalidInputError(
                         f"column {field.name!r} is {field.dataType.simpleString()}, and cannot hold it"

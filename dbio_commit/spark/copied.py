@@ -20,14 +20,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from dbio_commit.data.footers import has_old_calendar
-from dbio_commit.data.rows import open_file, open_parquet, read_rows
+from dbio_commit.data.rows import open_file, open_parquet, read_rows, refuse_loss
 from dbio_commit.data.widen import fit
 from dbio_commit.errors import StoreError
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import arrow
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.fates import FATE, Fate
-from dbio_commit.spark.located import FILE, PLACE, Located
+from dbio_commit.spark.located import FILE, PLACE, Located, refuse_other_rows
 from dbio_commit.spark.scan import ReadSpec, group_files
 from dbio_commit.spark.session import parallelism
 from dbio_commit.table import Table
@@ -93,6 +93,8 @@ class Old:
     shipped: frozenset[int] = frozenset()
     """The files whose rows all come from Spark."""
     tells_changes: bool = False
+    rows: Mapping[int, int] = field(default_factory=dict)
+    """How many are in files, as their writers said."""
 
 
 @dataclass(slots=True)
@@ -188,6 +190,7 @@ class _Copying:
             else:
                 with open_file(self._store, file) as source:
                     parquet = open_parquet(source)
+                    refuse_loss(parquet, self._target, partition=file.partition, where=where)
                     if has_old_calendar(parquet.metadata):
                         self._copied.only_for_spark.append(number)
                         self._refuse_after(number, where=None)
@@ -202,10 +205,12 @@ class _Copying:
             places = np.arange(seen, seen + batch.num_rows)
             seen += batch.num_rows
             yield from self._changed(places, batch, [*self._changes.take(number, seen)], where)
+        refuse_other_rows(where, self._old.rows.get(number), seen)
 
     def _from_spark(self, number: int, where: str) -> Iterator[pa.RecordBatch]:
         """Of rows among which, at each place, the one that is KEPT comes last."""
         waiting: _Placed | None = None
+        seen = 0
         for places, rows in self._changes.take(number):
             if waiting:
                 places, rows = np.concatenate([waiting[0], places]), _joined([waiting[1], rows])
@@ -214,10 +219,12 @@ class _Copying:
             waiting = (places[end:], rows.slice(end)) if end < len(places) else None  # for the row that is KEPT there
             places, rows, kept = places[:end], rows.slice(0, end), kept[:end]
             stay = rows.filter(pa.array(kept)).select(self._target.names)
+            seen += stay.num_rows
             changes = [(places[~kept], rows.filter(pa.array(~kept)))] if not kept.all() else []
             yield from self._changed(places[kept], stay, changes, where)
         if waiting:
             raise _not_there(len(waiting[0]), where)
+        refuse_other_rows(where, self._old.rows.get(number), seen)
 
     def _changed(
         self, places: Any, rows: pa.RecordBatch, changes: Sequence[_Placed], where: str

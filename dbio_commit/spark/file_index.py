@@ -4,7 +4,7 @@ For classic sessions whose JVM takes the class, and tables of which we know the 
 """
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,19 +17,22 @@ from dbio_commit.publish.sink_log import needs_no_quotes, quoted
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark.java import SNAPSHOT_FILE_INDEX, is_ready
 from dbio_commit.spark.session import java_class
+from dbio_commit.spark.settings import CASE
 
 _SLOWER = "reads of many files take longer"
 
 
-def read_by_index(spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType) -> DataFrame | None:
+def read_by_index(
+    spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType, options: Mapping[str, str]
+) -> DataFrame | None:
     """The rows of the files, partition columns last; None where Spark does not take the class.
 
-    `root` is the absolute URL of the table as Hadoop writes it, not escaped.
+    `root` is the absolute URL of the table as Hadoop writes it, not escaped; `options` are those of Spark's reader.
     """
     by_name = {field.name.lower(): field for field in schema.fields}
     partition = [by_name[column.lower()] for column in snapshot.partition_columns if column.lower() in by_name]
     is_known = len(partition) == len(snapshot.partition_columns)
-    if not is_known or not is_ready(spark, SNAPSHOT_FILE_INDEX, without=_SLOWER):
+    if not is_known or not takes_index(spark):
         return None
     jvm: Any = spark._jvm
     others = [field for field in schema.fields if field not in partition]
@@ -39,16 +42,38 @@ def read_by_index(spark: SparkSession, root: str, snapshot: Snapshot, schema: St
         listed.flush()
         index = java_class(jvm, SNAPSHOT_FILE_INDEX.name)(quoted(root), listed.name, _nullable(spark, partition), zone)
     datasources = "org.apache.spark.sql.execution.datasources"
+    given: Any = getattr(java_class(jvm, "scala.collection.immutable.Map$"), "MODULE$").empty()
+    for name, value in options.items():
+        given = given.updated(name, value)
     relation = java_class(jvm, f"{datasources}.HadoopFsRelation")(
         index,
         index.partitionSchema(),
         _nullable(spark, others),
         java_class(jvm, "scala.Option").empty(),
         java_class(jvm, f"{datasources}.parquet.ParquetFileFormat")(),
-        getattr(java_class(jvm, "scala.collection.immutable.Map$"), "MODULE$").empty(),
-        spark._jsparkSession,
+        given,
+        _without_case(spark),
     )
     return DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
+
+
+def takes_index(spark: SparkSession) -> bool:
+    return is_ready(spark, SNAPSHOT_FILE_INDEX, without=_SLOWER)
+
+
+def tells_case_apart(spark: SparkSession) -> bool:
+    """Whether Spark's reader, in this session, takes a column for absent that a file spells in another case."""
+    return spark.conf.get(CASE, "false") == "true"
+
+
+def _without_case(spark: SparkSession) -> Any:
+    """A session of the JVM by whose settings files are read: their columns are the table's whatever their case is."""
+    session: Any = spark._jsparkSession
+    if not tells_case_apart(spark):
+        return session
+    copy = session.cloneSession()
+    copy.conf().set(CASE, "false")
+    return copy
 
 
 def _nullable(spark: SparkSession, fields: Sequence[StructField]) -> Any:

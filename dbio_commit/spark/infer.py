@@ -1,21 +1,14 @@
 """The columns of a table whose writers recorded none: from the footer of a file, and from directory names."""
 
-import json
 from collections.abc import Iterable
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.errors import PySparkException
 from pyspark.sql import types as t
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from dbio_commit.data import columns
-from dbio_commit.data.footers import ROW_METADATA
 from dbio_commit.errors import InvalidInputError
-from dbio_commit.protocol.column_metadata import keep_known
 from dbio_commit.snapshot import Snapshot
-from dbio_commit.spark import arrow
 from dbio_commit.spark import schema as schemas
 from dbio_commit.store import Store
 from dbio_commit.texts import Cause
@@ -46,29 +39,11 @@ def infer_schema(store: Store, snapshot: Snapshot) -> t.StructType | None:
 
 def _columns_of_file(stream: BinaryIO, *, where: str) -> t.StructType:
     try:
-        footer = columns.file_schema(pq.ParquetFile(stream))
-        recorded = (footer.metadata or {}).get(ROW_METADATA.encode())
-        if recorded is not None:
-            return schemas.from_json(keep_known(json.loads(recorded)), where=where)
-        signed = pa.schema([_signed(field) for field in arrow.plain_schema(footer)])
-        return from_arrow_schema(signed, prefer_timestamp_ntz=True)  # the default from Spark 4.2 on
-    except (OSError, ValueError, RecursionError, PySparkException) as error:
+        return schemas.from_json(columns.told_columns(pq.ParquetFile(stream), where=where), where=where)
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidInputError(
             f"{where} cannot be read as Parquet: {error!s:.200}; `dbio check` looks further"
         ) from Cause.of(error)
-
-
-_SIGNED = {
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.decimal128(20, 0),
-}
-
-
-def _signed(field: Any) -> Any:
-    """The column as Spark reads it: it has no unsigned numbers."""
-    return field.with_type(_SIGNED.get(field.type, field.type))
 
 
 def _partition_type(values: Iterable[str | None]) -> t.DataType:

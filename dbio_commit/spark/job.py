@@ -17,7 +17,7 @@ from pyspark.sql.types import StructField, StructType, TimestampType
 import dbio_commit.errors as errors
 from dbio_commit.begin import begin, check_app, choose_partition_columns, look
 from dbio_commit.clock import SYSTEM_CLOCK
-from dbio_commit.data.footers import ROW_METADATA
+from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.data.proof import refuse_unprovable
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.options import Compression, Mode
@@ -127,7 +127,7 @@ class Job:
 
     def abort(self, transaction: Transaction, files: Iterable[str]) -> None:
         """Commits nothing, and deletes the files that are known; others may still be written, for vacuum to find."""
-        transaction.add(map(decode_file_info, files))
+        transaction.add(map(decode_file_info, files), looked_at=True)
         transaction.abort()
 
 
@@ -139,7 +139,7 @@ def commit_files(
     metrics: Mapping[str, int] | None = None,
 ) -> Commit:
     """As `Job.commit`, for who has not the whole job."""
-    transaction.add(map(decode_file_info, files))
+    transaction.add(map(decode_file_info, files), looked_at=True)
     return transaction.commit(schema=schema, metrics=metrics)
 
 

@@ -2,16 +2,19 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from dbio_commit.errors import StoreError
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.scan import ReadSpec, files_in_workers, files_natively, files_root
+from dbio_commit.spark.schema import quoted
+from dbio_commit.spark.sight import read_as
 from dbio_commit.table import Table
 
 FILE, PLACE = "_dbio_file", "_dbio_place"
@@ -29,14 +32,20 @@ class Located:
     frame: DataFrame
     files: Mapping[int, DataFile]
     """By their numbers, as `number_files` has them."""
+    rows: Mapping[int, int] = field(default_factory=dict)
+    """How many their writers wrote to them, where they said so."""
 
     @classmethod
-    def read(cls, spark: SparkSession, table: Table, files: Sequence[DataFile], schema: t.StructType) -> "Located":
+    def of(cls, spark: SparkSession, table: Table, files: Sequence[DataFile], schema: t.StructType) -> "Located":
         """`schema`: the table's columns. There must be files."""
         root = metadata_root(spark, table, files, schema)
         frame = _frame(spark, root, table, files, schema)
         numbers = number_files(spark, frame, root, files)
         return cls(table=table, schema=schema, frame=frame, files=numbers)
+
+    def read(self, *texts: str) -> list[Column]:
+        """Texts of those who see the table's columns, as columns of the frame."""
+        return read_as(self.frame, [quoted(name) for name in self.schema.fieldNames()], texts)
 
     def only(self, numbers: Collection[int]) -> "Located":
         """The rows of these files; there must be some."""
@@ -44,6 +53,15 @@ class Located:
         some = [*files.values()]
         root = metadata_root(spark, self.table, some, self.schema)
         return replace(self, frame=_frame(spark, root, self.table, some, self.schema), files=files)
+
+
+def refuse_other_rows(where: str, recorded: int | None, found: int) -> None:
+    """Raises StoreError where a file, at this URL, holds another number of rows than its writer wrote to it."""
+    if recorded not in (None, found):
+        raise StoreError(
+            f"{where} holds {found} rows for a reader here, and its writer recorded {recorded}: somebody changed it in "
+            "its place, or not all of it was read; nothing was committed. Run `dbio check`"
+        )
 
 
 def metadata_root(spark: SparkSession, table: Table, files: Sequence[DataFile], schema: t.StructType) -> str | None:

@@ -7,6 +7,7 @@ import atexit
 import heapq
 import json
 import logging
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,13 +28,15 @@ from dbio_commit.listing import with_sizes
 from dbio_commit.logs import get_logger
 from dbio_commit.protocol import names
 from dbio_commit.protocol.column_metadata import keep_known
+from dbio_commit.protocol.partitions import partition_types, refuse_unread
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import DataFile, LiveFiles
 from dbio_commit.publish.sink_log import encode_list
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.file_index import read_by_index
+from dbio_commit.spark.conditions import asks_tables, has_word, holds, target_part
+from dbio_commit.spark.file_index import read_by_index, takes_index, tells_case_apart
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.session import is_connect, native_root, parallelism
 from dbio_commit.spark.worker import spare_imports
@@ -50,7 +53,20 @@ def scan(spark: SparkSession, table: Table, snapshot: Snapshot, *, where: str | 
     if where is None:
         return _scan(spark, table, snapshot)
     check_condition(where)
-    return _scan(spark, table, prune(spark, snapshot, where)).where(where)
+    return _filtered(_scan(spark, table, prune(spark, snapshot, where)), where)
+
+
+def _filtered(rows: DataFrame, where: str) -> DataFrame:
+    """The rows for which the condition holds.
+
+    What it asks of floating point numbers is hidden from Spark's reader: by dictionaries and bounds it passes over row
+    groups that hold -0.0 or NaN where Spark itself finds them equal, or greater.
+    """
+    floats = {name for name, kind in rows.dtypes if re.search(r"float|double|variant", kind)}
+    if not any(has_word(where, name) for name in floats) or asks_tables(where, guess=True):
+        return rows.where(where)
+    others = target_part(where, [name for name in rows.columns if name not in floats], ())
+    return (rows if others is None else rows.where(others)).where(holds(where))
 
 
 def check_condition(where: str) -> None:
@@ -85,6 +101,7 @@ _ODD_SETTINGS = ("spark.sql.legacy.typeCoercion.datetimeToString.enabled", "spar
 def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
     if not snapshot.files:
         return spark.createDataFrame([], _known(table_schema(table.store, snapshot), snapshot))
+    refuse_unread(snapshot.files, partition_types(snapshot.schema, snapshot.partition_columns), where=snapshot.url)
     root = files_root(spark, table, snapshot.files)
     if root is None:
         schema = _known(table_schema(table.store, snapshot), snapshot)
@@ -115,8 +132,11 @@ def by_layout(files: Iterable[DataFile]) -> list[list[DataFile]]:
 
 
 def files_root(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> str | None:
-    """The URL of the table's root, as Spark reads it; None where it cannot reach it, or there is nothing to read."""
-    if table.location is None or not files:
+    """The URL of the table's root, as Spark reads it; None where it cannot reach it, or there is nothing to read.
+
+    None also where its reader would miss columns that a file spells in another case.
+    """
+    if table.location is None or not files or (tells_case_apart(spark) and not takes_index(spark)):
         return None
     account = table.storage_options.get("account_name")
     return native_root(spark, table.location, account=account, file=files[0].path)
@@ -131,8 +151,19 @@ def files_natively(
 ) -> DataFrame:
     """As `scan_files`, by Spark's own reader, of one or more files that all lie in the same partition columns."""
     layout = tuple(files[0].partition)
+    refuse_unread(files, partition_types(json.loads(schema.json()), layout), where=table.url)
     as_if_live = Snapshot(url=table.url, scope=Scope.TABLE, files=files, partition_columns=layout, decided=())
-    return _scan_natively(spark, root, table, as_if_live, schema)
+    return _scan_natively(spark, root, table, as_if_live, schema, options=STRICT)
+
+
+STRICT: Mapping[str, str] = {
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+"""Options of Spark's reader for what goes by all rows of files, whatever the session says: that rows which cannot be
+read are an error, and that old days mean what they mean to readers in Python."""
 
 
 def _known(schema: StructType | None, snapshot: Snapshot) -> StructType:
@@ -147,12 +178,18 @@ def _known(schema: StructType | None, snapshot: Snapshot) -> StructType:
 
 
 def _scan_natively(
-    spark: SparkSession, root: str, table: Table, snapshot: Snapshot, schema: StructType | None
+    spark: SparkSession,
+    root: str,
+    table: Table,
+    snapshot: Snapshot,
+    schema: StructType | None,
+    options: Mapping[str, str] | None = None,
 ) -> DataFrame:
+    """`options` are those of Spark's reader, in the place of what the session has."""
     snapshot = replace(snapshot, files=_with_sizes(table, snapshot.files))
-    frame = None if schema is None else read_by_index(spark, root, snapshot, schema)
+    frame = None if schema is None else read_by_index(spark, root, snapshot, schema, options or {})
     if frame is None:
-        frame = _read_by_reader(spark, root, snapshot, schema)
+        frame = _read_by_reader(spark, root, snapshot, schema, options or {})
     expected = schema.fieldNames() if schema else frame.columns
     return frame if frame.columns == expected else frame.select(*map(schemas.quoted, expected))
 
@@ -169,8 +206,10 @@ def _with_sizes(table: Table, files: Sequence[DataFile]) -> Sequence[DataFile]:
     return files if known is live else known
 
 
-def _read_by_reader(spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType | None) -> DataFrame:
-    reader = spark.read
+def _read_by_reader(
+    spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType | None, options: Mapping[str, str]
+) -> DataFrame:
+    reader = spark.read.options(**options)
     if schema is not None:
         reader = reader.schema(schema)
     if snapshot.scope is Scope.TABLE:

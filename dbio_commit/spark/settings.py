@@ -47,6 +47,19 @@ def holding(spark: SparkSession, settings: Mapping[str, Value]) -> Iterator[None
                     _set(spark, name, _before.pop(key))
 
 
+@contextmanager
+def without_case(spark: SparkSession) -> Iterator[None]:
+    """Within, names of columns have no case, as those of a table have none."""
+    if spark.conf.get(CASE, "false") == "false":
+        yield
+        return
+    with holding(spark, {CASE: "false"}):
+        yield
+
+
+CASE = "spark.sql.caseSensitive"
+
+
 def own(spark: SparkSession, name: str) -> str | None:
     """What the session has without those that are held; None where it is not set."""
     with _lock:

@@ -1,6 +1,7 @@
 """Values in Spark's SQL, as columns have them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
@@ -11,10 +12,24 @@ from pyspark.sql import types as t
 
 from dbio_commit.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.conditions import is_deterministic
+from dbio_commit.spark.conditions import is_deterministic, refuse_queries
+from dbio_commit.spark.sight import read_as
 
-Assigned = tuple[Column, Column | None]
+Fitted = tuple[Column, Column | None]
 """A value as its column has it, and whether it does not fit, where that can be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A value that a column is given."""
+
+    value: "Value"
+    can_misfit: bool
+    _fit: Callable[[Column], Fitted]
+
+    def fitted(self, given: Column | None = None) -> Fitted:
+        """`given` is what the value is among some rows, where that is not told by its text alone."""
+        return self._fit(_column(self.value) if given is None else given)
 
 
 def refuse_no_texts(values: Mapping[str, object]) -> None:
@@ -31,17 +46,27 @@ Value = str | Column
 """What a caller gives in Spark's SQL; or a column of the rows, whose name must not become a text of SQL."""
 
 
-def assign(rows: DataFrame, values: Sequence[tuple[Value, t.StructField]]) -> dict[str, Assigned]:
+def assign(
+    rows: DataFrame, values: Sequence[tuple[Value, t.StructField]], *, exact: Collection[str] = ()
+) -> dict[str, Assigned]:
     """By column, the values that these are given.
 
     `rows` are what the values may go by. Types fit as for Spark's INSERT; whether a number is too large is found by
-    row. Raises InvalidInputError, SchemaMismatchError, and Spark's errors for what is wrong in a value.
+    row, and so is, in the columns that are `exact`, whether a cast makes another value of it. Raises InvalidInputError,
+    SchemaMismatchError, and Spark's errors for what is wrong in a value.
     """
+    if not values:
+        return {}
     try:
         kinds = _kinds(rows, [value for value, _ in values])  # of all at once, since each look takes some milliseconds
     except AnalysisException:
         kinds = [_kind(rows, value, field) for value, field in values]  # which says whose fault it is
-    return {field.name: _fit(rows, value, field, kind) for (value, field), kind in zip(values, kinds, strict=True)}
+    if texts := [value for value, _ in values if isinstance(value, str)]:
+        refuse_queries(rows.select(*map(f.expr, texts)), texts, name="value")
+    return {
+        field.name: _fit(rows, value, field, kind, exact=field.name in exact)
+        for (value, field), kind in zip(values, kinds, strict=True)
+    }
 
 
 def _column(value: Value) -> Column:
@@ -67,13 +92,13 @@ def _kind(rows: DataFrame, value: Value, field: t.StructField) -> t.DataType:
     return kind
 
 
-def _fit(rows: DataFrame, value: Value, field: t.StructField, kind: t.DataType) -> Assigned:
-    given, own = _column(value), field.dataType
+def _fit(rows: DataFrame, value: Value, field: t.StructField, kind: t.DataType, *, exact: bool) -> Assigned:
+    own = field.dataType
     if kind.simpleString() == own.simpleString():
-        return given, None
+        return Assigned(value, False, lambda given: (given, None))
     fits = isinstance(kind, t.NullType) or schemas.merged(kind, own, merge=False, widen=False) == own
     if fits and isinstance(kind, t.AtomicType | t.NullType):
-        return given.cast(own), None
+        return Assigned(value, False, lambda given: (given.cast(own), None))
     numbers = isinstance(kind, t.NumericType) and isinstance(own, t.NumericType)
     times = isinstance(kind, _TIMES) and isinstance(own, _TIMES)
     texts = isinstance(kind, t.AtomicType) and isinstance(own, t.StringType)
@@ -82,15 +107,21 @@ def _fit(rows: DataFrame, value: Value, field: t.StructField, kind: t.DataType) 
             f"column {field.name!r} has the type {own.simpleString()}, and {value!r:.200} the type "
             f"{kind.simpleString()}, which it does not take; cast it in the expression"
         )
-    if not is_deterministic(rows, given.isNotNull()):
+    among = read_as(rows, ["*"], [value])[0] if isinstance(value, str) else value
+    if not is_deterministic(rows, among.isNotNull()):
         raise InvalidInputError(
             f"the value {value!r:.200} of column {field.name!r} is another each time, and has the type "
             f"{kind.simpleString()}; cast it to {own.simpleString()} in the expression"
         )
     if fits:
-        return as_type(given, kind, own), None
-    fitted = given.try_cast(own)
-    return fitted, given.isNotNull() & fitted.isNull()
+        return Assigned(value, False, lambda given: (as_type(given, kind, own), None))
+
+    def fit(given: Column) -> Fitted:
+        fitted = given.try_cast(own)
+        misfit = fitted.isNull() | (fitted != given) if exact else fitted.isNull()
+        return fitted, given.isNotNull() & misfit
+
+    return Assigned(value, True, fit)
 
 
 _TIMES = (t.DateType, t.TimestampType, t.TimestampNTZType)

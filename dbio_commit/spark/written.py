@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from dbio_commit.data.footers import ROW_METADATA
+from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated
@@ -99,6 +99,7 @@ class Writing:
             columns=columns,
             sets=frozenset(sets),
             tells_changes=self._tells_changes,
+            rows=located.rows,
         )
         lines = self._tell(by_file(rows, located, new_rows), names, old, tells=self._tells_changes)
         if left := [number for it in _copied(lines) for number in it.only_for_spark]:

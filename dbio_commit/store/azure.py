@@ -28,8 +28,10 @@ from dbio_commit.store.base import (
     CONCURRENCY,
     FsspecStore,
     Listing,
+    Tail,
     Unfinished,
     common_start,
+    tail_of,
     too_large,
     within,
     without_user,
@@ -148,6 +150,21 @@ class AzureStore(FsspecStore):
             return cast(bytes, await stream.readall())
 
         return self._run("read", path, download)
+
+    def get_tail(self, path: str, length: int) -> Tail:
+        """A first request for the beginning tells the size, and is all there is of a small blob."""
+
+        async def download(start: int) -> Tail:
+            try:
+                stream = await self._blob(path).download_blob(offset=start, length=length)
+                return tail_of(await stream.readall(), stream.properties.content_range, length)
+            except HttpResponseError as error:
+                if error.status_code == 416 and not start:  # an empty blob has no range
+                    return Tail(0, b"")
+                raise
+
+        found = self._run("read", path, lambda: download(0))
+        return found if found.size <= length else self._run("read", path, lambda: download(found.size - length))
 
     def stat(self, path: str) -> Entry:
         properties = self._run("look at", path, lambda: self._blob(path).get_blob_properties())

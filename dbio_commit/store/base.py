@@ -60,6 +60,15 @@ class Listing(NamedTuple):
     directories: list[str]
 
 
+class Tail(NamedTuple):
+    """The end of an object."""
+
+    size: int
+    """Of the whole object, in bytes."""
+    body: bytes
+    """Its last bytes."""
+
+
 class Unfinished(NamedTuple):
     """An upload that was begun, and neither finished nor aborted. It takes up room and is in no listing."""
 
@@ -286,6 +295,16 @@ class Store(ABC):
             stream.seek(start)
             return stream.read(length)
 
+    def get_tail(self, path: str, length: int) -> Tail:
+        """The object's size, and so many of its last bytes, or all. Raises ObjectNotFoundError.
+
+        One request on S3 and Google, and on Azure for what is no longer; else two there, which has no such range.
+        """
+        with self.open_read(path) as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(0, size - length))
+            return Tail(size, stream.read(length))
+
     def stat_many(self, paths: Sequence[str]) -> list[Entry | None]:
         """The objects' sizes and times, in order; None for what is not there."""
 
@@ -315,6 +334,17 @@ class Store(ABC):
     def ask_each(self, function: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
         """As `in_parallel`, of calls that are short but for the time that the store takes to answer."""
         return self.in_parallel(function, items)
+
+
+def tail_of(body: bytes, content_range: str | None, length: int) -> Tail:
+    """What a service answered to a request for the last `length` bytes, with its Content-Range, if it gave one.
+
+    Raises OSError where it has no ranges.
+    """
+    told = re.fullmatch(r"bytes [0-9]+-[0-9]+/([0-9]{1,19})", content_range or "")
+    if told is None and len(body) > length:
+        raise OSError("the service answers a request for the end of an object with all of it: it has no ranges")
+    return Tail(int(told[1]) if told else len(body), body)
 
 
 _ADDRESS = re.compile(r"((?:[^/?#]*://)?)(?:[^/?#]*@)?([^?#]*).*", re.DOTALL)

@@ -28,7 +28,9 @@ from dbio_commit.store.base import (
     CONCURRENCY,
     FsspecStore,
     Listing,
+    Tail,
     Unfinished,
+    tail_of,
     too_large,
     within,
     without_user,
@@ -159,20 +161,27 @@ class GcsStore(FsspecStore):
 
     def _read(self, path: str, start: int, length: int, generation: str | None = None) -> bytes:
         """Fewer bytes where the object ends before."""
-        if length <= 0:
-            return b""
+        return self._download(path, f"{start}-{start + length - 1}", generation)[1] if length > 0 else b""
+
+    def get_tail(self, path: str, length: int) -> Tail:
+        def get() -> Tail:
+            headers, body = self._download(path, f"-{length}")
+            return tail_of(body, headers.get("Content-Range"), length)
+
+        return self.unless_absent("read", path, get)
+
+    def _download(self, path: str, range: str, generation: str | None = None) -> tuple[Mapping[str, str], bytes]:
+        """The answer's headers, and the bytes; none where nothing is there."""
         where = f"{self.fs._location}/download/storage/v1/b/{{}}/o/{{}}"
-        options = {
-            "alt": "media",
-            "generation": generation,
-            "headers": {"Range": f"bytes={start}-{start + length - 1}"},
-        }
+        options = {"alt": "media", "generation": generation, "headers": {"Range": f"bytes={range}"}}
         try:
-            _, body = self._ask("GET", where, *self._object(path), json_out=False, **options)
-            return cast(bytes, body)
+            return cast(
+                tuple[Mapping[str, str], bytes],
+                self._ask("GET", where, *self._object(path), json_out=False, **options),
+            )
         except HttpError as error:
-            if error.code == 416:  # nothing is there: also of an empty object
-                return b""
+            if error.code == 416:  # also of an empty object
+                return {}, b""
             raise
 
     def stat(self, path: str) -> Entry:

@@ -23,8 +23,10 @@ from dbio_commit.store.base import (
     ClientFailure,
     FsspecStore,
     Listing,
+    Tail,
     Unfinished,
     common_start,
+    tail_of,
     too_large,
     within,
     without_user,
@@ -153,9 +155,7 @@ class S3Store(FsspecStore):
         def get() -> bytes:  # one GET; cat_file would ask for the size first, or has no limit
             return cast(bytes, sync(self.fs.loop, self._read, path, limit_bytes + 1))
 
-        # Of what s3fs asks for, it tries again what breaks off; so do we.
-        again = Retrying(retry=retry_if_exception_type(AioHttpError), stop=stop_after_attempt(3), reraise=True)
-        body = self.unless_absent("read", path, lambda: again(get))
+        body = self.unless_absent("read", path, lambda: _again()(get))
         if len(body) > limit_bytes:
             raise too_large(self.url_of(path), limit_bytes)
         return body
@@ -169,6 +169,25 @@ class S3Store(FsspecStore):
             while len(found) < most and (chunk := await body.read(most - len(found))):
                 found += chunk
         return bytes(found)
+
+    def get_tail(self, path: str, length: int) -> Tail:
+        def get() -> Tail:
+            return cast(Tail, sync(self.fs.loop, self._read_tail, path, length))
+
+        return self.unless_absent("read", path, lambda: _again()(get))
+
+    async def _read_tail(self, path: str, length: int) -> Tail:
+        try:
+            response = await self.fs._call_s3("get_object", **self._object(path), Range=f"bytes=-{length}")
+        except OSError as error:
+            if _status(error) == 416:  # an empty object has no end
+                return Tail(0, b"")
+            raise
+        async with response["Body"] as body:
+            found = await body.read(length + 1)
+            while len(found) <= length and (chunk := await body.read(length + 1 - len(found))):
+                found += chunk
+        return tail_of(found, response.get("ContentRange"), length)
 
     def stat(self, path: str) -> Entry:
         head = self.unless_absent("look at", path, lambda: self.fs.call_s3("head_object", **self._object(path)))
@@ -377,6 +396,11 @@ class _FileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
 def _just_before(name: str) -> str:
     """What sorts before the name, with next to nothing in between; no "/", which with a delimiter says more."""
     return name[:-1] + chr(ord(name[-1]) - 1).replace("/", ".") + "~"
+
+
+def _again() -> Retrying:
+    """Of what s3fs asks for, it tries again what breaks off; so do we."""
+    return Retrying(retry=retry_if_exception_type(AioHttpError), stop=stop_after_attempt(3), reraise=True)
 
 
 class _Undecided(Exception):

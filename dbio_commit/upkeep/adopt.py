@@ -1,11 +1,16 @@
 """Makes a table of a plain or DBIO directory."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
 from dbio_commit.begin import create_descriptor
 from dbio_commit.clock import Clock
+from dbio_commit.data.fitting import Alike, respelled, unite, without
 from dbio_commit.data.parquet import not_parquet
+from dbio_commit.data.unlike import Progress, look_at_all, silent
 from dbio_commit.errors import (
     CommitConflictError,
     InvalidInputError,
@@ -13,29 +18,39 @@ from dbio_commit.errors import (
     TableExistsError,
     TransactionStateError,
 )
+from dbio_commit.logs import get_logger
 from dbio_commit.probe import create
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, encode_checkpoint
-from dbio_commit.protocol.commits import Commit, Decided
+from dbio_commit.protocol.commits import Commit, Decided, count_rows
 from dbio_commit.protocol.directory import Directory, parse_directories
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import REFUSAL, parse_log
-from dbio_commit.protocol.markers import CommitInfo, CommitMarker, FileInfo, pack_files
+from dbio_commit.protocol.markers import ADOPTED, CommitInfo, CommitMarker, FileInfo, pack_files, pack_schema
 from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import Metadata
 from dbio_commit.roots import read_snapshot
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
+from dbio_commit.texts import command
 from dbio_commit.tids import new_tid, new_uuid
+
+_log = get_logger(__name__)
 
 _TICK = timedelta(microseconds=1)  # what was committed before an adoption is older than it, also in the same second
 
+_MOST_NAMED = 10
+"""Files, in one message."""
 
-def adopt(store: Store, clock: Clock) -> Commit:
+
+def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silent) -> Commit:
     """Makes a table of a plain or DBIO directory: a checkpoint of what is visible now, then the descriptor.
 
-    Moves and deletes nothing; what is hidden now counts as removed. Raises TransactionStateError while a transaction
-    is pending, TableExistsError where it is a table already, InvalidInputError where its files lie in different
-    partition columns, CommitConflictError where somebody wrote meanwhile.
+    Moves and deletes nothing; what is hidden now counts as removed. `looks` at the footers of all files, by a request
+    for each: they say which columns the table has. Raises TransactionStateError while a transaction is pending,
+    TableExistsError where it is a table already, InvalidInputError where its files lie in different partition columns
+    or some are what not all readers can read, SchemaMismatchError where their columns do not fit together,
+    CommitConflictError where somebody wrote meanwhile.
     """
     entries = store.list_files()  # before the snapshot: what is not visible in that has been hidden since
     snapshot = read_snapshot(store, clock)
@@ -46,7 +61,8 @@ def adopt(store: Store, clock: Clock) -> Commit:
     _refuse_pending(store, directories)
     columns = _partition_columns(store, snapshot)
     at = max(entry.modified for entry in entries)
-    commit = _adoption(clock, snapshot, _hidden(store, snapshot, directories), at=at)
+    found = _look(store, snapshot, entries, progress) if looks else _Found()
+    commit = _adoption(clock, snapshot, _hidden(store, snapshot, directories), found, at=at)
     # As it was then: where somebody else adopts at the same time, nothing that came later may count as covered.
     log = parse_log(entry for entry in entries if "/" not in entry.path)
     covered = [
@@ -59,16 +75,26 @@ def adopt(store: Store, clock: Clock) -> Commit:
         table_id=table_id,
         commits=(*covered, commit),
         known_since=commit.modified,
+        metadata=Metadata(found.schema, 0),
     )
     name, body = names.checkpoint(checkpoint.number), encode_checkpoint(checkpoint, created=clock.now())
     if not create(store, name, body):
         raise CommitConflictError(f"somebody else is adopting {store.url}; look at it with `dbio check`")
     _refuse_change(store, entries, number=checkpoint.number)
-    created = create_descriptor(store, clock, table_id, columns)
+    properties = {} if found.schema is None else {ADOPTED: commit.tid}
+    created = create_descriptor(store, clock, table_id, columns, properties)
     _warn_of_late_writers(store, entries)
     if not created:
         raise TableExistsError(f"{store.url} was made a table by somebody else just now; look at it with `dbio check`")
-    return Commit(tid=commit.tid, timestamp=commit.modified, marker=commit.marker, foreign=snapshot.foreign)
+    for note in found.notes:
+        _log.warning("%s: %s", store.url, note)
+    return Commit(
+        tid=commit.tid,
+        timestamp=commit.modified,
+        marker=commit.marker,
+        foreign=snapshot.foreign,
+        notes=tuple(found.notes),
+    )
 
 
 def _refuse_pending(store: Store, directories: Mapping[str, Directory]) -> None:
@@ -99,15 +125,113 @@ def _hidden(store: Store, snapshot: Snapshot, directories: Mapping[str, Director
     return [path for path in hidden if path not in other]
 
 
-def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], *, at: datetime) -> Decided:
+# --- what is in the files -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What the footers of the files say; nothing where nobody looked."""
+
+    schema: Mapping[str, Any] | None = None
+    rows: Mapping[str, int | None] = field(default_factory=dict)
+    """Of each file, by its path."""
+    notes: Sequence[str] = ()
+    """What is to be known of some files, and which."""
+
+
+def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: Progress) -> _Found:
+    """Raises InvalidInputError, SchemaMismatchError."""
+    ages = {entry.path: number for number, entry in enumerate(sorted(entries, key=lambda it: (it.modified, it.path)))}
+    newest_first = sorted((file.path for file in snapshot.files), key=lambda path: -ages.get(path, len(ages)))
+    rows: dict[str, int | None] = {}
+    groups: dict[str, Alike] = {}
+    wrong: list[str] = []
+    for path, footer in look_at_all(store, newest_first, progress):
+        if footer is None:
+            raise CommitConflictError(
+                f"{store.url_of(path)} was removed while {store.url} was adopted; nothing has changed: stop the "
+                "writers, and try again"
+            )
+        if refusal := footer.refusal(store.url_of(path)):
+            wrong.append(refusal)
+        elif footer.columns is not None:
+            inside = without(footer.columns, snapshot.partition_columns)
+            groups.setdefault(json.dumps(inside), Alike([], inside)).files.append(path)
+        rows[path] = footer.rows
+    if wrong:
+        raise InvalidInputError(
+            f"{store.url} cannot be a table for {len(wrong)} of its files, and nothing has changed: {_some(wrong)}. "
+            "Write these anew, or move what is no data elsewhere, then adopt it again"
+        )
+    if not groups:
+        return _Found(rows=rows)
+    columns = unite([*groups.values()], where=store.url)
+    notes = [
+        f"in {_some(paths)}, {why}: readers of what is published would take it for null, until "
+        f"`{command('dbio', 'compact', store.url)}` has written these files anew"
+        for why, paths in _respelled([*groups.values()], columns)
+    ]
+    partition, texts = _partition_fields(snapshot)
+    schema = {**columns, "fields": [*columns["fields"], *partition]}
+    return _Found(schema=schema, rows=rows, notes=[*notes, *texts])
+
+
+def _respelled(groups: Sequence[Alike], columns: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
+    for group in groups:
+        if why := respelled(group.columns, columns):
+            yield why, group.files
+
+
+def _partition_fields(snapshot: Snapshot) -> tuple[list[Mapping[str, Any]], list[str]]:
+    """The partition columns, of the types that Spark infers, and notes on those that are not taken so."""
+    from dbio_commit.data import columns as kinds  # which needs pyarrow, as whoever knows columns of files has it
+
+    fields: list[Mapping[str, Any]] = []
+    notes: list[str] = []
+    for column in snapshot.partition_columns:
+        values = {file.partition[column] for file in snapshot.files}
+        kind = kinds.narrowest(values)
+        if kind in _NO_PARTITION:
+            told = sorted(value for value in values if value is not None)
+            notes.append(
+                f"the values of the partition column {column!r} look like numbers with a fraction, which no write can "
+                f"partition by; the column holds texts: {_some(told)}"
+            )
+            kind = "string"
+        fields.append(kinds.field(column, kind))
+    return fields, notes
+
+
+_NO_PARTITION = ("float", "double")
+
+
+def _some(texts: Sequence[str]) -> str:
+    more = f", and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
+    return ", ".join(texts[:_MOST_NAMED]) + more
+
+
+# --- what is written ----------------------------------------------------------------------------------------------
+
+
+def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], found: _Found, *, at: datetime) -> Decided:
     """A commit that adds all that is visible, and removes all that is hidden."""
-    files = [FileInfo(path=file.path, size=file.size, partition=file.partition) for file in snapshot.files]
+    files = [
+        FileInfo(path=file.path, size=file.size, rows=found.rows.get(file.path), partition=file.partition)
+        for file in snapshot.files
+    ]
+    rows = count_rows((file.path for file in files), found.rows) if found.rows else None
     info = CommitInfo(
         operation="adopt",
         commit_id=new_uuid(clock),
         timestamp=clock.now(),
-        metrics={"numFiles": len(files), "numOutputBytes": sum(file.size for file in files)},
+        metrics={
+            "numFiles": len(files),
+            "numOutputBytes": sum(file.size for file in files),
+            **({} if rows is None else {"numOutputRows": rows}),
+        },
         files=pack_files(files),
+        schema=pack_schema(found.schema),
+        schema_turn=None if found.schema is None else 0,  # before any
     )
     marker = CommitMarker(added=[file.path for file in files], removed=hidden, dbio_commit=info)
     return Decided(at, new_tid(clock), marker)

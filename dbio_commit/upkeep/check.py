@@ -3,9 +3,11 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from dbio_commit.clock import Clock
 from dbio_commit.data.parquet import not_parquet
+from dbio_commit.data.unlike import Progress, find_wrong, silent
 from dbio_commit.errors import CheckpointLostError, CorruptMarkerError, DbioError
 from dbio_commit.listing import read_markers, until_quiet
 from dbio_commit.protocol import names
@@ -16,6 +18,7 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason, find_strangers, is_foreign
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.markers import CommitMarker, check_statistics
+from dbio_commit.protocol.partitions import find_unread, partition_types
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles, live_files
 from dbio_commit.publish import find_problems
@@ -80,6 +83,11 @@ class CheckReport:
 
     Whoever reads gets all rows; the next checkpoint forgets such statistics."""
 
+    misread: Mapping[str, str] = field(default_factory=dict)
+    """Live files that some reader cannot read, or reads as something else: path -> what is wrong.
+
+    Where footers were not looked at, those that are empty."""
+
     refused_settings: Sequence[str] = ()
     """Settings whose expressions no writer evaluates, and why: until they are changed, nobody writes."""
 
@@ -88,6 +96,8 @@ class CheckReport:
 
     redated_until: datetime | None = None
     """A copy has given the commits until then new times: no state before can be told. The rows of now are right."""
+    unread_values: Mapping[str, str] = field(default_factory=dict)
+    """Live files on whose partitions readers do not agree, by the names of their directories: path -> what is wrong."""
     keeps_versions: bool = False
     """The store says that it keeps versions: what vacuum deletes takes room until a lifecycle rule ends that."""
 
@@ -95,16 +105,21 @@ class CheckReport:
     def ok(self) -> bool:
         """Whether readers and writers find what they are promised. What is pending, and garbage, is nothing wrong."""
         wrong = (self.missing, self.wrong_size, self.corrupt, self.another_vacuum, self.publications)
-        return not any((*wrong, self.refused_settings, self.strange))
+        return not any((*wrong, self.misread, self.refused_settings, self.strange, self.unread_values))
 
 
-def check_table(store: Store, clock: Clock) -> CheckReport:
+def check_table(store: Store, clock: Clock, *, files: bool = False, progress: Progress = silent) -> CheckReport:
     """Reads every marker and lists every file; changes nothing. Raises as `read_snapshot` does.
 
-    Of a checkpoint that is lost, the error says whether it can be made anew.
+    With `files` it looks at the footer of each live file, by a request for each. Of a checkpoint that is lost, the
+    error says whether it can be made anew.
     """
     try:
-        return until_quiet(store, lambda: _check(store, clock))
+        report, found = until_quiet(store, lambda: _check(store, clock))
+        if not files:
+            return report
+        present = sorted(found.live - {*report.missing})
+        return replace(report, misread=find_wrong(store, present, found.schema, found.partition_columns, progress))
     except CheckpointLostError as error:
         raise CheckpointLostError(*error.args, _say_how_to_rebuild(store, clock)) from None
 
@@ -121,7 +136,7 @@ def _say_how_to_rebuild(store: Store, clock: Clock) -> str:
     return f"{by} tell the same: `{run}` makes it anew, and loses nothing"
 
 
-def _check(store: Store, clock: Clock) -> CheckReport:
+def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
     entries = store.list_files()  # before the log, so that no commit in between makes them look like garbage
     root = open_root(store, clock, entries=entries)
     found = _look_at_table(root, entries) if isinstance(root, TableRoot) else _look_at_directories(root, entries)
@@ -129,7 +144,7 @@ def _check(store: Store, clock: Clock) -> CheckReport:
     overlooked = store.stat_many([path for path in found.expected if path not in sizes])  # committed since that listing
     sizes |= {entry.path: entry.size for entry in overlooked if entry}
     missing = found.expected.keys() - sizes.keys()
-    return CheckReport(
+    report = CheckReport(
         url=store.url,
         scope=root.scope,
         live_files=len(found.live),
@@ -152,8 +167,11 @@ def _check(store: Store, clock: Clock) -> CheckReport:
         refused_settings=found.refused_settings,
         strange=found.strange,
         redated_until=found.redated_until,
+        unread_values=found.unread_values,
         keeps_versions=store.keeps_versions(),
+        misread={path: "it is empty" for path in sorted(found.live) if sizes.get(path) == 0},
     )
+    return report, found
 
 
 @dataclass(slots=True)
@@ -174,6 +192,10 @@ class _Found:
     refused_settings: Sequence[str] = ()
     strange: Sequence[str] = ()
     redated_until: datetime | None = None
+    unread_values: Mapping[str, str] = field(default_factory=dict)
+    schema: Mapping[str, Any] | None = None
+    """The table's columns, as Spark's JSON, where a writer recorded them."""
+    partition_columns: Sequence[str] = ()
 
     def judge(self, known: Known, files: Iterable[Entry], strangers: Collection[tuple[str, str]] = ()) -> None:
         for entry in files:
@@ -192,7 +214,10 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     undecided = {tid: entry for tid, entry in log.started.items() if tid not in checkpoint.covered}
     foreign = {entry.path for entry in entries if is_foreign(entry.path)}
     found = _Found([replace(log, started=undecided)], foreign=foreign)
-    found.expected = {file.path: file.size for file in live_files(commits)}
+    files_now = live_files(commits)
+    found.expected = {file.path: file.size for file in files_now}
+    types = partition_types(metadata.schema, layout)
+    found.unread_values = {it.path: f"{it.column}: {it.why}" for it in find_unread(files_now, types)}
     found.live = set(found.expected)
     found.corrupt = settled.markers.corrupt | _misplaced(store, own, live=found.live, columns=layout)
     found.useless_statistics = _useless(store, {names.committed(tid): marker for tid, marker in own.items()})
@@ -205,6 +230,7 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     ).in_words()
     found.publications = find_problems(store, entries, settled.descriptor.id)
     found.strange, found.redated_until = settled.strange, settled.redated_until
+    found.schema, found.partition_columns = metadata.schema, layout
     unsafe = Constraints.of(metadata.settings).unsafe()
     found.refused_settings = [f"{setting}={sql!r:.200}: {problem}" for setting, (sql, problem) in unsafe.items()]
     return found

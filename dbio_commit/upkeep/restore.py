@@ -89,6 +89,7 @@ def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
         )
     columns = None if has_its_columns else then.partition_columns
     with begin(store, clock, operation=operation, partition_by=columns, target=target, if_tid=now.tid) as transaction:
+        transaction.keep_partitions()
         if has_its_columns:
             transaction.remove(file.path for file in plan.goes)
         _copy(store, transaction, plan.back, recorded_files(then.decided))
@@ -104,7 +105,8 @@ def _copy(store: Store, transaction: Transaction, files: Iterable[DataFile], kno
     store.make_durable([path for _, path in copies])  # before the marker that names them (I2)
     for file, path in copies:
         info = known.get(file.path) or FileInfo(path=path, size=file.size)
-        transaction.add([replace(info, path=path, partition=names.parse_partition(names.split(path)[0]))])
+        told = replace(info, path=path, partition=names.parse_partition(names.split(path)[0]))
+        transaction.add([told], looked_at=True)  # as it was then
 
 
 def _name_copy(store: Store, transaction: Transaction, file: DataFile) -> str:

@@ -350,6 +350,15 @@ def test_deleting_a_name_deletes_nothing_that_begins_with_it(store: Store) -> No
     assert paths(store.list_files()) == ["a-1/x", "ab", "b/x", "c1"]
 
 
+@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 1000])
+def test_the_end_of_an_object_comes_with_its_size(store: Store, size: int) -> None:
+    body = bytes(number % 251 for number in range(size))
+    write(store, "part-0", body)
+    assert store.get_tail("part-0", 10) == (size, body[-10:])
+    with pytest.raises(ObjectNotFoundError):
+        store.get_tail("part-1", 10)
+
+
 def test_a_part_of_an_object_can_be_read(store: Store) -> None:
     write(store, "part-0", b"PAR1 rows PAR2")
     assert [store.get_range("part-0", start, 4) for start in (0, 10, 5)] == [b"PAR1", b"PAR2", b"rows"]

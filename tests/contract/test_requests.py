@@ -3,10 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from dbio_commit.errors import TransactionStateError
 from dbio_commit.protocol.names import DESCRIPTOR, DROPPED, checkpoint, committed, started, turn
 from dbio_commit.store import Store
+from dbio_commit.table import Table
 from tests.contract.places import CREATE, Fill, Place
 from tests.servers import GcsServer, S3Server, Server
 
@@ -38,6 +42,7 @@ def store(s3: Place, s3_server: S3Server) -> Store:
         (lambda store: store.stat_log("_marker", "_missing"), ["GET"]),
         (lambda store: store.list_files(), ["GET"]),
         (lambda store: store.stat("_marker"), ["HEAD"]),
+        (lambda store: store.get_tail("_marker", 10), ["GET"]),
         (lambda store: store.put_if_absent("_new", b"x"), ["PUT"]),
         (lambda store: store.put_if_absent("_new", b""), ["PUT"]),
         (lambda store: store.put_if_absent("_marker", b"x"), ["PUT"]),
@@ -74,6 +79,8 @@ def test_opening_a_store_is_no_request(s3: Place, s3_server: S3Server) -> None:
         (lambda store: store.get("_marker"), ["GET"]),
         (lambda store: store.get("_empty"), ["GET"]),
         (lambda store: store.get_range("_marker", 0, 1), ["GET"]),
+        (lambda store: store.get_tail("_marker", 10), ["GET"]),
+        (lambda store: store.get_tail("_empty", 10), ["GET"]),
         (lambda store: store.open_read("_marker").read(), ["GET"] * 2),
         (lambda store: store.list_log(), ["GET"]),
         (lambda store: store.list_log("_d", "_serial_"), ["GET"]),
@@ -99,6 +106,62 @@ def test_each_call_is_one_request_on_google(
     gcs_server.reset()
     call(store)
     assert sent(gcs_server) == methods
+
+
+def test_a_commit_looks_at_each_new_file_with_one_request(remote: Place, server: Server) -> None:
+    """Azure's blobs have no ranges from the end: two there, of what is larger than a first request."""
+    table = Table(remote.url, remote.storage_options)
+    put(table, 3)
+    server.reset()
+    transaction = table.begin()
+    urls = [transaction.new_file().removeprefix(f"{table.url}/") for _ in range(3)]
+    for path, rows in zip(urls, (1, 3, 200_000), strict=True):
+        write_rows(table, path, pa.table({"id": pa.array(range(rows), pa.int64())}))
+    server.reset()
+    transaction.commit()
+    asked = [request.method for request in server.requests() if request.path.endswith(".parquet")]
+    assert asked == ["GET"] * (4 if remote.kind == "azure" else 3)
+
+
+def test_a_footer_that_is_larger_takes_a_second_request(remote: Place, server: Server) -> None:
+    table = Table(remote.url, remote.storage_options)
+    transaction = table.begin()
+    path = transaction.new_file().removeprefix(f"{table.url}/")
+    write_rows(table, path, pa.table({f"column {number}": [number] * 1000 for number in range(2000)}))
+    server.reset()
+    (file,) = transaction.commit().files
+    asked = [request.method for request in server.requests() if request.path.endswith(".parquet")]
+    assert asked == ["GET"] * (3 if remote.kind == "azure" else 2)
+    assert file.rows == 1000
+
+
+def test_a_file_that_was_not_written_is_named(remote: Place) -> None:
+    table = Table(remote.url, remote.storage_options)
+    transaction = table.begin()
+    url = transaction.new_file()
+    with pytest.raises(TransactionStateError, match=url.rpartition("/")[2]):
+        transaction.commit()
+
+
+def test_an_adoption_looks_at_each_file_with_one_request(remote: Place, server: Server) -> None:
+    table = Table(remote.url, remote.storage_options)
+    for number in range(3):
+        write_rows(table, f"{number}.parquet", pa.table({"id": [number]}))
+    server.reset()
+    table.adopt()
+    asked = [request.path.rpartition("/")[2] for request in server.requests() if request.path.endswith(".parquet")]
+    assert sorted(asked) == ["0.parquet", "1.parquet", "2.parquet"]
+
+
+def put(table: Table, rows: int) -> None:
+    with table.begin() as transaction:
+        path = transaction.new_file().removeprefix(f"{table.url}/")
+        write_rows(table, path, pa.table({"id": pa.array(range(rows), pa.int64())}))
+
+
+def write_rows(table: Table, path: str, rows: pa.Table) -> None:
+    with table.store.open_write(path) as stream:
+        pq.write_table(rows, stream)
 
 
 def test_a_large_body_is_created_by_exactly_one_request(remote: Place, server: Server) -> None:

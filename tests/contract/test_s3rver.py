@@ -126,6 +126,7 @@ def test_nothing_is_decided_in_a_table_that_was_copied_there(copied: Table, act:
 def test_a_directory_that_was_copied_there_is_not_adopted(table: Table, tmp_path: Path) -> None:
     (tmp_path / "plain.parquet").write_bytes(b"plain")
     copy(tmp_path, table)
+    table.inspector = None  # it is no Parquet
     with pytest.raises(UnsupportedStoreError, match=REFUSAL):
         table.adopt()
     assert set(objects(table.store)) == {"plain.parquet"}

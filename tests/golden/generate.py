@@ -1065,6 +1065,20 @@ def adoption(t: OurTable, tid: str, visible: Sequence[str], hidden: Sequence[str
     return {"tid": tid, "modified": ADOPTED, "marker": marker}
 
 
+def adopted_columns() -> Iterable[Case]:
+    t = OurTable("adopted-columns", "An adoption recorded the columns, before any turn; an append knows them.")
+    t.put("_dbio_table", {**descriptor(), "properties": {"adopted": P}})
+    old, copied, new = t.data(A), t.file("copied.parquet"), t.data(Q)
+    told = adoption(t, P, [old, copied], [])
+    told["marker"]["dbio_commit"]["schema_turn"] = 0
+    t.checkpoint(1, [{**told, "table_schema": 0}], known_since=ADOPTED)
+    t.commit(Q, [new])
+    t.modified[f"_committed_{Q}"] = later(1)
+    t.sees(old, copied, new, columns=["id", "name"])
+    t.sees(old, copied, as_of=P, columns=["id", "name"])
+    yield t
+
+
 def broken_checkpoints() -> Iterable[Case]:
     for name, about, error in (
         ("corrupt", "No gzip: what it covers is told nowhere else, so it cannot be ignored.", "CorruptMarkerError"),
@@ -1430,6 +1444,7 @@ TABLE_SCOPE = [
     streams,
     rewrites,
     layouts,
+    adopted_columns,
 ]
 
 

@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 
 from dbio_commit import FileInfo, InvalidInputError, Table
 from dbio_commit.protocol import names
+from dbio_commit.snapshot import _stores
 from dbio_commit.store import Store
 from tests.conftest import Root
 
@@ -57,7 +59,8 @@ def put(table: Table, files: Sequence[tuple[Partition, pa.Table]], **how: Any) -
         with table.store.open_write(path) as stream:
             pq.write_table(rows, stream)
         table.store.make_durable([path])
-        transaction.add([FileInfo(path=path, size=table.store.stat(path).size, partition=partition)])
+        info = FileInfo(path=path, size=table.store.stat(path).size, partition=partition)
+        transaction.add([info], looked_at=True)  # as writers do that look at nothing
     transaction.commit(**how)
 
 
@@ -246,16 +249,32 @@ def test_a_recorded_type_that_arrow_lacks_is_named(local_root: Root, kind: Any) 
         table.snapshot().to_arrow()
 
 
-def test_a_snapshot_carries_no_credential_when_it_is_pickled_or_shown(s3_root: Root) -> None:
+def test_a_snapshot_carries_no_credential_when_it_is_pickled_or_shown(
+    s3_root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = Table(s3_root.url, {**s3_root.storage_options, "secret": "VERYSECRET1"})
     store: Store = Table(s3_root.url, s3_root.storage_options).store
     put(Table(s3_root.url, s3_root.storage_options), [({}, rows([1]))])
     snapshot = table.snapshot()
     assert snapshot.source.store is table.store is not store
-    assert b"VERYSECRET1" not in pickle.dumps(snapshot)
+    pickled = pickle.dumps(snapshot)
+    assert b"VERYSECRET1" not in pickled
     assert "VERYSECRET1" not in repr(snapshot)
+    assert pickle.loads(pickled).source.store is snapshot.source.store
+    monkeypatch.setattr("dbio_commit.snapshot._stores", type(_stores)())  # as in another process
     with pytest.raises(InvalidInputError, match="another process"):
-        pickle.loads(pickle.dumps(snapshot)).to_arrow()
+        pickle.loads(pickled).to_arrow()
+
+
+def test_a_snapshot_that_was_pickled_is_read_in_the_same_process(tmp_path: Path) -> None:
+    put(Table(tmp_path), [({}, rows([1, 2]))])
+    pickled = pickle.dumps(Table(tmp_path).snapshot())
+    again = [pickle.loads(pickled), pickle.loads(pickle.dumps(pickle.loads(pickled))), deepcopy(pickle.loads(pickled))]
+    assert [it.to_arrow().num_rows for it in again] == [2, 2, 2]
+    for _ in range(100):  # what is remembered has a bound
+        pickle.dumps(Table(tmp_path).snapshot())
+    with pytest.raises(InvalidInputError, match="long ago"):
+        pickle.loads(pickled).to_arrow()
 
 
 MISSING = """

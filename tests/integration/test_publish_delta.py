@@ -4,6 +4,8 @@ import json
 import os
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +21,9 @@ from deltalake import DeltaTable, write_deltalake
 import dbio_commit as dbio
 from dbio_commit import InvalidInputError, Table, UnsupportedTableError
 from dbio_commit import recall as recall_module
-from dbio_commit.publish import delta_log, find_superseded
+from dbio_commit.protocol import names
+from dbio_commit.protocol.partition_values import WRITTEN
+from dbio_commit.publish import delta, delta_log, find_superseded
 from tests.conftest import Root
 from tests.histories import PARTITIONS, History, columns, in_order
 from tests.servers import S3Server
@@ -38,6 +42,74 @@ def by_polars(url: str) -> pa.Table:
 def forget() -> None:
     """As if this process had just begun."""
     recall_module.MEMORY._kept.clear()
+
+
+# --- who writes there ---------------------------------------------------------------------------------------------
+
+WRITES: dict[str, Callable[[str], Any]] = {
+    "append": lambda url: write_deltalake(
+        url, pa.table({"id": pa.array([9], pa.int64()), "kind": ["a"]}), mode="append"
+    ),
+    "overwrite": lambda url: write_deltalake(
+        url, pa.table({"id": pa.array([9], pa.int64()), "kind": ["a"]}), mode="overwrite"
+    ),
+    "delete": lambda url: DeltaTable(url).delete("id >= 0"),
+    "update": lambda url: DeltaTable(url).update({"id": "id + 1"}),
+    "optimize": lambda url: DeltaTable(url).optimize.compact(),
+    "vacuum": lambda url: DeltaTable(url).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True),
+    "polars": lambda url: pl.DataFrame({"id": [9], "kind": ["a"]}).write_delta(url, mode="append"),
+}
+
+
+@contextmanager
+def unguarded() -> Iterator[None]:
+    """Whoever publishes in here asks no feature of writers, as earlier versions did."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delta, "protocol_of", lambda _, __: {"minReaderVersion": 1, "minWriterVersion": 2})
+        yield
+
+
+def published_before(path: Path, *, checkpoint: bool) -> Table:
+    """A table that an earlier version has published, with what its last commit left behind."""
+    table = Table(path)
+    for i in range(12 if checkpoint else 2):
+        transaction = table.begin("overwrite" if i == 1 else "append", partition_by=["kind"])
+        pq.write_table(pa.table({"id": [i]}), transaction.new_file(partition={"kind": "a"}))
+        transaction.commit(columns(id="long", kind="string"))
+        with unguarded():
+            table.publish("delta")
+    forget()
+    return table
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_no_other_writer_changes_a_published_table(write: str, tmp_path: Path) -> None:
+    table = published_before(tmp_path / "table", checkpoint=False)
+    assert table.publish("delta")[0].is_new  # nothing but the protocol
+    before = {path for path in (tmp_path / "table").rglob("*") if path.is_file()}
+    with pytest.raises(Exception, match=r"dbioCommit|[Uu]nsupported|not supported"):
+        WRITES[write](table.url)
+    assert {path for path in (tmp_path / "table").rglob("*") if path.is_file()} == before
+    assert by_deltalake(table.url)["id"].to_pylist() == by_polars(table.url)["id"].to_pylist() == [1]
+    assert table.check().ok
+
+
+@pytest.mark.parametrize("checkpoint", [False, True], ids=["by-versions", "by-a-checkpoint"])
+def test_a_table_that_was_published_before_asks_other_writers_for_the_feature_from_its_next_publication_on(
+    checkpoint: bool, tmp_path: Path
+) -> None:
+    table = published_before(tmp_path / "table", checkpoint=checkpoint)
+    assert checkpoint == any("checkpoint" in name for name in os.listdir(tmp_path / "table/_delta_log"))
+    assert DeltaTable(table.url).protocol().min_writer_version == 2
+    (done,) = table.publish("delta")
+    assert (done.is_new, done.added, done.removed) == (True, 0, 0)
+    protocol = DeltaTable(table.url).protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 7)
+    assert "dbioCommit" in (protocol.writer_features or [])
+    forget()
+    assert not table.publish("delta")[0].is_new
+    rows = in_order(table.snapshot().to_arrow())
+    assert in_order(by_deltalake(table.url)) == in_order(by_polars(table.url)) == rows
 
 
 # --- the same rows -----------------------------------------------------------------------------------------------
@@ -133,6 +205,37 @@ def test_instants_without_a_zone_need_a_table_feature_which_readers_know(tmp_pat
     assert table.publish("delta")[0].is_new is False
 
 
+@pytest.mark.parametrize(
+    ("kind", "texts"),
+    [
+        ("date", ["2024-1-1", "2024-01-01"]),
+        ("timestamp", ["2024-01-01T00:00:00", "2024-01-01", "2024-01-01 00:00:00.000"]),
+        ("timestamp_ntz", ["2024-01-01T00:00:00", "2024-01-01"]),
+        ("decimal(5,2)", ["01.50", "+1.50", "1.50"]),
+        ("boolean", ["True", "true"]),
+        ("integer", ["007", "+7"]),
+        ("double", ["1.50", "1.5", "15e-1"]),
+    ],
+)
+def test_readers_of_delta_find_one_value_however_an_adopted_directory_spells_it(
+    kind: str, texts: list[str], tmp_path: Path
+) -> None:
+    for i, text in enumerate(texts):
+        directory = tmp_path / f"table/k={names.escape(text)}"
+        directory.mkdir(parents=True)
+        pq.write_table(pa.table({"id": [i]}), directory / "a.parquet")
+    table = Table(tmp_path / "table")
+    table.adopt()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dbio_commit.transaction.WRITTEN", {"double", *WRITTEN})
+        table.begin().commit(columns(id="long", k=kind))
+    table.publish("delta")
+    ours = table.snapshot().to_arrow()["k"].to_pylist()
+    assert len(set(ours)) == 1
+    assert by_deltalake(table.url)["k"].to_pylist() == ours
+    assert by_polars(table.url)["k"].to_pylist() == ours
+
+
 def test_a_type_that_delta_cannot_hold_is_refused_by_name(tmp_path: Path) -> None:
     table = Table(tmp_path / "table")
     kinds = {"id": "long", "inside": {"type": "array", "elementType": "variant", "containsNull": True}}
@@ -179,7 +282,8 @@ def test_a_version_that_a_stranger_wrote_is_found_and_never_followed(tmp_path: P
     history = History(table, 2)
     history.kinds = {"id": "long"}
     history.commit("append")
-    table.publish("delta")
+    with unguarded():
+        table.publish("delta")
     write_deltalake(table.url, pa.table({"id": pa.array([99], pa.int64())}), mode="append")
     history.commit("append")
     for _ in range(2):

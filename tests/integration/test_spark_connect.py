@@ -1,6 +1,7 @@
 """Everything over Spark Connect. It and a classic session share no process, so that one job of its own does it all."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,21 @@ JOB = """
         "odd": error_of(lambda: dbio.delete(spark, path, "rand() < id")),
     }
 
+    # texts beside columns that nobody sees
+    path = f"{root}/texts"
+    dbio.write(numbers(0, 3), path)
+    spark.range(3).createOrReplaceTempView("ids")
+    update = dbio.when_matched().update({"day": "to_json(struct(source.*))"})
+    found["empty source"] = dbio.merge(spark, path, numbers(0, 0), ["ID"], [update]).skipped
+    dbio.merge(spark, path, numbers(2, 3), ["ID"], [update])
+    found["texts"] = [row.day for row in dbio.read(spark, path).where("id = 2").collect()]
+    found["refused texts"] = [
+        error_of(lambda: dbio.update(spark, path, {"day": "to_json(struct(*))"})),
+        error_of(lambda: dbio.delete(spark, path, "hash(*) <> 0")),
+        error_of(lambda: dbio.delete(spark, path, "id IN (TABLE ids)")),
+        error_of(lambda: dbio.update(spark, path, {"day": "(SELECT 'x')"})),
+    ]
+
     path = f"{root}/modes"
     dbio.write(numbers(0, 0), path, mode="overwrite")
     found["empty"] = [dbio.read(spark, path).collect(), dbio.read(spark, path).dtypes]
@@ -136,7 +152,7 @@ JOB = """
     ]
 
     # a version that is skipped
-    found["skipped"] = [dbio.write(numbers(0, 1), path, app=("nightly", version)).skipped for version in (2, 1)]
+    found["skipped"] = [dbio.write(numbers(0, 1), path, app=("nightly", version)).skipped for version in (2, 2)]
 
     # S3, with options and with the session's settings
     with warnings.catch_warnings(record=True) as caught:
@@ -204,6 +220,14 @@ def test_reads_are_pinned_over_connect(found: dict[str, Any]) -> None:
     assert found["where"] == [2]
 
 
+def test_texts_mean_over_connect_what_they_say_or_are_refused(found: dict[str, Any]) -> None:
+    assert found["texts"] == ['{"id":2,"day":"d0"}']
+    assert found["empty source"] is True
+    refused = [r"would stand for .*_dbio_place", r"\* stands for no columns", "asks other tables", "asks other tables"]
+    for error, why in zip(found["refused texts"], refused, strict=True):
+        assert re.match(rf"InvalidInputError: .*{why}", error), error
+
+
 def test_types_and_odd_names_come_back_over_connect(found: dict[str, Any]) -> None:
     assert found["types"] == [True, True]
     assert found["compact"] == [4, 2, list(range(8))]
@@ -247,4 +271,4 @@ def test_secrets_that_connect_does_not_give_out_are_asked_for(found: dict[str, A
 
 def test_a_version_that_is_skipped_is_a_warning_over_connect(found: dict[str, Any]) -> None:
     assert found["skipped"] == [False, True]
-    assert "version 1 of application 'nightly' is skipped: version 2 is committed, by transaction " in found["stderr"]
+    assert "version 2 of application 'nightly' is skipped: it is committed, by transaction " in found["stderr"]

@@ -798,3 +798,81 @@ def test_the_last_conflict_is_told_when_the_retries_are_over(
     with beside(monkeypatch, other, other), pytest.raises(CommitConflictError, match="not live any more"):
         dbio.delete(spark, root, "id = 2", retries=1)
     assert ids(dbio.read(spark, root)) == [*range(10)]
+
+
+# --- keys -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_its_column_cannot_hold_is_not_inserted_as_another_one(spark: "SparkSession", root: str) -> None:
+    dbio.write(spark.sql("SELECT 2 AS id, DATE '2026-01-01' AS day, 'a' AS v"), root)
+    halves = spark.sql("SELECT 2.5D AS id, DATE '2026-01-02' AS day, 'half' AS v")
+    noon = spark.sql("SELECT 3 AS id, TIMESTAMP '2026-01-01 12:00:00' AS day, 'noon' AS v")
+    for source, on in ((halves, ["id"]), (halves, "target.id = source.id"), (noon, ["day"])):
+        with pytest.raises(InvalidInputError, match=r"1 rows get values that their columns \((id|day)\) cannot hold"):
+            dbio.merge(spark, root, source, on)
+    assert dbio.merge(spark, root, spark.sql("SELECT 2.0D AS id, current_date() AS day, 'b' AS v"), ["id"]).added
+    assert [(row.id, row.v) for row in dbio.read(spark, root).collect()] == [(2, "b")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [("bigint", "double"), ("int", "string"), ("string", "int"), ("decimal(20,2)", "double"), ("int", "float"),
+     ("decimal(38,0)", "decimal(38,20)"), ("date", "string"), ("boolean", "string")],
+)  # fmt: skip
+def test_keys_that_a_cast_would_make_others_of_do_not_match(
+    spark: "SparkSession", root: str, kind: str, other: str
+) -> None:
+    dbio.write(spark.sql(f"SELECT CAST(NULL AS {kind}) AS k, 1 AS n"), root)
+    source = spark.sql(f"SELECT CAST(NULL AS {other}) AS k, 2 AS n")
+    with pytest.raises(SchemaMismatchError, match="by a cast that takes different keys for equal ones"):
+        dbio.merge(spark, root, source, ["k"], [dbio.when_matched().delete()])
+    assert len(dbio.Table(root).history()) == 1
+
+
+def test_a_merge_with_an_empty_source_starts_one_job_and_commits_nothing(spark: "SparkSession", root: str) -> None:
+    dbio.write(numbers(spark, 0, 10, tasks=1), root)
+    last = dbio.Table(root).history()[0].tid
+    empty, context = numbers(spark, 0, 0), spark.sparkContext
+    for on in (["id"], "target.id = source.id + 1"):
+        context.setJobGroup(f"{root}{on}", "a merge")
+        commit = dbio.merge(spark, root, empty, on)
+        assert len(context.statusTracker().getJobIdsForGroup(f"{root}{on}")) == 1
+        assert (commit.skipped, commit.tid, commit.metrics["numTargetRowsInserted"]) == (True, last, 0)
+    context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    assert len(dbio.Table(root).history()) == 1
+    assert not dbio.merge(spark, root, empty, ["id"], app=("upserts", 1)).skipped
+    assert dbio.merge(spark, root, empty, ["id"], app=("upserts", 1)).skipped
+    gone = dbio.merge(spark, root, empty, ["id"], [dbio.when_not_matched_by_source("target.id > 4").delete()])
+    assert gone.metrics["numTargetRowsDeleted"] == 5
+
+
+def test_names_of_columns_have_no_case_whatever_the_session_says(spark: "SparkSession", root: str) -> None:
+    dbio.write(spark.sql("SELECT 1 AS Id, 'a' AS Name"), root)
+    with configured(spark, {"spark.sql.caseSensitive": "true"}):
+        dbio.merge(spark, root, spark.sql("SELECT 1 AS ID, 'b' AS NAME"), ["id"])
+        dbio.update(spark, root, {"NAME": "concat(Name, 'c')"}, "Id = 1")
+        dbio.constrain(spark, root, {"check.positive": "id > 0", "default.NAME": "'e'"})
+        dbio.write(spark.sql("SELECT 2 AS iD, 'd' AS namE"), root)
+        dbio.write(spark.sql("SELECT 3 AS iD"), root)
+        with pytest.raises(InvalidInputError, match=r"check\.positive"):
+            dbio.update(spark, root, {"ID": "Id - 1"})
+        assert sorted(map(tuple, dbio.read(spark, root).collect())) == [(1, "bc"), (2, "d"), (3, "e")]
+
+
+@pytest.mark.parametrize("takes_index", [True, False])
+def test_columns_of_files_have_no_case_whatever_the_session_says(
+    spark: "SparkSession", root: str, monkeypatch: pytest.MonkeyPatch, takes_index: bool
+) -> None:
+    dbio.write(numbers(spark, 0, 4, tasks=1), root)
+    (path,) = live(root)
+    file = Path(root) / path
+    file.write_bytes(file.read_bytes().replace(b"day", b"DaY"))
+    if not takes_index:
+        for module in ("scan", "file_index"):
+            monkeypatch.setattr(f"dbio_commit.spark.{module}.takes_index", lambda spark: False)
+    with configured(spark, {"spark.sql.caseSensitive": "true"}):
+        assert dbio.read(spark, root, where="day IS NULL").count() == 0
+        assert dbio.delete(spark, root, "day IS NULL").metrics["numDeletedRows"] == 0
+        dbio.update(spark, root, {"id": "id + 10"}, "day = 'd1'")
+        assert {row.day for row in dbio.read(spark, root).collect()} == {"d0", "d1"}
+    assert ids(dbio.read(spark, root)) == [0, 2, 11, 13]

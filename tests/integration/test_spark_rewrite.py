@@ -1,16 +1,25 @@
 """`dbio.delete` and `replace_where`: exactly the rows for which the condition holds go, as Spark's own filter says."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import dbio_commit as dbio
-from dbio_commit.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
+from dbio_commit.errors import (
+    CommitConflictError,
+    InvalidInputError,
+    SchemaMismatchError,
+    StoreError,
+    TableNotFoundError,
+)
 from dbio_commit.spark.job import commit_files
 from tests.integration.test_spark_where import ZONE, Conditions, table
-from tests.spark_tables import configured, data_files, ids, numbers, rows
+from tests.spark_tables import SPARK_ERRORS, configured, data_files, ids, numbers, rows
 
 __all__ = ["table"]
 
@@ -124,9 +133,58 @@ def test_where_there_is_nothing_to_delete_from_is_said(spark: "SparkSession", ro
         dbio.delete(spark, root, "id = 1")
 
 
+def test_a_directory_that_was_adopted_is_rewritten_at_once_with_the_columns_of_all_files(
+    spark: "SparkSession", root: str
+) -> None:
+    spark.range(0, 3, 1, 3).write.parquet(root)
+    priced = spark.sql("SELECT * FROM VALUES (10L, 9.5D), (11L, 8.5D), (12L, 7.5D) t(id, price)")
+    priced.coalesce(1).write.mode("append").parquet(root)
+    dbio.Table(root).adopt()
+    assert dict(dbio.read(spark, root).dtypes) == {"id": "bigint", "price": "double"}
+    dbio.delete(spark, root, "id = 10")
+    dbio.update(spark, root, {"id": "id + 100"}, "id IN (0, 12)")
+    dbio.merge(spark, root, spark.sql("SELECT 1L id, 0.5D price"), on=["id"])
+    dbio.write(spark.sql("SELECT 20L id, CAST(NULL AS double) price"), root)
+    dbio.Table(root).compact()
+    found = {row.id: row.price for row in dbio.read(spark, root).collect()}
+    assert found == {100: None, 1: 0.5, 2: None, 11: 8.5, 112: 7.5, 20: None}
+
+
+def test_no_rewrite_loses_a_column_that_the_table_lacks(spark: "SparkSession", root: str) -> None:
+    Path(root).mkdir()
+    pq.write_table(pa.table({"id": [10, 11], "price": [9.5, 8.5]}), f"{root}/a.parquet")
+    pq.write_table(pa.table({"id": [0]}), f"{root}/b.parquet")  # this one told the columns
+    adopt_as_before(root)
+    dbio.write(spark.range(1, 2), root)
+    changes: list[Callable[[], object]] = [
+        lambda: dbio.delete(spark, root, "id = 10"),
+        lambda: dbio.update(spark, root, {"id": "id + 1"}, "id = 10"),
+        lambda: dbio.merge(spark, root, spark.sql("SELECT 10L id"), on=["id"]),
+        lambda: dbio.write(spark.sql("SELECT 10L id"), root, mode="overwrite", replace_where="id = 10"),
+    ]
+    for change in changes:
+        with pytest.raises(InvalidInputError, match=r"the column 'price', which the table does not have"):
+            change()
+    dbio.write(spark.sql("SELECT 20L id, 1.5D price"), root, merge_schema=True)
+    dbio.delete(spark, root, "id = 10")
+    assert {(row.id, row.price) for row in dbio.read(spark, root).collect()} == {
+        (0, None),
+        (1, None),
+        (11, 8.5),
+        (20, 1.5),
+    }
+
+
+def adopt_as_before(root: str) -> None:
+    """As earlier versions did, which looked into no file and recorded no columns."""
+    table = dbio.Table(root)
+    table.inspector = None
+    table.adopt()
+
+
 def test_an_adopted_directory_is_deleted_from_once_its_columns_are_recorded(spark: "SparkSession", root: str) -> None:
     numbers(spark, 0, 10).write.partitionBy("day").parquet(root)
-    dbio.Table(root).adopt()
+    adopt_as_before(root)
     with pytest.raises(InvalidInputError, match="write to it with this software first"):
         dbio.delete(spark, root, "day = 'd0' OR id = 3")
     dbio.write(numbers(spark, 10, 12), root)
@@ -196,6 +254,63 @@ def test_where_there_is_no_table_one_is_created(spark: "SparkSession", root: str
 def test_only_an_overwrite_replaces_rows(spark: "SparkSession", root: str, mode: Any) -> None:
     with pytest.raises(InvalidInputError, match="mode='overwrite'"):
         dbio.write(numbers(spark, 0, 1), root, mode=mode, replace_where="id > 1")
+
+
+# --- files that cannot be read, or not as they were written -----------------------------------------------------------
+
+
+def test_what_goes_by_all_rows_of_files_fails_where_the_session_would_pass_over_some(
+    spark: "SparkSession", root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dbio.write(numbers(spark, 0, 10, tasks=1), root)
+    dbio.write(numbers(spark, 10, 20, tasks=1), root)
+    first = Path(root) / dbio.Table(root).history()[-1].added[0]
+    lenient = {f"spark.sql.files.{name}": "true" for name in ("ignoreMissingFiles", "ignoreCorruptFiles")}
+    good = first.read_bytes()
+
+    def fails(act: Any) -> None:
+        with pytest.raises((*SPARK_ERRORS, StoreError)):
+            act()
+
+    with configured(spark, lenient):
+        for damage in (first.unlink, lambda: first.write_bytes(good[:4] + bytes(len(good) - 8) + good[-4:])):
+            damage()
+            for by_index in (True, False):
+                with monkeypatch.context() as patch:
+                    if not by_index:
+                        patch.setattr("dbio_commit.spark.scan.read_by_index", lambda *_: None)
+                    fails(lambda: dbio.delete(spark, root, "day = 'd0'"))
+            fails(lambda: dbio.update(spark, root, {"day": "'new'"}, "day = 'd0'"))
+            fails(lambda: dbio.merge(spark, root, numbers(spark, 8, 12), "target.id = source.id + 0"))
+            fails(
+                lambda: dbio.write(numbers(spark, 0, 2), root, "overwrite", replace_where="day IS NOT NULL AND id < 15")
+            )
+            fails(lambda: dbio.constrain(spark, root, {"check.a": "id * 1 >= 0"}))
+            fails(lambda: dbio.changes(spark, root, dbio.Table(root).history()[-1].tid).collect())
+            first.write_bytes(good)
+    assert len(dbio.Table(root).history()) == 2
+    assert ids(dbio.read(spark, root)) == [*range(20)]
+
+
+def write_rows(path: str, count: int, width: int) -> int:
+    """The size of a file of so many rows, one of which takes so many bytes."""
+    rows = pa.table({"id": [*range(count)], "day": ["x" * width] + ["d"] * (count - 1)})
+    pq.write_table(rows, path, compression="none", use_dictionary=False, write_statistics=False)
+    return Path(path).stat().st_size
+
+
+def test_a_file_with_other_rows_than_its_writer_recorded_is_not_written_again(spark: "SparkSession", root: str) -> None:
+    dbio.write(numbers(spark, 0, 0), root)
+    with dbio.Table(root).begin() as transaction:
+        path = transaction.new_file()
+        write_rows(path, 10, 200)
+    size = Path(path).stat().st_size
+    next(width for width in range(200, 300) if write_rows(path, 9, width) == size)  # Spark reads as much as is recorded
+    with pytest.raises(StoreError, match="9 rows for a reader here, and its writer recorded 10"):
+        dbio.delete(spark, root, "id % 5 = 1")
+    with pytest.raises(StoreError, match="9 rows for a reader here, and its writer recorded 10"):
+        dbio.update(spark, root, {"day": "'new'"}, "id % 5 = 1")
+    assert len(dbio.Table(root).history()) == 2
 
 
 # --- beside others ----------------------------------------------------------------------------------------------------

@@ -279,3 +279,22 @@ def test_the_columns_of_an_overwrite_that_failed_are_not_the_tables(spark: Spark
         dbio.write(spark.sql("SELECT int(raise_error('no')) AS other"), path, mode="overwrite")
     dbio.write(numbers(spark, 2, 4), path)
     assert ids(dbio.read(spark, path)) == [0, 1, 2, 3]
+
+
+def test_rows_without_a_struct_are_written_where_its_fields_are_never_null(spark: SparkSession, tmp_path: Path) -> None:
+    dbio.enable(spark)
+    path = str(tmp_path / "table")
+    made = spark.range(3, numPartitions=1).selectExpr(
+        "id", "IF(id > 1, named_struct('n', id, 'in', array(struct(id))), NULL) AS c"
+    )
+    assert "(nullable = false)" in made._jdf.schema().treeString().partition("c:")[2]
+    dbio.write(made, path)
+    dbio.write(made.selectExpr("id + 3 AS id", "c"), path)
+    made.selectExpr("id + 6 AS id", "c").write.format("dbio").mode("append").save(path)
+    dbio.write(made, path, "overwrite", replace_where="id < 3")
+    dbio.update(
+        spark, path, {"c": "CASE WHEN id = 4 THEN named_struct('n', 7L, 'in', array(struct(id))) END"}, "id < 5"
+    )
+    dbio.merge(spark, path, made.where("id = 2"), ["id"])
+    found = [(row.id, row.c and row.c.n) for row in dbio.read(spark, path).orderBy("id").collect()]
+    assert found == [(0, None), (1, None), (2, 2), (3, None), (4, 7), (5, 2), (6, None), (7, None), (8, 2)]

@@ -96,6 +96,11 @@ class Conditions:
                 forms += [f"'{text}+01:00'", f"'{text}Z'", f"'{text[:16].replace(' ', 'T')}'", f"DATE '{day}'"]
                 return self.random.choice([*forms, quoted(day)])
         plain = [text, text, text, f"{text}L" if re.fullmatch(r"-?\d{1,10}", text) else text]
+        if re.fullmatch(r"-?[\d.]{1,10}", text):
+            plain += [f"{text}{suffix}" for suffix in ("D", "F", "BD")]
+            plain += [f"CAST({text} AS {cast})" for cast in ("DECIMAL(25,10)", "DOUBLE", "FLOAT")]
+        if re.fullmatch(r"-?\d{1,2}", text):
+            plain += [f"{text}Y", f"CAST({text} AS BIGINT)", f"CAST('{text}' AS INT)", f"{text}::smallint"]
         in_quotes = [quoted(text)] if kind in ("byte", "int", "long") and self.mixed else []
         return self.random.choice([*plain, *in_quotes, "-2.5", "1e1", "3.00000000000000000001"])
 

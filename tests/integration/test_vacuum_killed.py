@@ -268,7 +268,7 @@ def assert_late_writer_is_told(root: Path, late: Late, copy: Path) -> None:
     table = Table(copy)
     before = live(table)
     transaction = table.resume(late.terms)
-    transaction.add([late.file])
+    transaction.add([late.file], looked_at=True)
     try:
         transaction.commit()
     except TransactionAbortedError:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit.errors import (
@@ -175,7 +177,7 @@ def test_what_a_transaction_did_before_the_adoption_is_still_known_by_its_tid_at
 
 def test_a_directory_of_real_files_is_adopted_on_a_local_disk(tmp_path: Path) -> None:
     (tmp_path / "day=1").mkdir()
-    (tmp_path / "day=1/a.parquet").write_bytes(b"12345")
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "day=1/a.parquet")
     table = Table(tmp_path)
     table.adopt()
     assert Table(tmp_path).snapshot().urls() == [str(tmp_path / "day=1/a.parquet")]

@@ -20,7 +20,8 @@ from dbio_commit.compaction import rewrite, run
 from dbio_commit.compaction.report import STOPPED
 from dbio_commit.data import rows
 from dbio_commit.data.conform import conform
-from dbio_commit.data.footers import ROW_METADATA, SPARK_VERSION, inspect_files
+from dbio_commit.data.footers import SPARK_VERSION, inspect_files
+from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.follow import Follower
 from dbio_commit.protocol import names
 from dbio_commit.protocol.feed import Feed, Wanted
@@ -49,6 +50,13 @@ def put(table: Table, rows: pa.Table, partition: Partition | None = None, operat
 
 def ids(*values: int) -> pa.Table:
     return pa.table({"id": pa.array(values, pa.int64())})
+
+
+def adopt_as_before(table: Table) -> None:
+    """As earlier versions did, which looked into no file and recorded no columns."""
+    inspector, table.inspector = table.inspector, None
+    table.adopt()
+    table.inspector = inspector
 
 
 def rows_of(table: Table) -> list[int]:
@@ -116,7 +124,7 @@ def test_a_column_with_nan_has_no_bounds_and_others_have(table: Table) -> None:
 def test_narrower_older_types_are_widened_and_absent_columns_null(tmp_path: Path) -> None:
     table = Table(tmp_path / "table")
     with table.begin() as transaction:
-        pq.write_table(pa.table({"ID": pa.array([1], pa.int32())}), transaction.new_file())
+        pq.write_table(pa.table({"id": pa.array([1], pa.int32())}), transaction.new_file())
         transaction.commit(columns(id="integer"))
     with table.begin() as transaction:
         pq.write_table(pa.table({"id": pa.array([2], pa.int64()), "x": ["new"]}), transaction.new_file())
@@ -158,7 +166,7 @@ def test_where_chooses_files_and_never_rows(tmp_path: Path) -> None:
 def test_a_condition_is_refused_where_nobody_recorded_the_columns_it_is_about(tmp_path: Path) -> None:
     pq.write_table(ids(1), tmp_path / "a.parquet")
     table = Table(tmp_path)
-    table.adopt()
+    adopt_as_before(table)
     with pytest.raises(InvalidInputError, match="recorded"):
         table.compact(where="id = 1")
 
@@ -220,6 +228,19 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(wrong: dict[s
     with pytest.raises(InvalidInputError):
         table.compact(**wrong)
     assert [it.tid for it in table.history()] == [it.tid for it in log]
+
+
+def test_a_file_with_other_rows_than_its_writer_recorded_is_left(table: Table) -> None:
+    first, second = put(table, ids(1, 2)), put(table, ids(3))
+    with table.store.open_read(second) as stream:
+        other = stream.read()
+    table.store.delete_many([first])
+    with table.store.open_write(first) as stream:
+        stream.write(other)
+    report = table.compact()
+    assert [left.reason.partition(":")[0] for left in report.left] == ["they hold 2 rows, and their writers recorded 3"]
+    assert paths(table) == {first, second}
+    assert len([entry for entry in table.store.list_files("") if entry.path.startswith("part-")]) == 2
 
 
 def test_the_codec_of_the_old_files_stays(table: Table) -> None:
@@ -307,7 +328,7 @@ def test_a_file_with_a_column_that_the_table_lacks_is_left_as_it_is(tmp_path: Pa
     pq.write_table(pa.table({"id": [1], "more": [2]}), tmp_path / "old" / "a.parquet")
     pq.write_table(ids(2), tmp_path / "old" / "b.parquet")
     table = Table(tmp_path / "old")
-    table.adopt()
+    adopt_as_before(table)
     before = paths(table)
     report = table.compact()
     assert "'more'" in report.left[0].reason

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import types as t
 
-from dbio_commit import StoreError
+from dbio_commit import InvalidInputError, StoreError
 from dbio_commit.data.footers import SPARK_VERSION
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.copied import Copied, Old, copy
@@ -184,6 +184,19 @@ def test_rows_in_disorder_are_no_reason_to_write_a_file_twice(tmp_path: Path) ->
         sent: list[Row] = [(0, "new", None)] * len(told)
         with pytest.raises(AssertionError, match=match):
             run(old_of(tmp_path, files), batches(sent, [(Fate.UPDATED, *at) for at in told], size))
+
+
+@pytest.mark.parametrize("version", [None, "2.4.8"], ids=["", "of an old calendar"])
+def test_a_file_with_a_column_that_the_table_lacks_is_not_written_anew_without_it(
+    tmp_path: Path, version: str | None
+) -> None:
+    metadata = {SPARK_VERSION: version} if version else None
+    file = write(tmp_path, "a.parquet", [(1, "a", None)], metadata)
+    rows = pa.table({"id": [1], "NAME": ["a"], "day": ["x"], "price": [9.5]})  # the day is the directory's
+    pq.write_table(rows.replace_schema_metadata(metadata), tmp_path / file.path)
+    file = file._replace(size=(tmp_path / file.path).stat().st_size)
+    with pytest.raises(InvalidInputError, match=r"a\.parquet has the column 'price'.*merge_schema=True"):
+        run(old_of(tmp_path, {1: file}), batches([(1, "new", None)], [(Fate.UPDATED, 1, 0)], 1))
 
 
 def test_a_file_whose_calendar_only_spark_knows_is_left_to_it(tmp_path: Path) -> None:

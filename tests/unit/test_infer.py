@@ -89,9 +89,14 @@ def test_instants_of_the_old_kind_are_instants_however_deep(tmp_path: Path) -> N
     assert Table(tmp_path).snapshot().to_arrow().schema.field("at").type == pa.timestamp("us", "UTC")
 
 
-@pytest.mark.parametrize("kind", [pa.list_(pa.uint8()), pa.time32("ms")], ids=str)
-def test_a_type_that_spark_does_not_know_is_a_clear_error(tmp_path: Path, kind: pa.DataType) -> None:
-    write(tmp_path, "data.parquet", pa.table({"value": pa.array([], kind)}))
+def test_unsigned_numbers_and_binary_of_fixed_length_are_what_spark_reads_at_any_depth(tmp_path: Path) -> None:
+    kinds = {"a": pa.list_(pa.uint8()), "b": pa.struct([("x", pa.uint32())]), "c": pa.binary(4)}
+    write(tmp_path, "data.parquet", pa.table({name: pa.array([], kind) for name, kind in kinds.items()}))
+    assert inferred(tmp_path) == "struct<a:array<smallint>,b:struct<x:bigint>,c:binary>"
+
+
+def test_a_type_that_spark_does_not_know_is_a_clear_error(tmp_path: Path) -> None:
+    write(tmp_path, "data.parquet", pa.table({"value": pa.array([], pa.time32("ms"))}))
     with pytest.raises(InvalidInputError, match=r"data\.parquet"):
         inferred(tmp_path)
 

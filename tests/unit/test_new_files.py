@@ -12,8 +12,8 @@ import pytest
 
 from dbio_commit.data.fitting import fits, misfit
 from dbio_commit.data.footers import Footer
-from dbio_commit.errors import InvalidInputError, SchemaMismatchError
-from dbio_commit.protocol.markers import Bounds
+from dbio_commit.errors import DbioError, InvalidInputError, SchemaMismatchError
+from dbio_commit.protocol.markers import Bounds, FileInfo
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 
@@ -23,11 +23,13 @@ def table(tmp_path: Path) -> Table:
     return Table(tmp_path / "table")
 
 
-def put(table: Table, *files: pa.Table, operation: Any = "append", schema: Any = None, **begin: Any) -> Any:
+def put(
+    table: Table, *files: pa.Table, operation: Any = "append", schema: Any = None, value: Any = "1", **begin: Any
+) -> Any:
     transaction = table.begin(operation, **begin)
     for rows in files:
         columns = transaction.terms.partition_columns
-        pq.write_table(rows, transaction.new_file(partition=dict.fromkeys(columns, "1")))
+        pq.write_table(rows, transaction.new_file(partition=dict.fromkeys(columns, value)))
     return transaction.commit(schema)
 
 
@@ -90,9 +92,9 @@ def test_a_table_on_a_store_of_the_callers_making_takes_any_bytes_unless_told_ot
     store = MemoryStore(clock)
     seen: list[str] = []
 
-    def inspect(store: Any, files: Any) -> list[Footer]:
-        seen.extend(file.path for file in files)
-        return [Footer(path=file.path, rows=7) for file in files]
+    def inspect(store: Any, paths: Any) -> list[Footer | None]:
+        seen.extend(paths)
+        return [Footer(path=path, size=4, rows=7) for path in paths]
 
     for inspector, rows in ((None, None), (inspect, 7)):
         transaction = Table.over(store, clock, inspector=inspector).begin()
@@ -123,7 +125,7 @@ def test_rows_and_statistics_come_from_the_footer(table: Table) -> None:
 
 
 def test_the_first_files_say_what_the_columns_are(table: Table) -> None:
-    put(table, pa.table({"id": pa.array([1], pa.int32())}), pa.table({"ID": [2], "more": ["x"]}), partition_by=["day"])
+    put(table, pa.table({"id": pa.array([1], pa.int32())}), pa.table({"id": [2], "more": ["x"]}), partition_by=["day"])
     assert types(table) == {"id": "long", "more": "string", "day": "string"}
     assert sorted(row["id"] for row in table.snapshot().to_arrow().to_pylist()) == [1, 2]
 
@@ -131,7 +133,7 @@ def test_the_first_files_say_what_the_columns_are(table: Table) -> None:
 def test_later_files_that_fit_change_no_column_and_wait_for_nobody(table: Table) -> None:
     put(table, ROWS)
     before = types(table)
-    commit = put(table, pa.table({"ID": pa.array([7], pa.int16()), "name": pa.nulls(1)}))
+    commit = put(table, pa.table({"id": pa.array([7], pa.int16()), "name": pa.nulls(1, pa.string())}))
     assert types(table) == before
     assert commit.marker.dbio_commit.turn is None
     assert table.snapshot().to_arrow(["id"], [("id", "=", 7)]).num_rows == 1
@@ -145,6 +147,7 @@ def test_a_given_schema_is_the_tables(table: Table) -> None:
         table,
         pa.table({"id": pa.array([1], pa.int32())}),
         partition_by=["d"],
+        value=date(2026, 11, 20),
         schema={"type": "struct", "fields": fields},
     )
     assert types(table) == {"id": "long", "d": "date"}
@@ -158,9 +161,56 @@ def test_an_overwrite_sets_its_own_columns_where_they_do_not_fit(table: Table) -
     assert types(table) == {"id": "string"}
 
 
-def test_a_partition_column_inside_a_file_is_what_the_directory_says(table: Table) -> None:
-    put(table, pa.table({"id": [1], "day": [7]}), partition_by=["day"])
-    assert types(table) == {"id": "long", "day": "string"}
+@pytest.mark.parametrize(
+    ("inside", "value"),
+    [
+        (pa.array([1, 1]), "1"),
+        (pa.array(["1", "1"]), "1"),
+        (pa.array([date(2026, 11, 20)] * 2), date(2026, 11, 20)),
+        (pa.array([Decimal("1.50")] * 2, pa.decimal128(5, 2)), "1.50"),
+        (pa.array([None, None], pa.int64()), None),
+        (pa.array([], pa.int64()), "1"),
+    ],
+    ids=repr,
+)
+def test_a_partition_column_may_be_inside_a_file_where_all_its_rows_have_the_value_of_the_directory(
+    inside: Any, value: Any, table: Table
+) -> None:
+    put(
+        table,
+        pa.table({"id": pa.array(range(len(inside)), pa.int64()), "Day": inside}),
+        partition_by=["day"],
+        value=value,
+    )
+    assert list(types(table)) == ["id", "day"]
+    assert set(table.snapshot().to_arrow()["day"].to_pylist()) <= {value}
+
+
+@pytest.mark.parametrize(
+    ("inside", "value"),
+    [
+        (pa.array([7, 7]), "1"),
+        (pa.array([1, 7]), "1"),
+        (pa.array([1, None]), "1"),
+        (pa.array([1, 1]), None),
+        (pa.array([None, None], pa.int64()), "1"),
+        (pa.array(["01", "01"]), "1"),
+        (pa.array([1.0, 1.0]), "1"),  # of which a footer does not say whether there is NaN
+        (pa.array([[1], [1]]), "1"),
+        (pa.array(["1", "1"]).dictionary_encode(), "2"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("operation", ["append", "overwrite", "replace_partitions"])
+def test_a_file_is_refused_that_has_other_values_of_a_partition_column_inside_or_may_have(
+    operation: str, inside: Any, value: Any, table: Table
+) -> None:
+    put(table, pa.table({"id": [0]}), partition_by=["day"])
+    with pytest.raises(
+        InvalidInputError, match=r"day=.*\.parquet holds the partition column 'Day'.*without that column"
+    ):
+        put(table, pa.table({"id": [1, 2], "Day": inside}), operation=operation, value=value)
+    assert len(table.snapshot().files) == 1
 
 
 def test_in_the_directory_scope_files_are_looked_at_too(tmp_path: Path) -> None:
@@ -170,6 +220,33 @@ def test_in_the_directory_scope_files_are_looked_at_too(tmp_path: Path) -> None:
     Path(transaction.new_file()).write_bytes(b"rows")
     with pytest.raises(InvalidInputError, match="no Parquet"):
         transaction.commit()
+
+
+@pytest.mark.parametrize("is_trusted", [False, True])
+def test_files_that_others_wrote_are_looked_at_too_unless_their_writer_made_them_to_fit(
+    table: Table, is_trusted: bool
+) -> None:
+    put(table, pa.table({"id": [1]}))
+    for rows, problem in ((pa.table({"ID": [1]}), "spelled"), (pa.table({"x": pa.nulls(1)}), "nothing but nulls")):
+        transaction = table.begin()
+        path = Path(transaction.new_file())
+        pq.write_table(rows, path)
+        transaction.add([FileInfo(path=path.name, size=path.stat().st_size)], looked_at=is_trusted)
+        if is_trusted:
+            transaction.commit()
+        else:
+            with pytest.raises(DbioError, match=problem):
+                transaction.commit()
+    assert len(table.history()) == (3 if is_trusted else 1)
+
+
+def test_files_that_others_wrote_say_what_the_columns_are(table: Table) -> None:
+    transaction = table.begin()
+    path = Path(transaction.new_file())
+    pq.write_table(pa.table({"id": [1]}), path)
+    transaction.add([FileInfo(path=path.name, size=path.stat().st_size, rows=1)])
+    transaction.commit()
+    assert types(table) == {"id": "long"}
 
 
 # --- what is refused ----------------------------------------------------------------------------------------------
@@ -199,9 +276,33 @@ def test_first_files_that_do_not_fit_one_another_are_refused(table: Table) -> No
         put(table, pa.table({"id": [1]}), pa.table({"id": ["x"]}))
 
 
-def test_a_new_column_of_nothing_but_nulls_is_refused(table: Table) -> None:
-    with pytest.raises(SchemaMismatchError, match="note holds nothing but nulls without a type"):
-        put(table, pa.table({"id": [1], "note": pa.nulls(1)}))
+@pytest.mark.parametrize("column", [pa.nulls(1), pa.array([[None]]), pa.array([{"a": None}])], ids=str)
+def test_nulls_without_a_type_are_refused_in_new_columns_and_in_known_ones(table: Table, column: Any) -> None:
+    put(table, pa.table({"id": [1], "known": ["x"]}))
+    for name in ("note", "known"):
+        with pytest.raises(InvalidInputError, match=f"column '{name}.*' holds nothing but nulls without a type"):
+            put(table, pa.table({"id": [1], name: column}))
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        (pa.table({"ID": [1]}), "ID is spelled id in the table"),
+        (pa.table({"id": [1], "At": [{"x": 1}]}), "At is spelled at in the table"),
+        (pa.table({"at": [{"X": 1}]}), "at.X is spelled x in the table"),
+        (pa.table({"many": [[{"X": 1}]]}), "many.*.X is spelled x in the table"),
+    ],
+)
+def test_a_column_or_field_that_is_spelled_otherwise_is_refused_by_name(
+    table: Table, rows: pa.Table, problem: str
+) -> None:  # readers of Delta would take it for null
+    put(table, pa.table({"id": [1], "at": [{"x": 1}], "many": [[{"x": 1}]]}))
+    with pytest.raises(SchemaMismatchError, match=f"part-.*parquet does not fit .*{problem}"):
+        put(table, rows)
+    with pytest.raises(SchemaMismatchError, match="spelled"):
+        put(Table(f"{table.url}-new"), pa.table({"id": [1]}), pa.table({"iD": [1]}))
+    put(table, rows, operation="overwrite")  # sets its own columns
+    assert list(types(table)) == rows.schema.names
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from dbio_commit.protocol.markers import Bounds
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.publish.delta_checkpoint import decode_checkpoint, encode_checkpoint
 from dbio_commit.publish.delta_log import (
+    GUARD,
     Change,
     DeltaFile,
     DeltaListing,
@@ -264,8 +265,34 @@ def test_statistics_count_rows_and_nulls_and_name_columns_as_the_table_does() ->
 def test_a_feature_once_needed_stays() -> None:
     before = protocol_of(["timestampNtz"], {})
     assert before["minReaderVersion"] == 3
+    assert before["readerFeatures"] == ["timestampNtz"]
     assert protocol_of([], before) == before
-    assert protocol_of([], {}) == {"minReaderVersion": 1, "minWriterVersion": 2}
+    assert set(before["writerFeatures"]) > {"timestampNtz", GUARD}
+
+
+def test_a_log_asks_nothing_of_readers_and_of_writers_a_feature_that_none_of_them_has() -> None:
+    guarded = protocol_of([], {})
+    assert (guarded["minReaderVersion"], guarded["minWriterVersion"]) == (1, 7)
+    assert "readerFeatures" not in guarded
+    assert set(guarded["writerFeatures"]) == {GUARD, "appendOnly", "invariants"}
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        {"minReaderVersion": 1, "minWriterVersion": 2},
+        {"minReaderVersion": 1, "minWriterVersion": 2, "readerFeatures": None, "writerFeatures": None},
+        {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["timestampNtz"],
+         "writerFeatures": ["timestampNtz"]},
+    ],
+)  # fmt: skip
+def test_the_protocol_of_an_earlier_version_is_raised_and_keeps_its_features(before: dict[str, Any]) -> None:
+    raised = protocol_of([], before)
+    assert not is_same_protocol(before, raised)
+    assert set(raised["writerFeatures"]) >= {GUARD, "appendOnly", "invariants", *(before.get("writerFeatures") or ())}
+    assert raised.get("readerFeatures", []) == (before.get("readerFeatures") or [])
+    assert raised["minReaderVersion"] == before["minReaderVersion"]
+    assert is_same_protocol(protocol_of([], raised), raised)
 
 
 # --- when ---------------------------------------------------------------------------------------------------------

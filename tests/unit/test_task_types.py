@@ -150,6 +150,29 @@ def test_plain_data_is_passed_on_uncopied() -> None:
     assert arrow.plain_batch(data) is data
 
 
+def test_fields_that_are_never_null_may_lie_in_what_is(tmp_path: Path) -> None:
+    """Spark says so of fields of a struct that a CASE or an outer join makes; where there is none, they are null."""
+    maps: Any = pa.MapArray.from_arrays
+    map_: Any = pa.map_
+    never: Any = pa.field("n", pa.int32(), nullable=False)
+    inner = pa.StructArray.from_arrays([pa.array([1, None], pa.int32())], fields=[never], mask=pa.array([False, True]))
+    outer: Any = pa.field("in", inner.type, nullable=False)
+    columns = {
+        "struct": pa.StructArray.from_arrays([inner], fields=[outer], mask=pa.array([False, True])),
+        "list": pa.ListArray.from_arrays([0, 1, 2], inner, type=pa.list_(pa.field("element", inner.type, False))),
+        "map": maps([0, 1, 2], ["a", "b"], inner, type=map_(pa.string(), pa.field("value", inner.type, False))),
+    }
+    sink = DirectorySink(tmp_path)
+    [info] = write(sink, pa.RecordBatch.from_pydict(columns))
+    assert sink.read(info).to_pydict() == {
+        "struct": [{"in": {"n": 1}}, None],
+        "list": [[{"n": 1}], [None]],
+        "map": [[("a", {"n": 1})], [("b", None)]],
+    }
+    schema = pq.read_metadata(sink.root / info.path).schema
+    assert [schema.column(leaf).max_definition_level for leaf in range(4)] == [3, 4, 2, 4]  # but a key, all optional
+
+
 def without_offsets() -> "pa.Array[Any]":
     """One null of array<struct<y: map<string, bigint>>>, as Spark 4.0 hands it over: nothing below it has offsets."""
     kind = pa.map_(pa.string(), pa.int64())

@@ -60,13 +60,16 @@ def test_a_file_is_left_out_where_its_bounds_say_that_no_row_fits(where: str, ex
 @pytest.mark.parametrize(
     "where",
     [
-        "id % 2 = 0", "id + 1 = 1", "id = hour", "abs(id) = 1", "id = 1e0", "id = 1D", "id = NULL", "id <=> 1",
+        "id % 2 = 0", "id + 1 = 1", "id = hour", "abs(id) = 1", "id = 1e0", "id = NULL", "id <=> 1",
         "id IN (SELECT 1)", "id IS TRUE", "id LIKE '1'", "id = 1 -- AND", "id = 1 /* */", 'kind = "a"', "kind = 'a\\n'",
-        "kind = 'a''b'", "id = CAST('1' AS INT)", "raw = X'00'", "id = 3.00000000000000000001", "share = 1.5",
+        "kind = 'a''b'", "id = CAST('x' AS INT)", "raw = X'00'", "id = 3.00000000000000000001", "id = 300Y",
         "share = 16777217", "wide = 1000000000", "price = '1'", "seen = '2026'", "seen = '1899-01-01'", "id = ' 1'",
         "told = TIMESTAMP '2000-01-01 00:00:00'", "day = TIMESTAMP '2000-01-01 00:00:00'", "kind = 5", "id = true",
         "EXISTS(array(1), x -> x = id)", "id = 1 IS NULL", "current_date() = day", "seen = '2026-02-30'", "open = 'x'",
-        "id = - - 1", "_metadata.file_path = 'x'", "kind IN ('a', 1)",
+        "id = - - 1", "id = CAST(1.5 AS INT)", "id = CAST(1.55 AS DECIMAL(3,1))", "id = 1e0D", "id = INT('1')",
+        "id IN (1L, 1.5D)", "kind = 5L", "kind = CAST(5 AS STRING)", "id = 16777217F",
+        "id = 9007199254740993D", "_metadata.file_path = 'x'", "kind IN ('a', 1)",
+        "price = CAST('5' AS STRING)", "open = CAST('no' AS BOOLEAN)", "id = -CAST('1' AS STRING)", "seen = 5L",
     ],
 )  # fmt: skip
 def test_what_is_not_understood_to_the_letter_leaves_nothing_out(where: str) -> None:
@@ -77,6 +80,31 @@ def test_what_is_not_understood_to_the_letter_leaves_nothing_out(where: str) -> 
         "open": (True, True),
     }  # fmt: skip
     assert may_hold(where, **facts)
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ("id = 33L", False), ("id = 6L", True), ("id >= 9.5D", False), ("id < 5.5D", True), ("id > -1L", True),
+        ("id = -6L", False), ("id IN (33L, 4S, 1Y)", False), ("id IN (33L, 6)", True), ("id = CAST(33 AS INT)", False),
+        ("id = CAST('33' AS BIGINT)", False), ("id = 33::int", False), ("id = 33.5BD", False), ("id = 1.5F", False),
+        ("id BETWEEN 33L AND 34L", False), ("33L < id", False), ("id IN (CAST(33 AS DECIMAL(9,2)), 34BD)", False),
+        ("price = 33.5BD", False), ("price = 7BD", True), ("price = 33.5D", False), ("price = 5.0D", True),
+        ("price <= 4.999D", False), ("price IN (33.5BD, 33L)", False),
+        ("price = CAST('33.50' AS DECIMAL(10,2))", False),
+        ("share = 33.5D", False), ("share = 5.5D", True), ("share > 9.6", False), ("share = 1.5", False),
+        ("share = 5.5", True), ("share < 5.5F", False), ("share IN (1.5D, 33L, 33.5BD)", False), ("share = 7L", True),
+        ("kind = CAST('z' AS STRING)", False), ("kind = CAST('n' AS STRING)", True),
+        ("open = CAST('false' AS BOOLEAN)", False), ("open = CAST('true' AS BOOLEAN)", True),
+    ],
+)  # fmt: skip
+def test_literals_with_a_type_and_casts_of_literals_are_the_values_that_spark_makes_of_them(
+    where: str, expected: bool
+) -> None:
+    facts: dict[str, Any] = {
+        "id": (5, 9), "price": ("5.00", "9.00"), "share": (5.5, 9.5), "kind": ("m", "n"), "open": (True, True),
+    }  # fmt: skip
+    assert may_hold(where, **facts) is expected
 
 
 def test_where_nothing_is_known_every_file_stays() -> None:

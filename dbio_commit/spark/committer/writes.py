@@ -1,7 +1,6 @@
 """The writes of a session that has `enable(parquet=True)`: whose they are, and what they commit."""
 
 import base64
-import io
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType, TimestampType
 
 from dbio_commit.begin import has_committed
-from dbio_commit.data.footers import read_footer
+from dbio_commit.data.footers import parse_footer, refuse
 from dbio_commit.errors import DbioError, InvalidInputError, SchemaMismatchError, UnsupportedTableError
 from dbio_commit.logs import get_logger
 from dbio_commit.options import Mode
@@ -153,7 +152,7 @@ def commit(write: Write, told: Iterable[str]) -> None:
     empty = [file.path for file in files if file.rows == 0]  # Spark writes one where there is nothing to write
     store.delete_many(empty)
     full = [file for file in files if file.rows != 0]
-    write.transaction.add(full)
+    write.transaction.add(full, looked_at=True)
     write.transaction.require_files()
     store.make_durable([file.path for file in full])
     if write.plan.constraints:
@@ -179,9 +178,10 @@ def _file_info(line: str, write: Write) -> FileInfo:
     directory, name = names.split(path)
     if not names.is_data_file(path) or f"-{write.mark}-" not in name:
         raise InvalidInputError(f"{where!r:.500} is no file of this write, {write.mark}; nothing was committed")
-    read = read_footer(io.BytesIO(base64.b64decode(footer)), path, where=where)
+    read = parse_footer(base64.b64decode(footer), path, size=int(size))
+    refuse(read, where)
     partition = names.parse_partition(directory)
-    return FileInfo(path=path, size=int(size), rows=read.rows, partition=partition, statistics=read.statistics)
+    return FileInfo(path=path, size=read.size, rows=read.rows, partition=partition, statistics=read.statistics)
 
 
 def _mode(command: Command, *, dynamic: bool, replaces: bool) -> Mode:

@@ -13,6 +13,7 @@ from dbio_commit.errors import CommitConflictError, InvalidInputError
 from dbio_commit.isolation import Isolation, Read, check_isolation
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, count_rows, recorded_rows
+from dbio_commit.protocol.markers import CommitInfo, CommitMarker
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.snapshot import Snapshot
@@ -158,13 +159,19 @@ class Rewrite:
 
     def locate(self, files: Sequence[DataFile]) -> Located:
         """The rows of these files; there must be some."""
-        return Located.read(self.spark, self.table, files, self.schema)
+        located = Located.of(self.spark, self.table, files, self.schema)
+        recorded = self._recorded_rows(files)
+        known = {number: rows for number, it in located.files.items() if (rows := recorded.get(it.path)) is not None}
+        return replace(located, rows=known)
 
     def known_rows(self, files: Sequence[DataFile]) -> int | None:
         """How many are in these files; None where a writer did not say."""
+        return count_rows((file.path for file in files), self._recorded_rows(files))
+
+    def _recorded_rows(self, files: Sequence[DataFile]) -> Mapping[str, int | None]:
         tids = {file.tid for file in files}
         writers = (commit for commit in self.snapshot.decided if commit.tid in tids) if self.snapshot else ()
-        return count_rows((file.path for file in files), recorded_rows(writers))
+        return recorded_rows(writers)
 
     @contextmanager
     def begin(self, where: str | None, *, whole: Sequence[DataFile] = (), changes: bool = True) -> Iterator[Writing]:
@@ -186,6 +193,16 @@ class Rewrite:
             if tells:
                 transaction.tell_changes(file.path for file in whole)
             yield Writing(job, transaction, self.plan.constraints, tells_changes=tells)
+
+    def commit_nothing(self, metrics: Mapping[str, int]) -> Commit:
+        """Commits only what an application must find again; else the result says where the table is, and `skipped`."""
+        if self.plan.app is not None:
+            with self.begin(NOTHING, changes=False) as writing:
+                return writing.commit(metrics)
+        tids, now = self.snapshot.tids if self.snapshot else (), self.table.clock.now()
+        told = CommitInfo(operation="rewrite", commit_id="", timestamp=now, metrics=metrics)
+        marker = CommitMarker(added=[], removed=[], dbio_commit=told)
+        return Commit(tid=tids[-1] if tids else "", timestamp=now, marker=marker, skipped=True)
 
 
 def _snapshot(table: Table, plan: WritePlan) -> Snapshot:

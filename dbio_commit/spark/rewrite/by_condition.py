@@ -32,7 +32,8 @@ def replace_rows(rewrite: Rewrite, where: str, data: DataFrame | None) -> Commit
     changes = bool(found.whole or found.partial)
     with rewrite.begin(where, whole=found.whole, changes=changes) as rewriting:
         if found.partial:
-            rows = found.partial.frame.where(holds(where)).select(fate(Fate.DELETED).alias(FATE), FILE, PLACE)
+            matching = found.partial.frame.where(holds(*found.partial.read(where)))
+            rows = matching.select(fate(Fate.DELETED).alias(FATE), FILE, PLACE)
             if rewriting.write_over(rows, found.partial, ())[Fate.KEPT] != found.kept_rows:
                 rewriting.refuse(
                     f"where={where!r:.200} held for other rows of {rewrite.table.url} when they were read again: give "
@@ -65,22 +66,24 @@ def update_rows(rewrite: Rewrite, values: Mapping[str, str], where: str) -> Comm
         counts = Counter[Fate]()
         if files:
             located = rewrite.locate(files)
+            condition, *given = located.read(where, *values.values())
+            fitted = {name: it.fitted(column) for (name, it), column in zip(new.items(), given, strict=True)}
             wrong = f.lit(False)
-            for _, misfit in new.values():
+            for _, misfit in fitted.values():
                 wrong = wrong if misfit is None else wrong | misfit
             fates = f.when(wrong, int(Fate.WRONG)).otherwise(int(Fate.UPDATED))
             columns = [
-                new[name][0].alias(name) if name in new else f.col(schemas.quoted(name))
+                fitted[name][0].alias(name) if name in new else f.col(schemas.quoted(name))
                 for name in rewrite.schema.fieldNames()
             ]
-            rows = located.frame.where(holds(where)).select(*columns, fate(fates).alias(FATE), FILE, PLACE)
+            rows = located.frame.where(holds(condition)).select(*columns, fate(fates).alias(FATE), FILE, PLACE)
             computed = {name: f.lit(True) for name in rewrite.generated if name not in new}
             sets = {*new, *computed}
             counts = rewriting.write_over(
                 rewrite.checked(rows, computed).select(*map(schemas.quoted, sets), FATE, FILE, PLACE), located, sets
             )
         if bad := counts[Fate.WRONG]:
-            rewriting.refuse(misfits(bad, {name for name, (_, misfit) in new.items() if misfit is not None}))
+            rewriting.refuse(misfits(bad, {name for name, it in new.items() if it.can_misfit}))
         return rewriting.commit({"numUpdatedRows": counts[Fate.UPDATED], "numCopiedRows": counts[Fate.KEPT]})
 
 
@@ -103,5 +106,5 @@ def misfits(rows: int, columns: set[str]) -> str:
     """What is wrong with rows of the fate WRONG."""
     return (
         f"{rows} rows get values that their columns ({', '.join(sorted(columns))}) cannot hold, such as numbers that "
-        "are too large: change the expression, or the rows"
+        "are too large, or a key that a cast would make another one: change the expression, or the rows"
     )

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import InvalidOperation
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as f
@@ -12,7 +11,7 @@ from dbio_commit.data.conform import parse_value
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.conditions import goes_by_alone, holds
-from dbio_commit.spark.located import FILE, Located
+from dbio_commit.spark.located import FILE, Located, refuse_other_rows
 
 if TYPE_CHECKING:
     from dbio_commit.spark.rewrite.base import Rewrite
@@ -42,6 +41,10 @@ def find(rewrite: "Rewrite", where: str) -> Found:
         return Found(whole=by_partition, rows=rewrite.known_rows(by_partition))
     located = rewrite.locate(files)
     counts = _count(located, where)
+    for number, file in located.files.items():
+        refuse_other_rows(
+            rewrite.table.store.url_of(file.path), located.rows.get(number), counts.get(number, (0, 0))[0]
+        )
     partial = {number: told for number, told in counts.items() if 0 < told[1] < told[0]}
     return Found(
         whole=[located.files[number] for number, (rows, matching) in counts.items() if 0 < matching == rows],
@@ -66,7 +69,7 @@ def _by_partition(rewrite: "Rewrite", files: Sequence[DataFile], where: str) -> 
             (i, *(parse_value(text, schemas.arrow_type(it.dataType)) for text, it in zip(texts, fields, strict=True)))
             for i, texts in enumerate(partitions)
         ]
-    except (ValueError, InvalidOperation, KeyError):  # a directory of an adopted table, named in another way
+    except ValueError:  # readers do not agree on it: who reads the file says so
         return None
     numbered = rewrite.spark.createDataFrame(values, t.StructType([t.StructField(_NUMBER, t.IntegerType()), *fields]))
     wanted = {partitions[row[0]] for row in numbered.where(where).select(_NUMBER).collect()}
@@ -75,5 +78,6 @@ def _by_partition(rewrite: "Rewrite", files: Sequence[DataFile], where: str) -> 
 
 def _count(rows: Located, where: str) -> Mapping[int, tuple[int, int]]:
     """For each file, by its number: how many rows it has, and how many of them fulfil the condition."""
-    counted = rows.frame.groupBy(FILE).agg(f.count(f.lit(1)), f.count_if(holds(where))).collect()
+    matches = holds(*rows.read(where))
+    counted = rows.frame.groupBy(FILE).agg(f.count(f.lit(1)), f.count_if(matches)).collect()
     return {number: (count, matching) for number, count, matching in counted}

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from dbio_commit.errors import SchemaMismatchError
 from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.conditions import NOTHING, SOURCE, all_of, any_of, equal_columns
 
@@ -67,6 +68,22 @@ class Keys:
             ],
         )
 
+    @property
+    def names(self) -> set[str]:
+        """Of the table's columns."""
+        return {it.name for it in self.each}
+
+    def refuse_inexact(self) -> None:
+        """Raises SchemaMismatchError for keys that Spark makes others of before it compares them."""
+        for it in self.each:
+            if not _is_exact(it.kind, it.given):
+                kinds = it.kind.simpleString(), it.given.simpleString()
+                raise SchemaMismatchError(
+                    f"the key {it.name!r} of the table has the type {kinds[0]}, and that of the source the type "
+                    f"{kinds[1]}: Spark would compare them by a cast that takes different keys for equal ones; cast "
+                    f"that of the source to {kinds[0]}, and look at what becomes null or another value by it"
+                )
+
     @cached_property
     def _counted(self) -> Row:
         """How many rows there are, about how many bytes their keys take, and the bounds of those that have an order."""
@@ -117,6 +134,36 @@ class Keys:
         cut = sorted(sorted(range(len(gaps)), key=lambda i: -gaps[i])[: _RANGES - 1])
         starts, ends = [0, *(i + 1 for i in cut)], [*cut, len(ranges) - 1]
         return [(ranges[start][0], ranges[end][1]) for start, end in zip(starts, ends, strict=True)]
+
+
+def _is_exact(kind: t.DataType, other: t.DataType) -> bool:
+    """Whether values of these types are equal for Spark only where they are the same value."""
+    both = sorted((kind, other), key=lambda it: isinstance(it, t.FractionalType))
+    match both:
+        case t.StringType() | t.CharType() | t.VarcharType(), t.StringType() | t.CharType() | t.VarcharType():
+            return True
+        case t.FloatType() | t.DoubleType(), t.FloatType() | t.DoubleType():
+            return True
+        case t.IntegralType(), t.FloatType() | t.DoubleType():
+            most = 16 if isinstance(both[1], t.FloatType) else 32
+            return _BITS[both[0].typeName()] <= most
+        case t.IntegralType() | t.DecimalType(), t.DecimalType():
+            each = [_digits(it) for it in both]
+            return max(it[0] for it in each) + max(it[1] for it in each) <= 38
+        case t.IntegralType(), t.IntegralType():
+            return True
+    is_time = [isinstance(it, t.DateType | t.TimestampType | t.TimestampNTZType) for it in both]
+    return all(is_time) or type(kind) is type(other)
+
+
+_BITS = {"byte": 8, "tinyint": 8, "short": 16, "smallint": 16, "integer": 32, "int": 32, "long": 64, "bigint": 64}
+
+
+def _digits(kind: t.DataType) -> tuple[int, int]:
+    """Before and after the point, of the decimal that the type counts as."""
+    if isinstance(kind, t.DecimalType):
+        return kind.precision - kind.scale, kind.scale
+    return {8: 3, 16: 5, 32: 10, 64: 20}[_BITS[kind.typeName()]], 0
 
 
 def _span(key: _Key, low: str, high: str) -> int:

@@ -1,7 +1,7 @@
 """`merge`: what becomes of a table's rows, and of those of a source, by whether they match."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import and_
@@ -31,7 +31,9 @@ from dbio_commit.spark.located import FILE, PLACE
 from dbio_commit.spark.rewrite.base import RESERVED, Rewrite
 from dbio_commit.spark.rewrite.by_condition import columns_named, misfits
 from dbio_commit.spark.rewrite.keys import Keys
-from dbio_commit.spark.values import Assigned, Value, assign, refuse_no_texts
+from dbio_commit.spark.session import is_connect
+from dbio_commit.spark.sight import read_as
+from dbio_commit.spark.values import Assigned, Fitted, Value, assign, refuse_no_texts
 
 # --- what is asked for --------------------------------------------------------------------------------------------
 
@@ -117,6 +119,8 @@ def merge_rows(rewrite: Rewrite, source: DataFrame, on: str | Sequence[str], cla
     and for values that do not fit; SchemaMismatchError, CommitConflictError, and as a write does.
     """
     merge = _Merge(rewrite, source, on, _checked(clauses))
+    if merge.has_nothing_to_do:
+        return rewrite.commit_nothing(_metrics(Counter()))
     files, where = merge.files
     with rewrite.begin(where, changes=bool(files) and merge.changes_rows) as rewriting:
         counts = Counter[Fate]()
@@ -129,14 +133,16 @@ def merge_rows(rewrite: Rewrite, source: DataFrame, on: str | Sequence[str], cla
             counts = rewriting.write(merge.new_rows())
         if wrong := counts[Fate.WRONG]:
             rewriting.refuse(misfits(wrong, merge.fitted))
-        return rewriting.commit(
-            {
-                "numTargetRowsInserted": counts[Fate.INSERTED],
-                "numTargetRowsUpdated": counts[Fate.UPDATED],
-                "numTargetRowsDeleted": counts[Fate.DELETED],
-                "numTargetRowsCopied": counts[Fate.KEPT],
-            }
-        )
+        return rewriting.commit(_metrics(counts))
+
+
+def _metrics(counts: Counter[Fate]) -> Mapping[str, int]:
+    return {
+        "numTargetRowsInserted": counts[Fate.INSERTED],
+        "numTargetRowsUpdated": counts[Fate.UPDATED],
+        "numTargetRowsDeleted": counts[Fate.DELETED],
+        "numTargetRowsCopied": counts[Fate.KEPT],
+    }
 
 
 def _checked(clauses: Sequence[Clause]) -> Sequence[Clause]:
@@ -168,8 +174,6 @@ class _Merge:
         if clash := set(RESERVED).intersection(map(str.lower, source.columns)):
             raise InvalidInputError(f"a source with a column {min(clash)} cannot be merged; rename it")
         self._rewrite, self._clauses = rewrite, clauses
-        if any(clause.action == "insert" for clause in clauses):
-            source = with_defaults(source, rewrite.plan, {name: _default(name) for name in rewrite.with_default})
         no_target = rewrite.no_rows().alias(TARGET)
         no_source = rewrite.spark.createDataFrame([], source.schema).alias(SOURCE)
         both = no_target.crossJoin(no_source)
@@ -178,24 +182,42 @@ class _Merge:
             "not_matched": no_source,
             "not_matched_by_source": no_target,
         }
-        self._on, self._matches = _condition(on, rewrite.schema, source)
-        if isinstance(on, str):
-            check(both, on, name="on")
+        of_target = [_of(TARGET, name) for name in rewrite.schema.fieldNames()]
+        of_source = [_of(SOURCE, name) for name in source.columns]
+        self._seen: Mapping[Rows, Sequence[Column]] = {
+            "matched": [*of_target, *of_source],
+            "not_matched": of_source,
+            "not_matched_by_source": of_target,
+        }
+        self._on, self._keys_match = _condition(on, rewrite.schema, source)
+        if self._keys_match is None:
+            check(both, self._on, name="on")
         else:
-            both.where(self._matches).schema  # noqa: B018  (as in `check`)
+            both.where(self._keys_match).schema  # noqa: B018  (as in `check`)
         for clause in clauses:
             if clause.where is not None:
-                for rows in dict.fromkeys(
-                    (clause.rows, "matched")
-                ):  # it may ask its own side alone, and is asked of both together
+                for rows in self._asked(clause):
                     check(self._scopes[rows], clause.where, name=f"when_{clause.rows}")
-        self._values = [self._assign(clause, source) for clause in clauses]
+        if any(clause.action == "insert" for clause in clauses):
+            source = with_defaults(source, rewrite.plan, {name: _default(name) for name in rewrite.with_default})
+        self._all_of_source = rewrite.spark.createDataFrame([], source.schema).alias(SOURCE)
+        keys = Keys.of(self._on, rewrite.schema, source)
+        if self._keys_match is not None:
+            keys.refuse_inexact()
+        self._values = [self._assign(clause, source, keys.names) for clause in clauses]
         # Read once: what it holds must not change between looking for matches and writing them.
         self._source = source.localCheckpoint(eager=False)
         self._keys = Keys.of(self._on, rewrite.schema, self._source)
 
-    def _assign(self, clause: Clause, source: DataFrame) -> dict[str, Assigned]:
-        """By column: its value by this clause, and whether that does not fit."""
+    def _asked(self, clause: Clause) -> Iterable[Rows]:
+        """Of which rows a text of the clause is asked: those of its own side; over Connect, of both sides at once."""
+        return dict.fromkeys((clause.rows, "matched")) if is_connect(self._rewrite.spark) else (clause.rows,)
+
+    def _assign(self, clause: Clause, source: DataFrame, keys: Collection[str]) -> dict[str, Assigned]:
+        """By column: its value by this clause, and whether that does not fit.
+
+        A row that is inserted must match its own source, or it would be inserted again by the next merge.
+        """
         if clause.action == "delete":
             return {}
         schema = self._rewrite.schema
@@ -204,7 +226,7 @@ class _Merge:
             filled |= {it: _of(SOURCE, _default(it)) for it in self._rewrite.with_default}
         given: Mapping[str, Value] | None = clause.values
         if given is None:
-            known = {name.lower(): name for name in source.columns} | {name: name for name in source.columns}
+            known = _by_name(source.columns)
             lacking = [name for name in schema.fieldNames() if not known.keys() & {name, name.lower()}]
             if missing := [name for name in lacking if name not in filled]:
                 raise SchemaMismatchError(
@@ -222,9 +244,15 @@ class _Merge:
         for name, value in filled.items():
             if value is not None and name not in named:
                 fields[name], given = schema[name], {**given, name: value}
-        values = assign(self._scopes[clause.rows], [(given[name], field) for name, field in fields.items()])
-        if clause.rows != "matched":
-            self._scopes["matched"].select(*(value for value, _ in values.values())).schema  # noqa: B018  (as in `check`)
+        texts = [(value, fields[name]) for name, value in given.items() if isinstance(value, str)]
+        columns = [(value, fields[name]) for name, value in given.items() if not isinstance(value, str)]
+        exact = keys if clause.action == "insert" else ()
+        values = {
+            **assign(self._scopes[clause.rows], texts, exact=exact),
+            **assign(self._all_of_source, columns, exact=exact),
+        }
+        for rows in self._asked(clause):
+            self._scopes[rows].select(*(f.expr(text) for text, _ in texts)).schema  # noqa: B018  (as in `check`)
         return values
 
     def _has(self, *rows: Rows) -> bool:
@@ -257,36 +285,44 @@ class _Merge:
 
     def rows(self, target: DataFrame) -> DataFrame:
         """What becomes of rows of the table, with FILE and PLACE, and of the source's."""
-        source = self._source.withColumn(_IS_SOURCE, f.lit(True)).alias(SOURCE)
+        # With columns of its own, since Spark gives others to what it finds twice in a plan; what is added is none of
+        # `source.*`.
+        source = self._source.toDF(*self._source.columns).alias(SOURCE).withColumn(_IS_SOURCE, f.lit(True))
         left, right = self._has("not_matched_by_source"), self.inserts
         how = "full_outer" if left and right else "left_outer" if left else "right_outer" if right else "inner"
         if not left and self._keys.are_few(self._rewrite.known_rows(self.files[0])):
             # So that what matches nothing is not shuffled.
-            target = target.alias(TARGET).join(f.broadcast(self._source.alias(SOURCE)), self._matches, "left_semi")
-        both = target.alias(TARGET).join(source, self._matches, how)
+            few = self._source.alias(SOURCE)
+            target = target.alias(TARGET)
+            target = target.join(f.broadcast(few), self._match(target, few), "left_semi")
+        of_target = [_of(TARGET, name) for name in self._names]
+        target = target.alias(TARGET).select(*of_target, f.col(FILE).alias(FILE), f.col(PLACE).alias(PLACE))
+        both = target.join(source, self._match(target, source), how)
         in_target, in_source = f.col(PLACE).isNotNull(), f.col(_IS_SOURCE).isNotNull()
         kinds: Mapping[Rows, Column] = {
             "matched": in_target & in_source,
             "not_matched": ~in_target,
             "not_matched_by_source": ~in_source,
         }
+        conditions = self._conditions(both, {i: it.where for i, it in enumerate(self._clauses) if it.where is not None})
         numbers = f.lit(_NO_CLAUSE)
         for i, clause in reversed([*enumerate(self._clauses)]):
-            is_it = kinds[clause.rows] if clause.where is None else kinds[clause.rows] & holds(clause.where)
+            is_it = kinds[clause.rows] & holds(conditions[i]) if i in conditions else kinds[clause.rows]
             numbers = f.when(is_it, i).otherwise(numbers)
         both = both.withColumn(_CLAUSE, numbers)
         # Below 0, which Spark must not know: it would ask conditions of other rows, too, and divide by their zeros.
         both = both.where(f.col(_CLAUSE) >= f.least(f.lit(0), f.spark_partition_id()))
         by_clause = {i: f.col(_CLAUSE) == i for i in range(len(self._clauses))}
+        given = self._fitted(both)
         fates = f.lit(int(Fate.KEPT))
-        for i, (clause, values) in enumerate(zip(self._clauses, self._values, strict=True)):
+        for i, (clause, values) in enumerate(zip(self._clauses, given, strict=True)):
             own = f.lit(int(_FATES[clause.action]))
             for _, misfit in values.values():
                 own = own if misfit is None else f.when(misfit, int(Fate.WRONG)).otherwise(own)
             # Apart from the values, which Spark must not compute for rows of other clauses: in one condition, it does.
             fates = f.when(by_clause[i], own).otherwise(fates)
-        columns = [self._value(field, by_clause) for field in self._rewrite.schema.fields]
-        written = [(i, values) for i, values in enumerate(self._values) if self._clauses[i].action != "delete"]
+        columns = [self._value(field, by_clause, given) for field in self._rewrite.schema.fields]
+        written = [(i, values) for i, values in enumerate(given) if self._clauses[i].action != "delete"]
         computed = {
             name: f.col(_CLAUSE).isin([i for i, values in written if name not in values])
             for name in self._rewrite.generated
@@ -295,12 +331,37 @@ class _Merge:
         brings = self._names if self.inserts else [name for name in self._names if name in self.sets]
         return rows.select(*map(schemas.quoted, brings), FATE, FILE, PLACE)
 
-    def _value(self, field: t.StructField, by_clause: Mapping[int, Column]) -> Column:
+    def _match(self, target: DataFrame, source: DataFrame) -> Column:
+        """Whether rows of these match."""
+        if self._keys_match is not None:
+            return self._keys_match
+        return read_as(target.crossJoin(source), self._seen["matched"], [self._on])[0]
+
+    def _conditions(self, both: DataFrame, texts: Mapping[int, str]) -> Mapping[int, Column]:
+        """Texts of clauses, by their numbers or more, as columns of rows of both sides."""
+        found: dict[int, Column] = {}
+        for rows, seen in self._seen.items():
+            numbers = [i for i in texts if self._clauses[i].rows == rows]
+            found |= zip(numbers, read_as(both, seen, [texts[i] for i in numbers]), strict=True)
+        return found
+
+    def _fitted(self, both: DataFrame) -> Sequence[Mapping[str, Fitted]]:
+        """By clause and column: the values, as columns of rows of both sides."""
+        fitted: list[Mapping[str, Fitted]] = []
+        for clause, values in zip(self._clauses, self._values, strict=True):
+            texts = {name: it.value for name, it in values.items() if isinstance(it.value, str)}
+            read = dict(zip(texts, read_as(both, self._seen[clause.rows], [*texts.values()]), strict=True))
+            fitted.append({name: it.fitted(read.get(name)) for name, it in values.items()})
+        return fitted
+
+    def _value(
+        self, field: t.StructField, by_clause: Mapping[int, Column], given: Sequence[Mapping[str, Fitted]]
+    ) -> Column:
         """What a column has after the merge; null where a task takes it from the file, so that it needs not be read."""
         own = _of(TARGET, field.name)
         is_asked = field.name in self.sets or bool(self._rewrite.plan.constraints)
         value = f.lit(None).cast(field.dataType)
-        for i, (clause, values) in enumerate(zip(self._clauses, self._values, strict=True)):
+        for i, (clause, values) in enumerate(zip(self._clauses, given, strict=True)):
             if field.name in values:
                 value = f.when(by_clause[i], values[field.name][0]).otherwise(value)
             elif clause.action == "update" and is_asked:
@@ -313,6 +374,10 @@ class _Merge:
             "*", f.lit(None).cast("long").alias(FILE), f.lit(None).cast("long").alias(PLACE)
         )
         return self.rows(nowhere).select(*map(schemas.quoted, self._names), FATE)
+
+    @property
+    def has_nothing_to_do(self) -> bool:
+        return not self._has("not_matched_by_source") and self._keys.count == 0
 
     @property
     def inserts(self) -> bool:
@@ -346,7 +411,7 @@ class _Merge:
     @property
     def fitted(self) -> set[str]:
         """The columns that cannot hold all values which they may get."""
-        return {name for values in self._values for name, (_, misfit) in values.items() if misfit is not None}
+        return {name for values in self._values for name, it in values.items() if it.can_misfit}
 
 
 def _of(side: str, column: str) -> Column:
@@ -361,28 +426,30 @@ def _default(column: str) -> str:
 _FATES = {"update": Fate.UPDATED, "delete": Fate.DELETED, "insert": Fate.INSERTED}
 
 
-def _condition(on: str | Sequence[str], schema: t.StructType, source: DataFrame) -> tuple[str, Column]:
-    """`on` as a text, and as a condition: columns that both sides have must be equal."""
+def _condition(on: str | Sequence[str], schema: t.StructType, source: DataFrame) -> tuple[str, Column | None]:
+    """`on` as a text, and of columns that both sides have, that they are equal."""
     if isinstance(on, str):
         if on.strip().lower() in {*map(str.lower, schema.fieldNames())} & {*map(str.lower, source.columns)}:
             raise InvalidInputError(
                 f"on={on!r:.100} is no condition; for rows that are equal in it, give [{on!r:.100}]"
             )
-        return on, f.expr(on)
+        return on, None
     if not isinstance(on, Sequence) or not on or not all(isinstance(name, str) for name in on):
         raise InvalidInputError(
             f'on={on!r:.200} is neither a condition, such as "target.id = source.id", nor a list of columns'
         )
+    named: list[list[str]] = []
     for columns, whose in ((schema.fieldNames(), "table"), (source.columns, "source")):
-        if missing := {name.lower() for name in on} - {name.lower() for name in columns}:
-            raise InvalidInputError(f"on={list(on)!r:.200}: the {whose} has no column {min(missing)!r}")
-    text = " AND ".join(f"{TARGET}.{schemas.quoted(it)} = {SOURCE}.{schemas.quoted(it)}" for it in on)
-    return text, reduce(and_, (_of(TARGET, it) == _of(SOURCE, it) for it in on))
+        own = _by_name(columns)
+        if missing := [name for name in on if not own.keys() & {name, name.lower()}]:
+            raise InvalidInputError(f"on={list(on)!r:.200}: the {whose} has no column {missing[0]!r}")
+        named.append([own.get(name) or own[name.lower()] for name in on])
+    pairs = [*zip(*named, strict=True)]
+    text = " AND ".join(f"{TARGET}.{schemas.quoted(it)} = {SOURCE}.{schemas.quoted(other)}" for it, other in pairs)
+    return text, reduce(and_, (_of(TARGET, it) == _of(SOURCE, other) for it, other in pairs))
 
 
-def _any(conditions: Sequence[str | None]) -> Column:
-    """Whether one of them holds; one that is None always does."""
-    found = f.lit(False)
-    for condition in conditions:
-        found = found | (f.lit(True) if condition is None else holds(condition))
-    return found
+def _by_name(columns: Iterable[str]) -> Mapping[str, str]:
+    """The columns by their names as they are, and by these without regard to case: to a session, both may be there."""
+    columns = [*columns]
+    return {name.lower(): name for name in columns} | {name: name for name in columns}

@@ -120,7 +120,7 @@ class DbioStreamWriter(DataSourceStreamArrowWriter):
         written = [message for message in _known(messages) if message.files]
         if written:
             transaction = self._table.resume(written[0].terms)
-            transaction.add(decode_file_info(file) for message in written for file in message.files)
+            transaction.add((decode_file_info(file) for message in written for file in message.files), looked_at=True)
             with suppress(TransactionStateError):  # what failed came after its commit: Spark makes the batch again
                 transaction.abort()
 

@@ -5,12 +5,15 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import Result
 
 from dbio_commit import Table
 from dbio_commit.protocol import names
-from tests.command_line import ESCAPE, append, data_file, dbio, dbio_json, new_files
+from tests.command_line import ESCAPE, PARQUET, append, data_file, dbio, dbio_json, new_files
+from tests.histories import columns
 
 
 def last_line(result: Result) -> str:
@@ -87,6 +90,24 @@ def test_check_names_settings_that_no_writer_evaluates(table: Table, monkeypatch
     assert dbio("check", table.url).exit_code == 0
 
 
+def test_check_names_files_on_whose_partitions_readers_do_not_agree(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(table, {"1.50": 10, "1.5": 20})
+    with monkeypatch.context() as patch:
+        patch.setattr("dbio_commit.roots.table.find_unread", lambda *_: ())
+        table.begin().commit(columns(n="long", day="decimal(5,2)"))
+
+    result = dbio("check", table.url)
+
+    assert result.exit_code == 1
+    assert "partition values" in result.stdout
+    assert "do not agree on the partition of 1 file" in " ".join(result.stdout.split())
+    (unread,) = dbio_json("check", table.url)["unread_values"]
+    assert unread["path"].startswith("day=1.5/")
+    assert "'1.5' is no decimal(5,2)" in unread["problem"]
+
+
 def test_check_counts_pending_transactions_and_garbage_by_kind(table: Table) -> None:
     append(table, {"1": 10})
     append_removed = table.begin("overwrite")
@@ -122,7 +143,45 @@ def test_check_says_which_transactions_can_commit_no_more(table: Table) -> None:
     assert "10 days" in dbio("check", table.url).stdout
 
 
+def test_check_names_empty_files_and_looks_into_all_where_it_is_told_to(tmp_path: Path) -> None:
+    table = Table(tmp_path)
+    rows = pa.table({"id": [1]})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    pq.write_table(rows, tmp_path / "b.parquet")
+    pq.write_table(pa.table({"ID": [1]}), tmp_path / "c.parquet")
+    pq.write_table(pa.table({"id": [1], "at": pa.array([None], pa.timestamp("ns"))}), tmp_path / "d.parquet")
+    pq.write_table(pa.table({"id": [1], "more": [1]}), tmp_path / "e.parquet")
+    pq.write_table(pa.table({"id": ["text"]}), tmp_path / "f.parquet")
+    for name in ("g.parquet", "h.parquet"):
+        (tmp_path / name).write_bytes(b"" if name < "h" else b"rows of another format")
+    table.inspector = None  # as earlier versions, which looked into no file
+    table.adopt()
+    with table.begin() as transaction:
+        transaction.commit({"type": "struct", "fields": [{"name": "id", "type": "long"}]})
+    quick = dbio_json("check", tmp_path)
+    assert (quick["ok"], quick["misread"]) == (False, [{"path": "g.parquet", "problem": "it is empty"}])
+    thorough = {it["path"]: it["problem"] for it in dbio_json("check", "--files", tmp_path)["misread"]}
+    assert {path: problem.partition(":")[0] for path, problem in thorough.items()} == {
+        "c.parquet": "ID is spelled id in the table",
+        "d.parquet": "column 'at' is a timestamp in nanoseconds, which Spark does not read",
+        "e.parquet": "it has the column 'more', which the table does not have",
+        "f.parquet": "it holds id as string, not long",
+        "g.parquet": "it is no Parquet file",
+        "h.parquet": "it is no Parquet file",
+    }
+    shown = dbio("check", "--files", tmp_path)
+    assert (shown.exit_code, "Some engine fails at, or misreads, 6 files" in shown.stdout) == (1, True)
+
+
+def test_a_sound_table_is_sound_by_its_footers_too(tmp_path: Path) -> None:
+    table = Table(tmp_path / "t")
+    with table.begin(partition_by=["day"]) as transaction:
+        pq.write_table(pa.table({"id": [1], "s": [{"x": 1}]}), transaction.new_file(partition={"day": "1"}))
+    assert dbio_json("check", "--files", table.url)["ok"]
+
+
 def test_check_and_adopt_name_what_is_no_parquet(plain: Path) -> None:
+    (plain / "old.parquet").write_bytes(PARQUET)
     (plain / f"notes{ESCAPE}.txt").write_bytes(b"read me")
     assert dbio_json("check", plain)["foreign"] == [f"notes{ESCAPE}.txt"]
     assert r"notes\x1b.txt" in dbio("check", plain).stdout

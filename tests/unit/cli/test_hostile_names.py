@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import Bounds, Table
@@ -41,6 +43,25 @@ def test_a_file_with_a_hostile_name_is_one_printable_line(plain: Path) -> None:
     assert r"[red]x[|red]\x1b[2J\r\n\t\u202e:smile:\udc80" in result.stdout
     paths = [file["path"] for file in json.loads(process("files", plain, "--json").stdout)["files"]]
     assert HOSTILE.replace("/", "|") + ".parquet" in paths
+
+
+def test_columns_of_files_steer_no_terminal(tmp_path: Path) -> None:
+    name = HOSTILE.removesuffix("\udc80")
+    root = tmp_path / "t"
+    root.mkdir()
+    pq.write_table(pa.table({name: [1]}), root / "a.parquet")
+    pq.write_table(pa.table({name.upper(): [1]}), root / "b.parquet")
+    adopted = dbio("adopt", root)
+    assert adopted.exit_code == 0
+    checked = dbio("check", root, "--files")
+    assert checked.exit_code == 1
+    other = tmp_path / "other"
+    other.mkdir()
+    pq.write_table(pa.table({name: pa.array([None], pa.timestamp("ns"))}), other / "c.parquet")
+    refused = dbio("adopt", other)
+    for shown in (adopted.output, checked.output, refused.output):
+        assert all(line.isprintable() for line in shown.replace("\t", " ").splitlines())
+        assert r"\x1b[2J" in shown
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])

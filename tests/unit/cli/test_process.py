@@ -18,7 +18,7 @@ def test_a_reader_that_closes_the_pipe_early_gets_no_traceback(table: Table) -> 
         names = [f"{number}-tid-{transaction.tid}-x" for number in range(20_000)]
         for name in names:
             Path(table.url, name).touch()
-        transaction.add(FileInfo(path=name, size=0) for name in names)
+        transaction.add((FileInfo(path=name, size=0) for name in names), looked_at=True)
     for options in ([], ["--json"]):
         command = [sys.executable, "-m", "dbio_commit.cli", "files", table.url, *options]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:

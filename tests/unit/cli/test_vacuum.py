@@ -9,6 +9,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import Table, TransactionAbortedError
@@ -16,6 +18,7 @@ from dbio_commit.protocol import names
 from tests.command_line import (
     ESCAPE,
     HOSTILE,
+    PARQUET,
     TID,
     append,
     as_nobody,
@@ -500,7 +503,7 @@ def plain(tmp_path: Path) -> Path:
     root = tmp_path / "plain"
     for day, name in (("1", "old.parquet"), ("2", data_file()), ("2", data_file().replace("-0-c000", "-1-c000"))):
         (root / f"day={day}").mkdir(parents=True, exist_ok=True)
-        (root / f"day={day}" / name).write_bytes(b"x" * 7)
+        (root / f"day={day}" / name).write_bytes(PARQUET)
     (root / "day=2" / names.started(TID)).touch()
     (root / "day=2" / names.committed(TID)).write_text(json.dumps({"added": [data_file()], "removed": []}))
     return root
@@ -517,7 +520,9 @@ def test_adopt_makes_a_table_of_a_directory_and_moves_nothing(plain: Path) -> No
     result = dbio("adopt", plain)
 
     assert result.exit_code == 0
-    assert result.output == f"{plain} is a table now: 2 files, 14 bytes; 1 hidden ones count as removed\n"
+    assert (
+        result.output == f"{plain} is a table now: 2 files, {2 * len(PARQUET)} bytes; 1 hidden ones count as removed\n"
+    )
     after = tree(plain)
     assert {path: after[path] for path in before} == before
     assert {path.name for path in after.keys() - before.keys()} == {names.DESCRIPTOR, names.checkpoint(1)}
@@ -531,7 +536,18 @@ def test_adopt_makes_a_table_of_a_directory_and_moves_nothing(plain: Path) -> No
 
 def test_adopt_as_json_describes_the_commit(plain: Path) -> None:
     commit = dbio_json("adopt", plain)["commit"]
-    assert (commit["operation"], commit["added_files"], commit["removed_files"], commit["size"]) == ("adopt", 2, 1, 14)
+    told = (commit["operation"], commit["added_files"], commit["removed_files"], commit["size"])
+    assert told == ("adopt", 2, 1, 2 * len(PARQUET))
+
+
+def test_adopt_names_files_to_compact_and_refuses_those_that_nobody_reads(plain: Path) -> None:
+    pq.write_table(pa.table({"ID": [1]}), plain / "day=1" / "other.parquet")
+    (plain / "day=1" / "empty.parquet").touch()
+    refused = dbio("adopt", plain)
+    assert (refused.exit_code, "empty.parquet is no Parquet file: it is empty" in refused.stderr) == (2, True)
+    (plain / "day=1" / "empty.parquet").unlink()
+    (note,) = dbio_json("adopt", plain)["notes"]
+    assert "other.parquet" in note
 
 
 def test_a_vacuum_after_adopt_deletes_what_was_hidden_and_nothing_else(plain: Path) -> None:

@@ -1,0 +1,155 @@
+"""Which Parquet all readers of a table read, and read alike. Pure.
+
+The readers are Spark, ours, and those of what is published: delta-rs, Polars, DuckDB, Trino. Whether columns fit a
+table is in `fitting`.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from dbio_commit.data.parquet import ROW_METADATA
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+MOST_DIGITS = 38
+"""Of a decimal."""
+
+_CODECS = {"BROTLI", "LZO"}
+"""Spark lacks these. Hadoop's own LZ4, which pyarrow has no name for, all readers know."""
+
+_PLAIN = {"None", "String", "Date", "Int", "Decimal", "Timestamp", "Map", "List"}
+"""Logical types that all readers have, in most of their forms."""
+
+_AS_TEXT = "write it as a string"
+_INSTEAD: Mapping[str, str] = {
+    "Time": "write it as a string, or as a timestamp",
+    "UUID": _AS_TEXT,
+    "JSON": _AS_TEXT,
+    "Enum": _AS_TEXT,
+    "Float16": "write it as float32",
+    "Interval": "write a number, such as its microseconds",
+}
+
+_INTERVAL = "write a number, such as its microseconds"
+_UNSIGNED = "write it as int64, or as decimal128(20, 0)"
+_MICROSECONDS = "write it in microseconds, as with pandas' and pyarrow's coerce_timestamps=\"us\""
+_ONLY_NULLS = "give it the type that it has in the table, or leave it out"
+
+
+def problems(file: "pq.ParquetFile") -> list[str]:
+    """What some reader cannot read, or reads as something else; each with its column, and what to write instead."""
+    return [*_of_leaves(file), *_of_arrow(file), *_of_spark(file), *_of_names(file), *_of_codecs(file)]
+
+
+def _of_leaves(file: "pq.ParquetFile") -> Iterator[str]:
+    """By Parquet's own types, which all readers see."""
+    for leaf in map(file.schema.column, range(len(file.schema))):
+        told = _of_leaf(json.loads(leaf.logical_type.to_json()))
+        if told is not None:
+            yield f"column {leaf.path!r:.200} {told[0]}: {told[1]}"
+
+
+def _of_leaf(details: Mapping[str, Any]) -> tuple[str, str] | None:
+    match details:
+        case {"Type": "Timestamp", "timeUnit": "nanoseconds"}:
+            return "is a timestamp in nanoseconds, which Spark does not read", _MICROSECONDS
+        case {"Type": "Int", "bitWidth": 64, "isSigned": False}:
+            return "is an unsigned number of 64 bits, which not all readers have", _UNSIGNED
+        case {"Type": "Decimal", "precision": digits} if digits > MOST_DIGITS:
+            return f"is a decimal of {digits} digits, and readers have {MOST_DIGITS}", _AS_TEXT
+        case {"Type": "Null"}:
+            return "holds nothing but nulls without a type, which Spark does not read as another", _ONLY_NULLS
+        case {"Type": kind} if kind in _PLAIN:
+            return None
+    kind = str(details.get("Type"))
+    return f"is of Parquet's type {kind}, which not all readers have", _INSTEAD.get(kind, "write another type")
+
+
+def _of_arrow(file: "pq.ParquetFile") -> Iterator[str]:
+    """By the types that Arrow's writers keep in the file, and other readers on Arrow go by."""
+    for field in _told_schema(file):
+        for path, kind in _kinds(field.name, field.type):
+            if (told := _of_kind(kind)) is not None:
+                yield f"column {path!r:.200} is {kind}, which {told[0]}: {told[1]}"
+
+
+def _told_schema(file: "pq.ParquetFile") -> "pa.Schema":
+    """As the writer kept it. What pyarrow reads it as hides some of it."""
+    import pyarrow as pa
+
+    if told := (file.metadata.metadata or {}).get(b"ARROW:schema"):
+        with suppress(ValueError, OSError, pa.ArrowException):  # then nobody goes by it
+            return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(told)))
+    return file.schema_arrow
+
+
+def _of_kind(kind: Any) -> tuple[str, str] | None:
+    import pyarrow.types as types
+
+    if types.is_duration(kind) or types.is_interval(kind):
+        return "other readers take for a plain number", _INTERVAL
+    if types.is_date64(kind):
+        return "Polars takes for instants", "write it as date32"
+    if types.is_fixed_size_list(kind) or types.is_list_view(kind) or types.is_large_list_view(kind):
+        return "Polars does not read as a list", "write it as a plain list"
+    return None
+
+
+def _of_spark(file: "pq.ParquetFile") -> Iterator[str]:
+    """By the types that only Spark has: intervals are plain numbers to others, and variants are structs."""
+    told = (file.metadata.metadata or {}).get(ROW_METADATA.encode(), b"")
+    for kind in sorted(set(_SPARK_INTERVAL.findall(told))):
+        yield f"a column is Spark's {kind.decode()}, which other readers take for a plain number: {_INTERVAL}"
+    if _VARIANT.search(str(file.schema)) or _SPARK_VARIANT.search(told):
+        yield f"a column is a variant, which other readers take for a struct: {_AS_TEXT}"
+
+
+_SPARK_INTERVAL = re.compile(rb'"(?:type|elementType|keyType|valueType)":"(interval [a-z ]{1,40})"')
+_SPARK_VARIANT = re.compile(rb'"(?:type|elementType|keyType|valueType)":"variant"')
+_VARIANT = re.compile(r" \(Variant(?:\(\d+\))?\) \{$", re.MULTILINE)
+
+
+def _kinds(path: str, kind: Any) -> Iterator[tuple[str, Any]]:
+    """The type, and all that are inside of it."""
+    import pyarrow.types as types
+
+    yield path, kind
+    if types.is_map(kind):
+        yield from _kinds(f"{path}.key", kind.key_type)
+        yield from _kinds(f"{path}.value", kind.item_type)
+    elif types.is_struct(kind):
+        for field in kind:
+            yield from _kinds(f"{path}.{field.name}", field.type)
+    elif types.is_nested(kind) and kind.num_fields == 1:
+        yield from _kinds(f"{path}.element", kind.field(0).type)
+
+
+def _of_names(file: "pq.ParquetFile") -> Iterator[str]:
+    """Names that are the same to a reader that makes no difference of case."""
+    import pyarrow.types as types
+
+    above = [("the file", list(file.schema_arrow))]
+    for field in file.schema_arrow:
+        structs = ((path, kind) for path, kind in _kinds(field.name, field.type) if types.is_struct(kind))
+        above += ((f"column {path!r:.200}", list(kind)) for path, kind in structs)
+    for where, fields in above:
+        seen: dict[str, str] = {}
+        for name in (field.name for field in fields):
+            if name.lower() in seen:
+                yield f"{where} has {seen[name.lower()]!r:.100} and {name!r:.100}, which are one to Spark: rename one"
+            seen[name.lower()] = name
+
+
+def _of_codecs(file: "pq.ParquetFile") -> Iterator[str]:
+    footer = file.metadata
+    if not footer.num_row_groups:
+        return
+    codecs = {footer.row_group(0).column(leaf).compression for leaf in range(footer.num_columns)}
+    for codec in sorted(codecs & _CODECS):
+        yield f"it is compressed by {codec}, which Spark does not read: write it with snappy, zstd, gzip or lz4"
