@@ -237,7 +237,7 @@ def test_versions_that_are_too_large_together_are_refused_before_any_is_read(tab
 @pytest.mark.usefixtures("small")
 def test_versions_whose_paths_are_too_many_together_are_refused(table: Table) -> None:
     commit(table)
-    for number in range(3):
+    for number in range(4):
         actions = [{"add": {"path": f"{number}-{i}"}} for i in range(100)]
         memory_of(table).put(version_path(number), version(table, *actions))
     with pytest.raises(CorruptMarkerError, match="_delta_log says more than any publisher writes"):
