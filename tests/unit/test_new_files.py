@@ -171,7 +171,6 @@ def test_an_overwrite_sets_its_own_columns_where_they_do_not_fit(table: Table) -
         (pa.array([None, None], pa.int64()), None),
         (pa.array([], pa.int64()), "1"),
     ],
-    ids=repr,
 )
 def test_a_partition_column_may_be_inside_a_file_where_all_its_rows_have_the_value_of_the_directory(
     inside: Any, value: Any, table: Table
@@ -199,7 +198,6 @@ def test_a_partition_column_may_be_inside_a_file_where_all_its_rows_have_the_val
         (pa.array([[1], [1]]), "1"),
         (pa.array(["1", "1"]).dictionary_encode(), "2"),
     ],
-    ids=repr,
 )
 @pytest.mark.parametrize("operation", ["append", "overwrite", "replace_partitions"])
 def test_a_file_is_refused_that_has_other_values_of_a_partition_column_inside_or_may_have(
