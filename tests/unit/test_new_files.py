@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit.data.fitting import fits, misfit
+from dbio_commit.data.fitting import fits, is_read, misfit
 from dbio_commit.data.footers import Footer
 from dbio_commit.errors import DbioError, InvalidInputError, SchemaMismatchError
 from dbio_commit.protocol.markers import Bounds, FileInfo
@@ -431,3 +431,10 @@ LIST_OF_INTEGER = {**LIST_OF_LONG, "elementType": "integer"}
 )
 def test_which_columns_of_old_files_are_not_read_as_those_of_now(found: Any, wanted: Any, expected: str | None) -> None:
     assert misfit(found, wanted) == expected
+
+
+@pytest.mark.parametrize(("found", "wanted"), [("string", "binary"), ("integer", "double"), ("date", "timestamp_ntz")])
+def test_changes_are_read_as_types_that_no_new_file_may_have_for_them(found: str, wanted: str) -> None:
+    assert misfit(schema_of(a=found), schema_of(a=wanted)) == f"a as {found}, not {wanted}"
+    assert misfit(schema_of(a=found), schema_of(a=wanted), is_read) is None
+    assert misfit(schema_of(a="long"), schema_of(a="short"), is_read) == "a as long, not short"

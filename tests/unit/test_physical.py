@@ -154,7 +154,7 @@ def test_enums_of_polars_are_refused_and_its_categoricals_and_those_of_pandas_ac
     with Table(tmp_path / "t").begin() as transaction:
         pl.DataFrame({"x": ["a"]}, schema={"x": pl.Categorical}).write_parquet(transaction.new_file())
         pd.DataFrame({"x": pd.Categorical(["b"])}).to_parquet(transaction.new_file())
-    assert sorted(Table(tmp_path / "t").snapshot().to_arrow()["x"].to_pylist()) == ["a", "b"]
+    assert set(Table(tmp_path / "t").snapshot().to_arrow()["x"].to_pylist()) == {"a", "b"}
 
 
 def test_a_file_without_columns_is_refused(tmp_path: Path) -> None:
