@@ -40,7 +40,7 @@ def fit(files: Sequence[Footer], table: Schema | None, *, partition_columns: Seq
             elif table is None and fits(own["type"], kind):
                 known[name.lower()] = {**own, "type": kind}  # the wider one
             elif not fits(kind, own["type"]):
-                problems.append(f"{name} is {_shown(kind)}, not {_shown(own['type'])}")
+                problems.append(_difference(field, own))
         if problems:
             raise SchemaMismatchError(
                 f"{file.path} does not fit the table {where}: {'; '.join(problems)}. Nothing was committed, and the "
@@ -50,6 +50,16 @@ def fit(files: Sequence[Footer], table: Schema | None, *, partition_columns: Seq
         return table
     text = ({"name": name, "type": "string", "nullable": True, "metadata": {}} for name in partition_columns)
     return {"type": "struct", "fields": [*known.values(), *text]}
+
+
+def _difference(field: Schema, own: Schema) -> str:
+    """How a column of a file does not fit the table's, in words; of one that is nested, where."""
+    one, other = {"fields": [field]}, {"fields": [own]}
+    if isinstance(field["type"], Mapping) and (inner := misfit(one, other)):
+        return f"it holds {inner}"
+    if more := lost(one, other):
+        return f"{more} is not in the table"
+    return f"{field['name']} is {_shown(field['type'])}, not {_shown(own['type'])}"
 
 
 def _fields(schema: Schema | None) -> Iterator[Mapping[str, Any]]:
