@@ -110,6 +110,8 @@ def _of_chunk(leaf: _Leaf, chunk: Struct) -> Iterator[str]:
     elif _CODECS[codec] in _NOT_SPARKS:
         yield f"it is compressed by {_CODECS[codec]}, which Spark does not read: {_OTHER_CODEC}"
     for encoding in value(told, _CHUNK_ENCODINGS, LIST):
+        if not isinstance(encoding, int):
+            raise ValueError(f"column {_path(leaf)!r:.200} has encodings that are no numbers")
         if encoding not in _ENCODINGS:
             yield f"column {_path(leaf)!r:.200} has an encoding that is unknown to readers: write it plain"
             break
@@ -206,7 +208,7 @@ def _range(element: Struct) -> tuple[int, int] | None:
     if _TIMESTAMP in logical:
         unit = value(value(logical, _TIMESTAMP, STRUCT), _TIMESTAMP_UNIT, STRUCT)
         parts = next((_UNITS.get(number) for number in unit), None)
-    return None if parts is None else (_FIRST * _DAY * parts, (_LAST + 1) * _DAY * parts - 1)
+    return None if parts is None else ((_FIRST - 1) * _DAY * parts, (_LAST + 2) * _DAY * parts - 1)  # in any zone
 
 
 def _path(leaf: _Leaf) -> str:

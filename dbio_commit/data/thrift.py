@@ -9,7 +9,10 @@ from typing import Any
 
 I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
 _TRUE, _FALSE, _BYTE, _I16, _DOUBLE, _SET, _MAP = 1, 2, 3, 4, 7, 10, 11
+_NUMBERS, _BOOLEANS = (I64, I32), (_TRUE, _FALSE)
 _DEEPEST = 16
+_MOST_ITEMS = 1_000_000
+"""As pyarrow has it."""
 
 Struct = Mapping[int, tuple[int, Any]]
 """Kind and value of each field, by number."""
@@ -44,7 +47,10 @@ def structs(struct: Struct, field: int) -> list[Struct]:
 
 
 def _read_struct(body: bytes, at: int, depth: int) -> tuple[Struct, int]:
-    """Numbers of one byte, the most frequent values, are read here and not by a call."""
+    """Short numbers and texts, the most frequent values, are read here and not by a call.
+
+    A text that breaks off is short; the end of the struct lacks then, too.
+    """
     found: dict[int, tuple[int, Any]] = {}
     number = 0
     item: Any
@@ -60,13 +66,17 @@ def _read_struct(body: bytes, at: int, depth: int) -> tuple[Struct, int]:
         if number in found:
             raise ValueError("a struct has a field twice")
         kind = head & 15
-        if kind == I64 or kind == I32:
+        if kind in _NUMBERS:
             item = body[at]
             if item < 128:
                 item, at = (item >> 1) ^ -(item & 1), at + 1
             else:
                 item, at = _read_integer(body, at)
-        elif kind == _TRUE or kind == _FALSE:
+        elif kind == BINARY and body[at] < 128:
+            start = at + 1
+            at = start + body[at]
+            item = body[start:at]
+        elif kind in _BOOLEANS:
             item = kind == _TRUE
         else:
             item, at = _read_value(body, at, kind, depth + 1)
@@ -91,17 +101,24 @@ def _read_value(body: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         if not count:
             return [], at
         return _read_items(body, at + 1, count, (body[at] >> 4, body[at] & 15), depth)
-    if kind in (I32, I64, _I16):
+    if kind in _NUMBERS or kind == _I16:
         return _read_integer(body, at)
     if kind == _DOUBLE:
         return _slice(body, at, 8)
-    if kind in (_BYTE, _TRUE, _FALSE):  # an item that is a boolean takes a byte
+    if kind == _BYTE or kind in _BOOLEANS:  # an item that is a boolean takes a byte
         return body[at], at + 1
     raise ValueError("a value has no kind")
 
 
 def _read_items(body: bytes, at: int, count: int, kinds: tuple[int, ...], depth: int) -> tuple[list[Any], int]:
+    if count > _MOST_ITEMS:
+        raise ValueError(f"a list has {count} items")
     items: list[Any] = []
+    if kinds == (STRUCT,) and depth < _DEEPEST:
+        for _ in range(count):
+            item, at = _read_struct(body, at, depth + 1)
+            items.append(item)
+        return items, at
     for _ in range(count):  # each takes a byte at least: what breaks off ends it
         for kind in kinds:
             item, at = _read_value(body, at, kind, depth + 1)
