@@ -39,7 +39,7 @@ def open_parquet(source: Any, where: str) -> pq.ParquetFile:
         raise _unreadable(where, error) from Cause.of(error)
 
 
-_UNREADABLE = (pa.ArrowException, OSError)
+_UNREADABLE = (pa.ArrowException, OSError, ValueError)
 """What pyarrow raises of a file that is damaged, encrypted, or of a codec that it does not know."""
 
 

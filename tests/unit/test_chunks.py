@@ -30,21 +30,18 @@ def written(rows: pa.Table, **how: Any) -> bytes:
     return body.getvalue()
 
 
-class Keys(pe.KmsClient):  # type: ignore[misc]
-    def __init__(self, _: Any) -> None:
-        super().__init__()
+class Keys(pe.KmsClient):
+    def wrap_key(self, key_bytes: bytes, master_key_identifier: str) -> str:
+        return base64.b64encode(key_bytes).decode()
 
-    def wrap_key(self, key: bytes, _: str) -> bytes:
-        return base64.b64encode(key)
-
-    def unwrap_key(self, key: bytes, _: str) -> bytes:
-        return base64.b64decode(key)
+    def unwrap_key(self, wrapped_key: Any, master_key_identifier: str) -> Any:
+        return base64.b64decode(wrapped_key)
 
 
 def encrypted(columns: list[str]) -> bytes:
     body, rows = io.BytesIO(), pa.table({"x": [1, 2], "y": ["a", "b"]})
     how = pe.EncryptionConfiguration(footer_key="f", column_keys={"c": columns}, plaintext_footer=True)
-    properties = pe.CryptoFactory(Keys).file_encryption_properties(pe.KmsConnectionConfig(), how)
+    properties = pe.CryptoFactory(lambda _: Keys()).file_encryption_properties(pe.KmsConnectionConfig(), how)
     with pq.ParquetWriter(body, rows.schema, encryption_properties=properties) as writer:
         writer.write_table(rows)
     return body.getvalue()
