@@ -169,7 +169,7 @@ def _leaves(elements: Sequence[Struct]) -> Iterator[_Leaf]:
             raise ValueError("its schema has more columns than it says")
         above, count = rest[-1]
         rest[-1] = above, count - 1
-        kind = value(element, _REPETITION, I32)
+        kind = value(element, _REPETITION, I32) if _REPETITION in element else _REQUIRED
         node = _Node(
             value(element, _NAME, BINARY), above, above.depth + 1,
             above.definitions + (kind != _REQUIRED), above.repetitions + (kind == _REPEATED),

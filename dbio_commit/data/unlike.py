@@ -1,10 +1,10 @@
 """Live files that are otherwise than the table says, by their footers."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dbio_commit.data.fitting import lost, misfit, respelled
+from dbio_commit.data.fitting import lost, misfit, respelled, without
 from dbio_commit.data.footers import Footer, look_at
 from dbio_commit.protocol.doubtful import doubtful_files
 from dbio_commit.snapshot import Snapshot
@@ -31,21 +31,38 @@ def look_at_all(store: Store, paths: Sequence[str], progress: Progress = silent)
     progress("files looked at", len(paths), len(paths))
 
 
-def find_unlike(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> dict[str, str]:
-    """Of the snapshot's files those that a compaction has to write anew, so that all read the table's columns in them.
+def find_respelled(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> dict[str, str]:
+    """Of the snapshot's files those that spell a column otherwise: by path, which. Readers of Delta take it for null.
 
-    By path, what is wrong. Looks at files only that no writer of ours made to fit. Raises StoreError.
+    Looks at files only that no writer of ours made to fit. Raises StoreError.
     """
+    looked = _look_at_doubtful(store, snapshot, columns)
+    told = ((path, _respelled(footer, columns, snapshot.partition_columns)) for path, footer in looked)
+    return {path: wrong for path, wrong in told if wrong}
+
+
+def find_unlike(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> dict[str, str]:
+    """As `find_respelled`, and those of types that some engine cannot read: a compaction writes all of these anew."""
+    looked = _look_at_doubtful(store, snapshot, columns)
+    told = (
+        (path, footer.problem or _respelled(footer, columns, snapshot.partition_columns)) for path, footer in looked
+    )
+    return {path: wrong for path, wrong in told if wrong}
+
+
+def _look_at_doubtful(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> Iterator[tuple[str, Footer]]:
+    """Without what is no Parquet: nobody can write it anew."""
     names = [field["name"] for field in columns["fields"]]
     doubtful = [file.path for file in doubtful_files(snapshot.decided, snapshot.files, names)]
-    found: dict[str, str] = {}
     for path, footer in look_at_all(store, doubtful):
-        if footer is None or footer.broken:
-            continue  # nobody can write it anew
-        problem = footer.problem or (respelled(footer.columns, columns) if footer.columns else None)
-        if problem:
-            found[path] = problem
-    return found
+        if footer is not None and not footer.broken:
+            yield path, footer
+
+
+def _respelled(footer: Footer, columns: Mapping[str, Any], partition_columns: Sequence[str]) -> str | None:
+    """But for partition columns, which all readers take from the directory."""
+    inside = footer.columns and without(footer.columns, partition_columns)
+    return respelled(inside, without(columns, partition_columns)) if inside else None
 
 
 def find_wrong(
@@ -69,9 +86,9 @@ def _wrong(footer: Footer, columns: Mapping[str, Any] | None, partition_columns:
         return f"it is no Parquet file: {footer.broken}"
     if footer.problems or not footer.columns or columns is None:
         return footer.problem
-    if other := respelled(footer.columns, columns):
+    if other := _respelled(footer, columns, partition_columns):
         return f"{other}: readers of Delta take it for null"
-    if other := misfit(footer.columns, columns):
+    if other := misfit(without(footer.columns, partition_columns), columns):
         return f"it holds {other}"
     if other := lost(footer.columns, columns, partition_columns):
         return f"it has the column {other!r:.200}, which the table does not have"

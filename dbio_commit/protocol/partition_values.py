@@ -152,7 +152,9 @@ def _date(text: str, kind: str) -> date:
     return date(*map(int, found.groups())) if found else _none()
 
 
-_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+_CLOCK = (
+    r"(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6}0{0,3})?"  # pandas writes nanoseconds, of which none count
+)
 _LOCAL = re.compile(rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:[ T]{_CLOCK})?")
 
 

@@ -14,7 +14,7 @@ from itertools import accumulate, compress, islice, takewhile
 from typing import Any
 
 from dbio_commit.clock import Clock
-from dbio_commit.data.unlike import find_unlike
+from dbio_commit.data.unlike import find_respelled
 from dbio_commit.errors import (
     CorruptMarkerError,
     DbioError,
@@ -87,7 +87,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
     columns = delta_schema(known, snapshot.partition_columns, where=store.url)
     metadata, protocol = metadata_of(live.table_id, columns), protocol_of(columns.features, before.protocol)
     gone, come = before.paths - live.files.keys(), live.files.keys() - before.paths
-    _refuse_unlike(store, replace(snapshot, files=[live.files[path] for path in come]), known)
+    _refuse_respelled(store, replace(snapshot, files=[live.files[path] for path in come]), known)
     change = Change(
         added=delta_files(live, come, columns),
         removed=sorted(gone),
@@ -115,15 +115,15 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
     return published(number, is_new=True)
 
 
-def _refuse_unlike(store: Store, come: Snapshot, columns: Mapping[str, Any]) -> None:
-    """Raises InvalidInputError for new files in which readers would take a column for null, or that some cannot read.
+def _refuse_respelled(store: Store, come: Snapshot, columns: Mapping[str, Any]) -> None:
+    """Raises InvalidInputError for new files in which readers would take a column for null.
 
     Once published, they are not looked at again.
     """
-    if unlike := find_unlike(store, come, columns):
+    if unlike := find_respelled(store, come, columns):
         path, problem = min(unlike.items())
         raise InvalidInputError(
-            f"readers of Delta would not read {store.url} as it is, for {len(unlike)} of its files, first {path}: "
+            f"readers of Delta would take a column for null in {len(unlike)} files of {store.url}, first {path}: "
             f"{problem}. Run `{command('dbio', 'compact', store.url)}`, which writes them anew, then publish again"
         )
 

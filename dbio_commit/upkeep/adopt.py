@@ -1,7 +1,7 @@
 """Makes a table of a plain or DBIO directory."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -169,17 +169,20 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
     notes = [
         f"in {_some(paths)}, {why}: readers of what is published would take it for null, until "
         f"`{command('dbio', 'compact', store.url)}` has written these files anew"
-        for why, paths in _respelled([*groups.values()], columns)
+        for why, paths in _respelled([*groups.values()], columns).items()
     ]
     partition, texts = _partition_fields(snapshot)
     schema = {**columns, "fields": [*columns["fields"], *partition]}
     return _Found(schema=schema, rows=rows, notes=[*notes, *texts])
 
 
-def _respelled(groups: Sequence[Alike], columns: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[str]]]:
+def _respelled(groups: Sequence[Alike], columns: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
+    """By what is spelled otherwise, the files."""
+    found: dict[str, list[str]] = {}
     for group in groups:
         if why := respelled(group.columns, columns):
-            yield why, group.files
+            found.setdefault(why, []).extend(group.files)
+    return found
 
 
 def _partition_fields(snapshot: Snapshot) -> tuple[list[Mapping[str, Any]], list[str]]:

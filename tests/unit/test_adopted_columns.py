@@ -185,12 +185,15 @@ def test_files_that_spell_a_column_otherwise_are_named(tmp_path: Path) -> None:
         a=pa.table({"id": [1], "s": [{"x": 1}]}),
         b=pa.table({"id": [2], "s": [{"x": 1}]}),
         c=pa.table({"ID": [3], "s": [{"X": 1}]}),
+        d=pa.table({"ID": [4], "s": [{"X": 1}], "more": [1]}),
+        e=pa.table({"id": [5], "s": [{"x": 1}]}),
     )
     (note,) = table.adopt().notes
     assert "dbio compact" in note
     assert "c.parquet" in note
-    assert list(types(table)) == ["id", "s"]  # as most files spell them
-    assert [row["id"] for row in rows_of(table)] == [1, 2, 3]
+    assert "d.parquet" in note
+    assert list(types(table)) == ["id", "s", "more"]  # as most files spell them
+    assert [row["id"] for row in rows_of(table)] == [1, 2, 3, 4, 5]
 
 
 def test_columns_of_one_file_that_are_one_to_spark_are_refused(tmp_path: Path) -> None:
@@ -251,6 +254,30 @@ def test_a_table_is_published_for_delta_once_its_columns_are_spelled_alike(tmp_p
     table.compact(target_size=1)
     table.publish("delta")
     assert sorted(deltalake.DeltaTable(tmp_path).to_pyarrow_table()["id"].to_pylist()) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("inside", ["day", "Day", "DAY"])
+@pytest.mark.parametrize("value", [1, 7, None])
+def test_a_partition_column_inside_of_files_is_no_matter_to_publications_and_checks(
+    tmp_path: Path, inside: str, value: object
+) -> None:
+    table = put(tmp_path, **{"Day=1__a": pa.table({"id": [1], inside: pa.array([value], pa.int64())})})
+    assert table.adopt().notes == ()
+    (published,) = table.publish("delta")
+    assert published.is_new
+    assert (table.check(files=True).misread, table.check().ok) == ({}, True)
+    assert table.compact().compacted == ()
+
+
+def test_what_an_earlier_version_published_is_published_on_though_it_would_not_be_adopted_now(tmp_path: Path) -> None:
+    nanos = pa.table({"id": [1], "at": pa.array([1], pa.timestamp("ns"))})
+    table = put(tmp_path, a=nanos)
+    table.inspector = None
+    table.adopt()
+    append(table, nanos)
+    (published,) = table.publish("delta")
+    assert published.added == 2
+    assert list(table.check(files=True).misread) == [file.path for file in table.snapshot().files]
 
 
 def test_bytes_of_a_fixed_number_and_instants_of_the_old_kind_are_the_same_everywhere(tmp_path: Path) -> None:
