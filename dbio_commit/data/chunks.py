@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import NamedTuple
 
-from dbio_commit.data.thrift import BINARY, I32, LIST, STRUCT, Struct, read_struct, structs, value
+from dbio_commit.data.thrift import BINARY, INT32, LIST, STRUCT, Struct, read_struct, structs, value
 
 _CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
 """By their numbers."""
@@ -86,7 +86,7 @@ def first_codec(end: bytes) -> str | None:
     """The codec of the first column chunk, by Parquet's name; None where there is none. Raises ValueError."""
     for group in structs(_read_footer(end), _ROW_GROUPS)[:1]:
         for chunk in structs(group, _COLUMNS)[:1]:
-            codec = value(value(chunk, _METADATA, STRUCT), _CODEC, I32)
+            codec = value(value(chunk, _METADATA, STRUCT), _CODEC, INT32)
             return _CODECS[codec] if 0 <= codec < len(_CODECS) else None
     return None
 
@@ -102,9 +102,9 @@ def _of_chunk(leaf: _Leaf, chunk: Struct) -> Iterator[str]:
         yield f"column {_path(leaf)!r:.200} is encrypted, and readers have no key: write it without encryption"
         return
     told = value(chunk, _METADATA, STRUCT)
-    if value(told, _CHUNK_TYPE, I32) != leaf.type:
+    if value(told, _CHUNK_TYPE, INT32) != leaf.type:
         raise ValueError(f"column {_path(leaf)!r:.200} is of another type than the schema says")
-    codec = value(told, _CODEC, I32)
+    codec = value(told, _CODEC, INT32)
     if not 0 <= codec < len(_CODECS):
         yield f"column {_path(leaf)!r:.200} is compressed by codec {codec}, which is unknown to readers: {_OTHER_CODEC}"
     elif _CODECS[codec] in _NOT_SPARKS:
@@ -169,7 +169,7 @@ def _leaves(elements: Sequence[Struct]) -> Iterator[_Leaf]:
             raise ValueError("its schema has more columns than it says")
         above, count = rest[-1]
         rest[-1] = above, count - 1
-        kind = value(element, _REPETITION, I32) if _REPETITION in element else _REQUIRED
+        kind = value(element, _REPETITION, INT32) if _REPETITION in element else _REQUIRED
         node = _Node(
             value(element, _NAME, BINARY), above, above.depth + 1,
             above.definitions + (kind != _REQUIRED), above.repetitions + (kind == _REPEATED),
@@ -185,23 +185,23 @@ def _leaves(elements: Sequence[Struct]) -> Iterator[_Leaf]:
 
 
 def _children(element: Struct) -> int:
-    count: int = value(element, _CHILDREN, I32) if _CHILDREN in element else 0
+    count: int = value(element, _CHILDREN, INT32) if _CHILDREN in element else 0
     if count < 0:
         raise ValueError("its schema breaks off")
     return count
 
 
 def _leaf(node: _Node, element: Struct) -> _Leaf:
-    kind = value(element, _TYPE, I32)
+    kind = value(element, _TYPE, INT32)
     if kind not in _WIDTHS and kind not in (_BYTE_ARRAY, _FIXED):
         raise ValueError(f"its schema has a type {kind}, which is unknown to readers")
-    width = value(element, _LENGTH, I32) if kind == _FIXED else _WIDTHS.get(kind, 0)
+    width = value(element, _LENGTH, INT32) if kind == _FIXED else _WIDTHS.get(kind, 0)
     return _Leaf(node, kind, width, _range(element) if kind in (1, 2) else None)
 
 
 def _range(element: Struct) -> tuple[int, int] | None:
     logical = value(element, _LOGICAL, STRUCT) if _LOGICAL in element else {}
-    converted = value(element, _CONVERTED, I32) if _CONVERTED in element else None
+    converted = value(element, _CONVERTED, INT32) if _CONVERTED in element else None
     if _DATE in logical or (not logical and converted == _CONVERTED_DATE):
         return _FIRST, _LAST
     parts = None if logical else _CONVERTED_TIMESTAMPS.get(converted or 0)

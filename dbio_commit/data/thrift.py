@@ -7,9 +7,9 @@ them at least, and what breaks off is an error.
 from collections.abc import Mapping
 from typing import Any
 
-I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
-_TRUE, _FALSE, _BYTE, _I16, _DOUBLE, _SET, _MAP = 1, 2, 3, 4, 7, 10, 11
-_NUMBERS, _BOOLEANS = (I64, I32), (_TRUE, _FALSE)
+INT32, INT64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
+_TRUE, _FALSE, _BYTE, _INT16, _DOUBLE, _SET, _MAP = 1, 2, 3, 4, 7, 10, 11
+_NUMBERS, _BOOLEANS = (INT64, INT32), (_TRUE, _FALSE)
 _DEEPEST = 16
 _MOST_ITEMS = 1_000_000
 """As pyarrow has it."""
@@ -101,7 +101,7 @@ def _read_value(body: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         if not count:
             return [], at
         return _read_items(body, at + 1, count, (body[at] >> 4, body[at] & 15), depth)
-    if kind in _NUMBERS or kind == _I16:
+    if kind in _NUMBERS or kind == _INT16:
         return _read_integer(body, at)
     if kind == _DOUBLE:
         return _slice(body, at, 8)

@@ -7,7 +7,7 @@ process where a footer contradicts itself.
 from collections.abc import Collection
 from typing import NamedTuple
 
-from dbio_commit.data.thrift import I32, I64, STRUCT, read_struct, structs, value
+from dbio_commit.data.thrift import INT32, INT64, STRUCT, read_struct, structs, value
 
 _ROW_GROUPS, _COLUMNS, _METADATA = 4, 1, 3
 _COMPRESSED_SIZE, _DATA_OFFSET, _DICTIONARY_OFFSET = 7, 9, 11
@@ -40,10 +40,10 @@ def measure(body: bytes, columns: Collection[int]) -> Pages:
         chunks = structs(group, _COLUMNS)
         for column in columns:
             told = value(chunks[column] if column < len(chunks) else {}, _METADATA, STRUCT)
-            start = value(told, _DATA_OFFSET, I64)
-            if _DICTIONARY_OFFSET in told and 0 < (first := value(told, _DICTIONARY_OFFSET, I64)) < start:
+            start = value(told, _DATA_OFFSET, INT64)
+            if _DICTIONARY_OFFSET in told and 0 < (first := value(told, _DICTIONARY_OFFSET, INT64)) < start:
                 start = first
-            pages = _measure_pages(body, start, start + value(told, _COMPRESSED_SIZE, I64))
+            pages = _measure_pages(body, start, start + value(told, _COMPRESSED_SIZE, INT64))
             unpacked, values = unpacked + pages.unpacked_bytes, values + pages.values
     return Pages(unpacked, values)
 
@@ -54,8 +54,8 @@ def _measure_pages(body: bytes, at: int, end: int) -> Pages:
     unpacked = values = 0
     while at < end:
         header, at = read_struct(body, at, end)
-        sizes = [value(header, field, I32) for field in (_PAGE_UNCOMPRESSED, _PAGE_COMPRESSED)]
-        counts = [value(value(header, field, STRUCT), _VALUES, I32) for field in _OF_VALUES if field in header]
+        sizes = [value(header, field, INT32) for field in (_PAGE_UNCOMPRESSED, _PAGE_COMPRESSED)]
+        counts = [value(value(header, field, STRUCT), _VALUES, INT32) for field in _OF_VALUES if field in header]
         if min(*sizes, *counts, 0) < 0 or at + sizes[1] > end:
             raise ValueError("a page goes beyond its column")
         unpacked, values, at = unpacked + sizes[0], values + sum(counts), at + sizes[1]
