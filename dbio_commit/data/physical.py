@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 MOST_DIGITS = 38
 """Of a decimal."""
 
-_CODECS = {"BROTLI", "LZO"}
-"""Spark lacks these. Hadoop's own LZ4, which pyarrow has no name for, all readers know."""
-
 _PLAIN = {"None", "String", "Date", "Int", "Decimal", "Timestamp", "Map", "List"}
 """Logical types that all readers have, in most of their forms."""
 
@@ -53,7 +50,7 @@ def problems(file: "pq.ParquetFile") -> list[str]:
     """What some reader cannot read, or reads as something else; each with its column, and what to write instead."""
     if not len(file.schema):
         return ["it has no columns, which Spark does not read: write the table's columns, also where there are no rows"]
-    return [*_of_leaves(file), *_of_arrow(file), *_of_spark(file), *_of_names(file), *_of_codecs(file)]
+    return [*_of_leaves(file), *_of_arrow(file), *_of_spark(file), *_of_names(file)]
 
 
 def _of_leaves(file: "pq.ParquetFile") -> Iterator[str]:
@@ -165,12 +162,3 @@ def _of_names(file: "pq.ParquetFile") -> Iterator[str]:
             if name.lower() in seen:
                 yield f"{where} has {seen[name.lower()]!r:.100} and {name!r:.100}, which are one to Spark: rename one"
             seen[name.lower()] = name
-
-
-def _of_codecs(file: "pq.ParquetFile") -> Iterator[str]:
-    footer = file.metadata
-    if not footer.num_row_groups:
-        return
-    codecs = {footer.row_group(0).column(leaf).compression for leaf in range(footer.num_columns)}
-    for codec in sorted(codecs & _CODECS):
-        yield f"it is compressed by {codec}, which Spark does not read: write it with snappy, zstd, gzip or lz4"
