@@ -424,6 +424,11 @@ class Transaction:
                     f"partition column {column!r} of {self._store.url} cannot be {kind}, whose values tools write in "
                     "different ways: partition by text, whole numbers, decimals, booleans, dates or timestamps"
                 )
+            if {kind, *self._given.get(column, ())} >= {"timestamp", "timestamp_ntz"}:  # which have the same texts
+                raise InvalidInputError(
+                    f"partition column {column!r} of {self._store.url} is {kind}, and new_file was given a datetime "
+                    f"{'without' if kind == 'timestamp' else 'with'} a zone; give one that is of the column's type"
+                )
         self._refuse_texts(files, types)
         refuse_inside(files, self._footers, self.terms.partition_columns, url=self._store.url)
 

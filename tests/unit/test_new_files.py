@@ -1,7 +1,7 @@
 """Files that a transaction took by `new_file` are looked at when it commits: Parquet, columns that fit, statistics."""
 
 import sys
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from dbio_commit.errors import DbioError, InvalidInputError, SchemaMismatchError
 from dbio_commit.protocol.markers import Bounds, FileInfo
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
+from tests.histories import columns
 
 
 @pytest.fixture
@@ -153,6 +154,16 @@ def test_a_given_schema_is_the_tables(table: Table) -> None:
         schema={"type": "struct", "fields": fields},
     )
     assert types(table) == {"id": "long", "d": "date"}
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"), [(datetime(2026, 1, 1), "timestamp"), (datetime(2026, 1, 1, tzinfo=UTC), "timestamp_ntz")]
+)
+def test_a_time_without_a_zone_becomes_none_with_one_when_the_columns_are_told(
+    table: Table, given: datetime, kind: str
+) -> None:
+    with pytest.raises(InvalidInputError, match="a zone; give one that is of the column's type"):
+        put(table, pa.table({"id": [1]}), partition_by=["at"], value=given, schema=columns(id="long", at=kind))
 
 
 def test_an_overwrite_sets_its_own_columns_where_they_do_not_fit(table: Table) -> None:
