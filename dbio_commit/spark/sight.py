@@ -41,10 +41,11 @@ def _by_names(rows: DataFrame, shown: DataFrame, texts: Sequence[str]) -> list[C
     fields = shown.select(*unnamed).schema.fields
     for text, own, among_all in zip(texts, fields, rows.select(*unnamed).columns, strict=True):
         if own.name != among_all:
+            meant, found = (it.removeprefix("struct(").removesuffix(")") for it in (own.name, among_all))
             raise InvalidInputError(
-                f"{text!r:.200} would stand for {among_all:.200} here, and not for {own.name:.200}: name the columns "
-                "that are meant, each by its side (source.a.b for the field b of the source's column a), in the place "
-                "of *; nothing was written"
+                f"{text!r:.200} would stand for {found:.200} here, and not for {meant:.200}: name the columns that are "
+                "meant, each by its side, in the place of *, and a struct's field by the side, too (source.a.b); nothing "
+                "was written"
             )
         _refuse_many([text], len(own.dataType.fields) if isinstance(own.dataType, t.StructType) else 0)
     return columns
