@@ -44,7 +44,7 @@ def _by_names(rows: DataFrame, shown: DataFrame, texts: Sequence[str]) -> list[C
             meant, found = (it.removeprefix("struct(").removesuffix(")") for it in (own.name, among_all))
             raise InvalidInputError(
                 f"{text!r:.200} would stand for {found:.200} here, and not for {meant:.200}: name the columns that are "
-                "meant, each by its side, in the place of *, and a struct's field by the side, too (source.a.b); nothing "
+                "meant, each by its side, in the place of *, and fields of structs by side, too (source.a.b); nothing "
                 "was written"
             )
         _refuse_many([text], len(own.dataType.fields) if isinstance(own.dataType, t.StructType) else 0)
