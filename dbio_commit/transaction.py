@@ -71,6 +71,7 @@ class Transaction:
         self._root = KINDS[terms.scope](store, clock)
         self._state = _State.OPEN
         self._staged: dict[str, FileInfo | None] = {}  # None: a new file whose size is not known yet
+        self._taken: set[str] = set()  # of those: by new_file
         self._unseen: set[str] = set()  # of those that were added
         self._removed: set[str] = set()
         self._whole: set[str] | None = None
@@ -116,6 +117,7 @@ class Transaction:
         self._root.mark(self.terms, names.split(path)[0])
         url = self._store.prepare(path)
         self._staged[path] = None
+        self._taken.add(path)
         return url
 
     def add(self, files: Iterable[FileInfo], *, looked_at: bool = False) -> None:
@@ -388,10 +390,22 @@ class Transaction:
                     statistics=footer.statistics,
                 )
         if self.inspector and self._unseen:
-            seen = self.inspector(self._store, sorted(self._unseen))
-            self._footers |= {it.path: it for it in seen if it is not None}  # `require_files` says which is missing
+            seen = [it for it in self.inspector(self._store, sorted(self._unseen)) if it is not None]
+            for footer in seen:
+                self._refuse_other_facts(footer)
+            self._footers |= {it.path: it for it in seen}  # `require_files` says which is missing
             self._unseen.clear()
         return [info for info in self._staged.values() if info is not None]
+
+    def _refuse_other_facts(self, footer: Footer) -> None:
+        """Raises InvalidInputError for a file that was added with other facts than its footer has."""
+        told = self._staged[footer.path]
+        for what, found, given in ("bytes", footer.size, told and told.size), ("rows", footer.rows, told and told.rows):
+            if found is not None and given is not None and found != given:
+                raise InvalidInputError(
+                    f"{self._store.url_of(footer.path)} holds {found} {what}, not {given} as was said when it was "
+                    "added. Nothing was committed, and the transaction is aborted: add each file as it was written"
+                )
 
     def _look_at(self, paths: list[str]) -> list[Footer | None]:
         """None for a file that is not there."""
@@ -418,9 +432,13 @@ class Transaction:
         if found is not None:
             partition, why = found
             path = next(file.path for file in files if file.partition == partition)
+            step = (
+                "Give new_file(partition=…) a value of that type, or the column another type by commit(schema=…)"
+                if path in self._taken
+                else "Take its path from new_file(partition=…), which also takes dates and numbers as they are"
+            )
             raise InvalidInputError(
-                f"{self._store.url_of(path)} lies in a partition that not all readers would find: {why}. Take its path "
-                "from new_file(partition=…), which also takes dates and numbers as they are"
+                f"{self._store.url_of(path)} lies in a partition that not all readers would find: {why}. {step}"
             )
 
     def _check_rows(self, files: list[FileInfo], schema: Mapping[str, Any] | None) -> None:
@@ -437,9 +455,10 @@ class Transaction:
             return schema
         columns, where = self.terms.partition_columns, self._store.url
         if schema is None and self._sets_schema:
-            with suppress(SchemaMismatchError):
-                return fit(footers, self.terms.metadata.schema, partition_columns=columns, where=where)
-            found = fit(footers, None, partition_columns=columns, where=where)  # an overwrite may set its own
+            try:
+                found = fit(footers, self.terms.metadata.schema, partition_columns=columns, where=where)
+            except SchemaMismatchError:
+                found = fit(footers, None, partition_columns=columns, where=where)  # an overwrite may set its own
             return self._with_partition_types(found)
         known = self.terms.metadata.schema if schema is None else schema
         found = fit(footers, known, partition_columns=columns, where=where)
@@ -448,7 +467,7 @@ class Transaction:
     def _with_partition_types(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         """Columns that `fit` took from files: of which types partition columns are, these do not say.
 
-        They stay as they are where all values fit; else the values that were given tell.
+        They stay as they are where all values fit; else the values that were given tell, and nothing says texts.
         """
         types: dict[str, str] = {}
         before, partitions = self._partition_types(None), [file.partition for file in self._staged.values() if file]
@@ -461,8 +480,8 @@ class Transaction:
                     f"the values of partition column {column!r} of {self._store.url} are of several types, "
                     f"{', '.join(sorted(kinds))}; give values of one type, or pass the columns as commit(schema=…)"
                 )
-            else:
-                types |= {column.lower(): kind for kind in kinds}
+            elif own is not None or kinds:
+                types[column.lower()] = next(iter(kinds), "string")
         fields = [{**field, "type": types.get(field["name"].lower(), field["type"])} for field in schema["fields"]]
         return {**schema, "fields": fields}
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from dbio_commit.compaction.plan import Bin
 from dbio_commit.compaction.z_order import z_order
 from dbio_commit.data import encoding
+from dbio_commit.data.chunks import first_codec
 from dbio_commit.data.columns import arrow_schema
 from dbio_commit.data.data_file import (
     ROW_GROUP_BYTES,
@@ -29,7 +30,7 @@ from dbio_commit.data.data_file import (
 )
 from dbio_commit.data.footers import SPARK_VERSION, has_old_calendar, parse_version, spark_version
 from dbio_commit.data.parquet import ROW_METADATA
-from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_parquet, read_rows, refuse_loss
+from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_parquet, read_footer, read_rows, refuse_loss
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.options import Compression
 from dbio_commit.protocol import names
@@ -184,13 +185,13 @@ class _Rewriting:
 
     def _read(self, source: Any, target: pa.Schema, *, where: str) -> Iterator[pa.RecordBatch]:
         try:
-            parquet = open_parquet(source)
-            self._look(parquet, where)
+            parquet = open_parquet(source, where)
+            self._look(parquet, source, where)
             yield from read_rows(parquet, target, partition={}, where=where)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             raise InvalidInputError(f"{where} cannot be read as Parquet: {error!s:.200}") from Cause.of(error)
 
-    def _look(self, parquet: pq.ParquetFile, where: str) -> None:
+    def _look(self, parquet: pq.ParquetFile, source: Any, where: str) -> None:
         """Raises InvalidInputError for what other readers would see otherwise in a new file."""
         footer = parquet.metadata
         self._rows += footer.num_rows
@@ -199,7 +200,7 @@ class _Rewriting:
         self._versions.append(spark_version(footer))
         refuse_loss(parquet, self._target, partition=names.parse_partition(self._bin.directory), where=where)
         if self._codec is None and footer.num_row_groups and footer.num_columns:
-            self._codec = _CODECS.get(footer.row_group(0).column(0).compression, "snappy")
+            self._codec = _CODECS.get(first_codec(read_footer(source)) or "", "snappy")
 
 
 def _windows(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:

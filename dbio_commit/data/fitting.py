@@ -4,7 +4,7 @@ For files that Spark did not write; `spark.schema` is for DataFrames. All schema
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ def fit(files: Sequence[Footer], table: Schema | None, *, partition_columns: Seq
             elif table is None and fits(own["type"], kind):
                 known[name.lower()] = {**own, "type": kind}  # the wider one
             elif not fits(kind, own["type"]):
-                problems.append(f"{name} is {_shown(kind)}, not {_shown(own['type'])}")
+                problems.append(_difference(field, own))
         if problems:
             raise SchemaMismatchError(
                 f"{file.path} does not fit the table {where}: {'; '.join(problems)}. Nothing was committed, and the "
@@ -50,6 +50,16 @@ def fit(files: Sequence[Footer], table: Schema | None, *, partition_columns: Seq
         return table
     text = ({"name": name, "type": "string", "nullable": True, "metadata": {}} for name in partition_columns)
     return {"type": "struct", "fields": [*known.values(), *text]}
+
+
+def _difference(field: Schema, own: Schema) -> str:
+    """How a column of a file does not fit the table's, in words; of one that is nested, where."""
+    one, other = {"fields": [field]}, {"fields": [own]}
+    if isinstance(field["type"], Mapping) and (inner := misfit(one, other)):
+        return f"it holds {inner}"
+    if more := lost(one, other):
+        return f"{more} is not in the table"
+    return f"{field['name']} is {_shown(field['type'])}, not {_shown(own['type'])}"
 
 
 def _fields(schema: Schema | None) -> Iterator[Mapping[str, Any]]:
@@ -84,8 +94,8 @@ def lost(found: Schema, wanted: Schema, partition_columns: Iterable[str] = ()) -
     return next((path for path, _, own in _compared(found, wanted) if own is None and path.lower() not in parts), None)
 
 
-def misfit(found: Schema, wanted: Schema) -> str | None:
-    """The first column that both have, and that is not read as the one that is wanted; in words."""
+def misfit(found: Schema, wanted: Schema, is_fit: "LeafRule | None" = None) -> str | None:
+    """The first column that both have, and whose type does not fit the one that is wanted, by `fits`; in words."""
     own = {field["name"].lower(): field for field in _fields(wanted)}
     for field in _fields(found):
         as_wanted = own.get(field["name"].lower())
@@ -93,10 +103,10 @@ def misfit(found: Schema, wanted: Schema) -> str | None:
             continue
         kind, other = field["type"], as_wanted["type"]
         if isinstance(kind, Mapping) and isinstance(other, Mapping) and kind.get("type") == other.get("type"):
-            inner = misfit(_as_struct(kind), _as_struct(other))
+            inner = misfit(_as_struct(kind), _as_struct(other), is_fit)
             if inner:
                 return f"{field['name']}.{inner}"
-        elif not fits(kind, other):
+        elif not fits(kind, other, is_fit):
             return f"{field['name']} as {_shown(kind)}, not {_shown(other)}"
     return None
 
@@ -220,28 +230,50 @@ def _as_most(kind: Any, path: str, spellings: Mapping[str, Counter[str]]) -> Any
 # --- types --------------------------------------------------------------------------------------------------------
 
 
-def fits(found: Any, wanted: Any) -> bool:
-    """Whether each value of a file's type is one of the table's, without loss."""
+LeafRule = Callable[[str, str], bool]
+"""Whether one type, which is not nested, fits another."""
+
+
+def fits(found: Any, wanted: Any, is_fit: LeafRule | None = None) -> bool:
+    """Whether all readers read a file's type as the table's, without loss; by another rule where there is `is_fit`."""
     match found, wanted:
         case {"type": "struct"}, {"type": "struct"}:
             own = {field["name"].lower(): field["type"] for field in _fields(wanted)}
             return all(
-                field["name"].lower() in own and fits(field["type"], own[field["name"].lower()])
+                field["name"].lower() in own and fits(field["type"], own[field["name"].lower()], is_fit)
                 for field in _fields(found)
             )
         case {"type": "array"}, {"type": "array"}:
-            return fits(found.get("elementType"), wanted.get("elementType"))
+            return fits(found.get("elementType"), wanted.get("elementType"), is_fit)
         case {"type": "map"}, {"type": "map"}:
-            return all(fits(found.get(part), wanted.get(part)) for part in ("keyType", "valueType"))
+            return all(fits(found.get(part), wanted.get(part), is_fit) for part in ("keyType", "valueType"))
         case str(), str():
-            return _leaf_fits(found, wanted)
+            return (is_fit or _leaf_fits)(found, wanted)
     return bool(found == "void")
 
 
 def _leaf_fits(found: str, wanted: str) -> bool:
+    """Narrower than `is_read`: Polars takes no whole numbers for decimals, bytes for text or days for times."""
     if found in (wanted, "void"):
         return True
-    import pyarrow as pa  # whoever knows the columns of a file has it
+    import pyarrow.types as types  # whoever knows the columns of a file has it
+
+    from dbio_commit.data.columns import arrow_type
+    from dbio_commit.data.widen import widens
+
+    try:
+        narrow, wide = arrow_type(found), arrow_type(wanted)
+    except (KeyError, TypeError, ValueError):
+        return False
+    both_tell_times = types.is_timestamp(narrow) and types.is_timestamp(wide)
+    return narrow.equals(wide) or both_tell_times or widens(narrow, wide)
+
+
+def is_read(found: str, wanted: str) -> bool:
+    """Whether our reader and Spark's take values of the one type, which is not nested, for the other, if they can."""
+    if found in (wanted, "void"):
+        return True
+    import pyarrow as pa
 
     from dbio_commit.data.columns import arrow_type
     from dbio_commit.data.widen import fit as fit_values

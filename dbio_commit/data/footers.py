@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dbio_commit.data.chunks import check_chunks
 from dbio_commit.data.parquet import MAGIC, check_beginning, footer_bytes
 from dbio_commit.data.physical import problems
 from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
@@ -121,8 +122,10 @@ def parse_footer(end: bytes, path: str, *, size: int, statistics: bool = True) -
     from dbio_commit.data.columns import file_schema, spark_schema
 
     try:
+        found = check_chunks(end)  # before pyarrow is asked: of what it does not know there, it ends the process
         file = pq.ParquetFile(io.BytesIO(end))
-        rows, found = file.metadata.num_rows, problems(file)
+        rows = file.metadata.num_rows
+        found += problems(file)
         columns = None if found else spark_schema(file_schema(file), where="it")
     except InvalidInputError as error:
         return Footer(path=path, size=size, problems=[str(error)])

@@ -13,12 +13,10 @@ from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
 from dbio_commit.protocol.partition_values import meant
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
-from dbio_commit.texts import Cause
 
 try:
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 except ImportError as error:
     raise UnsupportedStoreError("reading rows needs the package pyarrow; run `pip install pyarrow`") from error
 
@@ -68,7 +66,7 @@ def table_columns(snapshot: "Snapshot", store: Store) -> Mapping[str, Any]:
         raise InvalidInputError(f"{snapshot.url} holds no files and no recorded columns: write to it first")
     newest = max(snapshot.files, key=lambda file: (file.tid or "", file.path))
     with store.open_read(newest.path) as stream:
-        parquet = _parquet(stream, store.url_of(newest.path))
+        parquet = open_parquet(stream, store.url_of(newest.path))
         found = kinds.told_columns(parquet, where=store.url_of(newest.path))
     lower = {column.lower() for column in snapshot.partition_columns}
     inside = [field for field in found["fields"] if field["name"].lower() not in lower]
@@ -87,21 +85,12 @@ def _read(
 ) -> list["pa.RecordBatch"]:
     where = store.url_of(file.path)
     with open_file(store, file) as source:
-        batches = list(read_rows(_parquet(source, where), target, partition=file.partition, where=where))
+        batches = list(read_rows(open_parquet(source, where), target, partition=file.partition, where=where))
     return batches if condition is None else _filtered(batches, target, condition)
 
 
 def _filtered(batches: list["pa.RecordBatch"], target: "pa.Schema", condition: Any) -> list["pa.RecordBatch"]:
     return pa.Table.from_batches(batches, schema=target).filter(condition).to_batches()
-
-
-def _parquet(source: Any, where: str) -> "pq.ParquetFile":
-    try:
-        return open_parquet(source)
-    except pa.ArrowException as error:
-        raise InvalidInputError(
-            f"{where} cannot be read as Parquet: {error!s:.200}; `dbio check` looks further"
-        ) from Cause.of(error)
 
 
 # --- filters ------------------------------------------------------------------------------------------------------

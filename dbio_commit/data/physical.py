@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 MOST_DIGITS = 38
 """Of a decimal."""
 
-_CODECS = {"BROTLI", "LZO"}
-"""Spark lacks these. Hadoop's own LZ4, which pyarrow has no name for, all readers know."""
-
 _PLAIN = {"None", "String", "Date", "Int", "Decimal", "Timestamp", "Map", "List"}
 """Logical types that all readers have, in most of their forms."""
 
@@ -40,11 +37,20 @@ _INTERVAL = "write a number, such as its microseconds"
 _UNSIGNED = "write it as int64, or as decimal128(20, 0)"
 _MICROSECONDS = "write it in microseconds, as with pandas' and pyarrow's coerce_timestamps=\"us\""
 _ONLY_NULLS = "give it the type that it has in the table, or leave it out"
+_PLAIN_TYPE = "cast it to the plain type"
+_IN_UTC = 'write it in UTC, as with pandas\' tz_convert("UTC")'
+_OFFSET = re.compile(r"Z|(?:UTC?|GMT)?[+-]?[0-9:]+")
+_NO_OFFSETS = {"+00:00", "GMT0", "GMT+0", "GMT-0"}
+"""Polars knows these."""
+_POLARS_ENUM = b"_PL_ENUM_VALUES"
+"""With this begins the key, in the metadata of a field, of what Polars reads as an Enum."""
 
 
 def problems(file: "pq.ParquetFile") -> list[str]:
     """What some reader cannot read, or reads as something else; each with its column, and what to write instead."""
-    return [*_of_leaves(file), *_of_arrow(file), *_of_spark(file), *_of_names(file), *_of_codecs(file)]
+    if not len(file.schema):
+        return ["it has no columns, which Spark does not read: write the table's columns, also where there are no rows"]
+    return [*_of_leaves(file), *_of_arrow(file), *_of_spark(file), *_of_names(file)]
 
 
 def _of_leaves(file: "pq.ParquetFile") -> Iterator[str]:
@@ -73,10 +79,12 @@ def _of_leaf(details: Mapping[str, Any]) -> tuple[str, str] | None:
 
 def _of_arrow(file: "pq.ParquetFile") -> Iterator[str]:
     """By the types that Arrow's writers keep in the file, and other readers on Arrow go by."""
-    for field in _told_schema(file):
-        for path, kind in _kinds(field.name, field.type):
-            if (told := _of_kind(kind)) is not None:
-                yield f"column {path!r:.200} is {kind}, which {told[0]}: {told[1]}"
+    for column in _told_schema(file):
+        for path, field in _fields(column.name, column):
+            if (told := _of_kind(field.type)) is not None:
+                yield f"column {path!r:.200} is {field.type}, which {told[0]}: {told[1]}"
+            if any(key.startswith(_POLARS_ENUM) for key in field.metadata or ()):
+                yield f"column {path!r:.200} is Polars' Enum, which Polars does not take for text: cast it to String"
 
 
 def _told_schema(file: "pq.ParquetFile") -> "pa.Schema":
@@ -98,6 +106,12 @@ def _of_kind(kind: Any) -> tuple[str, str] | None:
         return "Polars takes for instants", "write it as date32"
     if types.is_fixed_size_list(kind) or types.is_list_view(kind) or types.is_large_list_view(kind):
         return "Polars does not read as a list", "write it as a plain list"
+    if types.is_dictionary(kind):
+        inside = kind.value_type
+        if types.is_decimal(inside) or types.is_boolean(inside) or types.is_fixed_size_binary(inside):
+            return "delta-rs does not read", _PLAIN_TYPE
+    if types.is_timestamp(kind) and kind.tz not in _NO_OFFSETS and _OFFSET.fullmatch(kind.tz or ""):
+        return "has a zone that Polars does not know", _IN_UTC
     return None
 
 
@@ -115,19 +129,23 @@ _SPARK_VARIANT = re.compile(rb'"(?:type|elementType|keyType|valueType)":"variant
 _VARIANT = re.compile(r" \(Variant(?:\(\d+\))?\) \{$", re.MULTILINE)
 
 
-def _kinds(path: str, kind: Any) -> Iterator[tuple[str, Any]]:
-    """The type, and all that are inside of it."""
+def _fields(path: str, field: Any) -> Iterator[tuple[str, Any]]:
+    """The field, and all that are inside of it; the values of a dictionary are such, too, of the same path."""
+    import pyarrow as pa
     import pyarrow.types as types
 
-    yield path, kind
+    yield path, field
+    kind = field.type
     if types.is_map(kind):
-        yield from _kinds(f"{path}.key", kind.key_type)
-        yield from _kinds(f"{path}.value", kind.item_type)
+        yield from _fields(f"{path}.key", kind.key_field)
+        yield from _fields(f"{path}.value", kind.item_field)
     elif types.is_struct(kind):
-        for field in kind:
-            yield from _kinds(f"{path}.{field.name}", field.type)
+        for inside in kind:
+            yield from _fields(f"{path}.{inside.name}", inside)
+    elif types.is_dictionary(kind):
+        yield from _fields(path, pa.field(field.name, kind.value_type))
     elif types.is_nested(kind) and kind.num_fields == 1:
-        yield from _kinds(f"{path}.element", kind.field(0).type)
+        yield from _fields(f"{path}.element", kind.field(0))
 
 
 def _of_names(file: "pq.ParquetFile") -> Iterator[str]:
@@ -135,8 +153,8 @@ def _of_names(file: "pq.ParquetFile") -> Iterator[str]:
     import pyarrow.types as types
 
     above = [("the file", list(file.schema_arrow))]
-    for field in file.schema_arrow:
-        structs = ((path, kind) for path, kind in _kinds(field.name, field.type) if types.is_struct(kind))
+    for column in file.schema_arrow:
+        structs = ((path, field.type) for path, field in _fields(column.name, column) if types.is_struct(field.type))
         above += ((f"column {path!r:.200}", list(kind)) for path, kind in structs)
     for where, fields in above:
         seen: dict[str, str] = {}
@@ -144,12 +162,3 @@ def _of_names(file: "pq.ParquetFile") -> Iterator[str]:
             if name.lower() in seen:
                 yield f"{where} has {seen[name.lower()]!r:.100} and {name!r:.100}, which are one to Spark: rename one"
             seen[name.lower()] = name
-
-
-def _of_codecs(file: "pq.ParquetFile") -> Iterator[str]:
-    footer = file.metadata
-    if not footer.num_row_groups:
-        return
-    codecs = {footer.row_group(0).column(leaf).compression for leaf in range(footer.num_columns)}
-    for codec in sorted(codecs & _CODECS):
-        yield f"it is compressed by {codec}, which Spark does not read: write it with snappy, zstd, gzip or lz4"

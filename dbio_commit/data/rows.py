@@ -1,5 +1,6 @@
 """The rows of a data file, batch by batch, as a table's columns have them."""
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,11 +10,13 @@ import pyarrow.parquet as pq
 from dbio_commit.data.columns import file_schema, spark_schema
 from dbio_commit.data.conform import conform
 from dbio_commit.data.fitting import lost
-from dbio_commit.data.footers import rows_at_once
+from dbio_commit.data.footers import TAIL_BYTES, rows_at_once
+from dbio_commit.data.parquet import footer_bytes
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
+from dbio_commit.texts import Cause
 
 WHOLE_BYTES = 64 * 1024 * 1024
 """A file that is no larger is fetched at once: one request, and mostly waiting."""
@@ -25,9 +28,37 @@ def open_file(store: Store, file: DataFile) -> Any:
     return pa.BufferReader(store.get(file.path)) if small else store.open_read(file.path)
 
 
-def open_parquet(source: Any) -> pq.ParquetFile:
-    """Instants of the old INT96 in microseconds, as Spark has them: more years than nanoseconds count."""
-    return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+def open_parquet(source: Any, where: str) -> pq.ParquetFile:
+    """Instants of the old INT96 in microseconds, as Spark has them: more years than nanoseconds count.
+
+    Raises InvalidInputError, with the file's URL.
+    """
+    try:
+        return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+    except _UNREADABLE as error:
+        raise _unreadable(where, error) from Cause.of(error)
+
+
+_UNREADABLE = (pa.ArrowException, OSError, ValueError)
+"""What pyarrow raises of a file that is damaged, encrypted, or of a codec that it does not know."""
+
+
+def _unreadable(where: str, error: BaseException) -> InvalidInputError:
+    return InvalidInputError(f"{where} cannot be read as Parquet: {error!s:.200}; `dbio check --files` looks further")
+
+
+def read_footer(source: Any) -> bytes:
+    """The last bytes of a file of which pyarrow has read the footer: of a chunk that it does not know, it ends the
+    process where `chunks` says so.
+    """
+    size = source.seek(0, io.SEEK_END)
+    source.seek(max(0, size - TAIL_BYTES))
+    end: bytes = source.read()
+    wanted = footer_bytes(size, end)
+    if wanted > len(end):
+        source.seek(size - wanted)
+        end = source.read()
+    return end
 
 
 def refuse_loss(parquet: pq.ParquetFile, target: pa.Schema, *, partition: Partition, where: str) -> None:
@@ -46,7 +77,10 @@ def refuse_loss(parquet: pq.ParquetFile, target: pa.Schema, *, partition: Partit
 def read_rows(
     parquet: pq.ParquetFile, target: pa.Schema, *, partition: Partition, where: str
 ) -> Iterator[pa.RecordBatch]:
-    """All rows, in their order, with the target's columns, as `conform` makes them; `where` is the file's URL."""
+    """All rows, in their order, with the target's columns, as `conform` makes them; `where` is the file's URL.
+
+    Raises InvalidInputError for what cannot be read.
+    """
     outside = {name.lower() for name in partition}
     wanted = {name.lower() for name in target.names} - outside
     inside = [name for name in parquet.schema_arrow.names if name.lower() in wanted]
@@ -54,5 +88,12 @@ def read_rows(
         inside = parquet.schema_arrow.names[:1]
     if not parquet.num_row_groups:
         return  # pyarrow 18 fails where there are none
-    for batch in parquet.iter_batches(rows_at_once(parquet.metadata), columns=inside):
+    for batch in _batches(parquet, inside, where):
         yield conform(batch, target, partition=partition, where=where)
+
+
+def _batches(parquet: pq.ParquetFile, columns: list[str], where: str) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from parquet.iter_batches(rows_at_once(parquet.metadata), columns=columns)
+    except _UNREADABLE as error:
+        raise _unreadable(where, error) from Cause.of(error)

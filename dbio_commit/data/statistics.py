@@ -71,17 +71,20 @@ def _scalar(kind: Any) -> Callable[[Any], Scalar] | None:
     if types.is_decimal(kind):
         return lambda raw: format(Decimal(f"{raw}E{-kind.scale}"), "f")
     if types.is_date32(kind):
-        return lambda raw: _moment(timedelta(days=raw), 10)
+        return lambda raw: _moment(raw * _DAY, 10)
     if types.is_timestamp(kind) and kind.unit == "us":
         zone = "Z" if kind.tz else ""
-        return lambda raw: _moment(timedelta(microseconds=raw), None, zone)
+        return lambda raw: _moment(raw, None, zone)
     return None
 
 
-def _moment(since_epoch: timedelta, length: int | None, zone: str = "") -> str | None:
+_DAY = 24 * 60 * 60 * 1_000_000
+
+
+def _moment(microseconds: int, length: int | None, zone: str = "") -> str | None:
     """ISO 8601; None outside the years 1 to 9999, where such texts have no common form and no order."""
     try:
-        return (datetime(1970, 1, 1) + since_epoch).isoformat()[:length] + zone
+        return (datetime(1970, 1, 1) + timedelta(microseconds=microseconds)).isoformat()[:length] + zone
     except OverflowError:
         return None
 

@@ -62,6 +62,10 @@ def _fit_leaf(values: Any, kind: pa.DataType) -> Any:
     is_known = any(is_old(values.type) and is_new(kind) for is_old, is_new in _READ_AS)
     if not (is_known or widens(values.type, kind) or _is_same_decimal(values.type, kind)):
         raise _does_not_fit(values.type, kind)
+    if types.is_integer(values.type) and types.is_decimal(
+        kind
+    ):  # where its digits suffice for the values, not the type
+        values = values.cast(pa.decimal256(20 + max(kind.scale, 0), kind.scale))
     return values.cast(kind)
 
 

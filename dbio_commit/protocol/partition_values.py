@@ -152,7 +152,9 @@ def _date(text: str, kind: str) -> date:
     return date(*map(int, found.groups())) if found else _none()
 
 
-_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
+_CLOCK = (
+    r"(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6}0{0,3})?"  # pandas writes nanoseconds, of which none count
+)
 _LOCAL = re.compile(rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:[ T]{_CLOCK})?")
 
 
@@ -349,18 +351,36 @@ def kind_of(value: Given) -> str:
 
 
 def _plain(value: Given) -> Any:
-    """As Python's own type; a date of NumPy's may count nanoseconds, and would be a number."""
+    """As Python's own type. Raises ValueError for null, and for times of finer parts than microseconds."""
     try:
         is_none = bool(value != value)  # as of NaN, and of pandas' NaT
     except (TypeError, ValueError):  # pandas' NA, an array
         is_none = True
     if is_none:
         raise ValueError(f"{value!r:.200} is no value of a partition column; None is null")
-    if type(value).__module__ == "numpy" and type(value).__name__ not in ("datetime64", "timedelta64"):
-        value = value.item()
-    if type(value).__module__ == "numpy":  # also NumPy counts a timedelta64 among the whole numbers
-        return value
+    if type(value).__module__ == "numpy":
+        if type(value).__name__ == "timedelta64":  # also NumPy counts it among the whole numbers
+            return value
+        value = _of_datetime64(value) if type(value).__name__ == "datetime64" else value.item()
+    if getattr(value, "nanosecond", 0):  # of pandas
+        raise ValueError(_TOO_FINE.format(value))
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
+
+
+_TOO_FINE = "{!r:.200} has finer parts than microseconds, which no column has; give one without"
+
+
+def _of_datetime64(value: Any) -> date | datetime:
+    """A date, where it counts days; else a time. NumPy has no value of Python's for what counts nanoseconds."""
+    plain = value.item()
+    if value.dtype.name == "datetime64[ns]":
+        exact = value.astype("datetime64[us]")
+        if exact != value:
+            raise ValueError(_TOO_FINE.format(value))
+        plain = exact.item()
+    if not isinstance(plain, date) or value.dtype.name in ("datetime64[Y]", "datetime64[M]", "datetime64[W]"):
+        raise ValueError(f"{value!r:.200} is no date or time of a column; give a date or a datetime")
+    return plain
 
 
 _TEXTS = ("string", "char", "varchar")

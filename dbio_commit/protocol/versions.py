@@ -116,7 +116,7 @@ def version_number(version: object) -> tuple[object, bool]:
     comes back as it is. Raises ValueError for a time with fractions of seconds.
     """
     if isinstance(version, datetime):
-        if version.microsecond:
+        if version.microsecond or getattr(version, "nanosecond", 0):  # which pandas has
             raise ValueError("a time with fractions of a second")
         at = version if version.tzinfo is None else version.astimezone(UTC)
         return int(f"{at.year:04}{at:%m%d%H%M%S}"), True

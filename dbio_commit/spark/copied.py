@@ -189,7 +189,7 @@ class _Copying:
                 yield from self._from_spark(number, where)
             else:
                 with open_file(self._store, file) as source:
-                    parquet = open_parquet(source)
+                    parquet = open_parquet(source, where)
                     refuse_loss(parquet, self._target, partition=file.partition, where=where)
                     if has_old_calendar(parquet.metadata):
                         self._copied.only_for_spark.append(number)

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from dbio_commit.data.fitting import misfit
+from dbio_commit.data.fitting import is_read, misfit
 from dbio_commit.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.protocol.commits import parse_time
 from dbio_commit.protocol.feed import Change, History, Kind
@@ -85,7 +85,7 @@ def refuse_other_types(history: History, changes: Iterable[Change], columns: Map
     recorded = {it.tid: it.marker.dbio_commit.table_schema for it in history.commits if it.marker.dbio_commit}
     for tid in dict.fromkeys(change.file.tid for change in changes):
         found = recorded.get(tid) if tid else None
-        if found is not None and found != columns and (wrong := misfit(found, columns)):
+        if found is not None and found != columns and (wrong := misfit(found, columns, is_read)):
             raise InvalidInputError(
                 f"transaction {tid} of {history.url} wrote column {wrong}: an overwrite has changed it between that "
                 "and the end of what is read; end before that overwrite, or begin after it (`dbio log` tells the "

@@ -311,7 +311,7 @@ def read_files(spec: ReadSpec, files: Iterable[DataFile], look: Look | None = No
     for file in files:
         with open_file(store, file) as source:
             where = store.url_of(file.path)
-            batches = read_rows(open_parquet(source), target, partition=file.partition, where=where)
+            batches = read_rows(open_parquet(source, where), target, partition=file.partition, where=where)
             yield from look(file, batches) if look else batches
     spare_imports("read")
 

@@ -197,12 +197,13 @@ def test_a_version_of_an_application_is_committed_once(spark: SparkSession, path
     with configured(spark, {"spark.dbio.app": "nightly:7"}):
         spark.range(3).write.mode("append").parquet(path)
     for number, app in enumerate(
-        ("nightly:8", "by:day:2026-11-20", "by:day:2026-11-19", "by:hour:2026-11-19T13:00:00")
+        ("nightly:8", "by:day:2026-11-20", "by:day:2026-11-19", "by:hour:2026-11-19T13:00:00", "of 2026-11-19:7")
     ):
         with configured(spark, {"spark.dbio.app": app}):
             spark.range(8 + number, 9 + number).write.mode("append").parquet(path)
-    assert ids(dbio.read(spark, path)) == [0, 1, 2, 8, 9, 10, 11]
+    assert ids(dbio.read(spark, path)) == [0, 1, 2, 8, 9, 10, 11, 12]
     apps = [("nightly", 7), ("nightly", 8), ("by:day", 20261120), ("by:day", 20261119), ("by:hour", 20261119130000)]
+    apps.append(("of 2026-11-19", 7))
     assert [commit.app for commit in reversed(dbio.Table(path).history())] == apps
     assert not dbio.Table(path).check().pending
 

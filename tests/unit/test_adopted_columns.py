@@ -126,11 +126,24 @@ def test_types_that_clash_are_refused_with_the_names_of_files(tmp_path: Path) ->
     assert not (tmp_path / "_dbio_table").exists()
 
 
-@pytest.mark.parametrize("kind", [pa.float64(), pa.string(), pa.timestamp("us", "UTC"), pa.list_(pa.int64())], ids=str)
+@pytest.mark.parametrize(
+    "kind",
+    [pa.float64(), pa.string(), pa.timestamp("us", "UTC"), pa.list_(pa.int64()), pa.decimal128(20, 0), pa.binary()],
+    ids=str,
+)
 def test_types_of_which_neither_holds_the_other_clash(tmp_path: Path, kind: pa.DataType) -> None:
     table = put(tmp_path, a=pa.table({"v": pa.array([1], pa.int64())}), b=pa.table({"v": pa.array([None], kind)}))
     with pytest.raises(SchemaMismatchError, match="do not fit together: column v is"):
         table.adopt()
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary(3)], ids=str)
+def test_texts_and_bytes_clash_at_any_depth(tmp_path: Path, kind: pa.DataType) -> None:
+    for place, text in (("v", pa.string()), ("l", pa.list_(pa.string())), ("s", pa.struct([("f", pa.string())]))):
+        other = {"v": kind, "l": pa.list_(kind), "s": pa.struct([("f", kind)])}[place]
+        files = {"a": pa.table({place: pa.array([None], text)}), "b": pa.table({place: pa.array([None], other)})}
+        with pytest.raises(SchemaMismatchError, match=f"do not fit together: column {place}.* is binary in b"):
+            put(tmp_path / place, **files).adopt()
 
 
 def test_a_column_that_is_the_partitions_too_is_theirs(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit.data.fitting import fits, misfit
+from dbio_commit.data.fitting import fits, is_read, misfit
 from dbio_commit.data.footers import Footer
 from dbio_commit.errors import DbioError, InvalidInputError, SchemaMismatchError
 from dbio_commit.protocol.markers import Bounds, FileInfo
@@ -49,6 +49,7 @@ ROWS = pa.table(
         "ratio": [0.5, float("nan"), 1.0],
         "small": pa.array([7, 255, 1], pa.uint8()),
         "tags": pa.array([["x"], [], None], pa.list_(pa.string())),
+        "place": [{"x": 1}, None, {"x": 2}],
     }
 )
 
@@ -121,6 +122,7 @@ def test_rows_and_statistics_come_from_the_footer(table: Table) -> None:
         "ratio": Bounds(None, None, 0),  # a footer does not say where there is NaN
         "small": Bounds(None, None, 0),
         "tags": Bounds(None, None, None),
+        "place": Bounds(None, None, None),
     }
 
 
@@ -238,6 +240,29 @@ def test_files_that_others_wrote_are_looked_at_too_unless_their_writer_made_them
     assert len(table.history()) == (3 if is_trusted else 1)
 
 
+@pytest.mark.parametrize(("facts", "problem"), [({"rows": 3}, "5 rows, not 3"), ({"size": 7}, "bytes, not 7")])
+@pytest.mark.parametrize("is_table", [True, False])
+def test_a_file_that_is_added_with_other_facts_than_its_footer_has_is_refused(
+    facts: Any, problem: str, is_table: bool, tmp_path: Path
+) -> None:
+    table = Table(tmp_path)
+    if is_table:
+        put(table, pa.table({"id": [1]}))
+    else:
+        pq.write_table(pa.table({"id": [1]}), tmp_path / "old.parquet")
+    for told in (facts, {"rows": 5}):
+        transaction = table.begin()
+        path = Path(transaction.new_file())
+        pq.write_table(pa.table({"id": [1, 2, 3, 4, 5]}), path)
+        transaction.add([FileInfo(path=path.name, **{"size": path.stat().st_size, **told})])
+        if told is facts:
+            with pytest.raises(InvalidInputError, match=rf"part-.*parquet holds \d*.*{problem}"):
+                transaction.commit()
+        else:
+            transaction.commit()
+    assert table.snapshot().to_arrow().num_rows == 6
+
+
 def test_files_that_others_wrote_say_what_the_columns_are(table: Table) -> None:
     transaction = table.begin()
     path = Path(transaction.new_file())
@@ -256,7 +281,8 @@ def test_files_that_others_wrote_say_what_the_columns_are(table: Table) -> None:
         (pa.table({"id": ["text"]}), "id is string, not long"),
         (pa.table({"id": [1], "other": [1]}), "other is not in the table"),
         (pa.table({"price": pa.array([Decimal("1.234")], pa.decimal128(10, 3))}), r"price is decimal\(10,3\)"),
-        (pa.table({"tags": [[1]]}), "tags is array, not array"),
+        (pa.table({"place": [{"x": 1, "y": 2}]}), r"place\.y is not in the table"),
+        (pa.table({"tags": [[1]]}), r"it holds tags\.elementType as long, not string"),
     ],
 )
 def test_columns_that_do_not_fit_are_refused_by_name(table: Table, rows: pa.Table, problem: str) -> None:
@@ -267,6 +293,55 @@ def test_columns_that_do_not_fit_are_refused_by_name(table: Table, rows: pa.Tabl
     with pytest.raises(SchemaMismatchError), table.begin() as transaction:
         pq.write_table(rows, transaction.new_file())
     assert table.check().pending == []
+
+
+TEXT, BYTES = pa.array(["a"]), pa.array([b"a"])
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "problem"),
+    [
+        (pa.array([Decimal("1.00")], pa.decimal128(10, 2)), pa.array([7]), r"x is long, not decimal\(10,2\)"),
+        (pa.array([Decimal("1.00")], pa.decimal128(38, 2)), pa.array([7], pa.int8()), "x is byte, not decimal"),
+        (pa.array([1.5]), pa.array([7], pa.int32()), "x is integer, not double"),
+        (pa.array([datetime(2026, 11, 20)]), pa.array([date(2026, 11, 20)]), "x is date, not timestamp_ntz"),
+        (TEXT, BYTES, "x is binary, not string"),
+        (TEXT, pa.array([b"abc"], pa.binary(3)), "x is binary, not string"),
+        (BYTES, TEXT, "x is string, not binary"),
+        (BYTES, pa.array(["a"], pa.large_string()), "x is string, not binary"),
+        (pa.array([["a"]]), pa.array([[b"a"]]), r"it holds x\.elementType as binary, not string"),
+        (pa.array([{"y": "a"}]), pa.array([{"y": b"a"}]), r"it holds x\.y as binary, not string"),
+    ],
+)
+def test_values_that_polars_or_spark_do_not_read_as_the_tables_are_refused_and_named_where_they_are(
+    own: Any, other: Any, problem: str, table: Table
+) -> None:
+    put(table, pa.table({"x": own}))
+    with pytest.raises(SchemaMismatchError, match=f"part-.*parquet does not fit .*{problem}"):
+        put(table, pa.table({"x": other}))
+    with pytest.raises(SchemaMismatchError, match=r" does not fit the table "):
+        put(Table(f"{table.url}-new"), pa.table({"x": own}), pa.table({"x": other}))
+    transaction = table.begin()  # as earlier versions committed it
+    path = Path(transaction.new_file())
+    pq.write_table(pa.table({"x": other}), path)
+    transaction.add([FileInfo(path=path.name, size=path.stat().st_size)], looked_at=True)
+    transaction.commit()
+    assert list(table.check(files=True).misread) == [path.name]
+    assert table.snapshot().to_arrow().num_rows == 2
+
+
+def test_whole_numbers_of_old_files_are_read_as_decimals_that_hold_them(table: Table) -> None:
+    put(table, pa.table({"x": pa.array([Decimal("1.00")], pa.decimal128(5, 2))}))
+    transaction = table.begin()
+    path = Path(transaction.new_file())
+    pq.write_table(pa.table({"x": [7, -999, None]}), path)
+    transaction.add([FileInfo(path=path.name, size=path.stat().st_size)], looked_at=True)
+    transaction.commit()
+    found = {Decimal("1.00"), Decimal("7.00"), Decimal("-999.00"), None}
+    assert set(table.snapshot().to_arrow()["x"].to_pylist()) == found
+    assert not table.compact().left
+    assert table.check(files=True).ok
+    assert set(table.snapshot().to_arrow()["x"].to_pylist()) == found
 
 
 def test_first_files_that_do_not_fit_one_another_are_refused(table: Table) -> None:
@@ -309,12 +384,13 @@ def test_a_column_or_field_that_is_spelled_otherwise_is_refused_by_name(
         ("integer", "long", True),
         ("long", "integer", False),
         ("float", "double", True),
-        ("integer", "double", True),
+        ("integer", "double", False),
+        ("timestamp", "timestamp_ntz", True),
         ("long", "double", False),
         ("decimal(5,2)", "decimal(7,3)", True),
         ("decimal(5,2)", "decimal(5,3)", False),
         ("string", "varchar(10)", True),
-        ("binary", "string", True),
+        ("binary", "string", False),
         ("void", {"type": "array", "elementType": "long"}, True),
         ("string", {"type": "array", "elementType": "string"}, False),
         (
@@ -358,3 +434,10 @@ LIST_OF_INTEGER = {**LIST_OF_LONG, "elementType": "integer"}
 )
 def test_which_columns_of_old_files_are_not_read_as_those_of_now(found: Any, wanted: Any, expected: str | None) -> None:
     assert misfit(found, wanted) == expected
+
+
+@pytest.mark.parametrize(("found", "wanted"), [("string", "binary"), ("integer", "double"), ("date", "timestamp_ntz")])
+def test_changes_are_read_as_types_that_no_new_file_may_have_for_them(found: str, wanted: str) -> None:
+    assert misfit(schema_of(a=found), schema_of(a=wanted)) == f"a as {found}, not {wanted}"
+    assert misfit(schema_of(a=found), schema_of(a=wanted), is_read) is None
+    assert misfit(schema_of(a="long"), schema_of(a="short"), is_read) == "a as long, not short"

@@ -165,6 +165,14 @@ def test_a_single_is_read_as_the_single_that_it_is() -> None:
         (1.5, "double", "1.5"),
         (np.float32(0.5), "float", "0.5"),
         (b"a", "binary", "a"),
+        (np.datetime64("2026-11-20"), "date", "2026-11-20"),
+        (np.datetime64("2026-11-20"), None, "2026-11-20"),
+        (np.datetime64("2026-11-20T00:00", "s"), "date", "2026-11-20"),
+        (np.datetime64("2026-11-20T10:00", "m"), "timestamp_ntz", "2026-11-20 10:00:00"),
+        (np.datetime64("2026-11-20T10:00:00", "s"), None, "2026-11-20 10:00:00"),
+        (np.datetime64("2026-11-20T10:00:00.001", "ms"), "timestamp_ntz", "2026-11-20 10:00:00.001"),
+        (np.datetime64("2026-11-20T10:00:00.000001", "us"), "timestamp_ntz", "2026-11-20 10:00:00.000001"),
+        (np.datetime64("2026-11-20T10:00:00.000001000", "ns"), "timestamp_ntz", "2026-11-20 10:00:00.000001"),
         ("x", "string", "x"),
         (np.str_("x"), "string", "x"),
         (2026, "string", "2026"),
@@ -200,7 +208,14 @@ def test_a_value_of_python_or_numpy_becomes_the_canonical_text(value: Any, kind:
         (pd.NaT, "timestamp", "None is null"),
         (pd.NA, "string", "None is null"),
         (float("nan"), None, "None is null"),
-        (np.datetime64("2026-11-20"), "date", "give a text, a number, a date"),
+        (np.datetime64("2026-11-20T10:00:00.000000001"), "timestamp_ntz", "finer parts than microseconds"),
+        (pd.Timestamp("2026-11-20T10:00:00.000000001"), "timestamp_ntz", "finer parts than microseconds"),
+        (np.datetime64("2026-11-20T10:00:00", "s"), "date", "give a date"),
+        (np.datetime64("2026-11-20T10:00:00", "s"), "timestamp", "with a zone"),
+        (np.datetime64("2026-11"), "date", "no date or time"),
+        (np.datetime64("10000-01-01"), "date", "no date or time"),
+        (np.datetime64("2026-11-20", "ps"), "date", "no date or time"),
+        (np.datetime64("NaT"), "date", "None is null"),
         (np.timedelta64(1, "ns"), "long", "give a text, a number, a date"),
         (datetime(2026, 11, 20), "string", "is no string"),
         (1.5, "string", "is no string"),
@@ -315,6 +330,48 @@ def test_an_overwrite_with_other_columns_keeps_the_type_of_a_partition_column_wh
         pq.write_table(pa.table({"other": ["x"]}), transaction.new_file(partition={"k": value}))
     assert table.snapshot().schema == columns(other="string", k=after)
     assert table.snapshot().to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "after"),
+    [("long", "x", "string"), ("date", "21.11.2026", "string"), ("integer", 3_000_000_000, "long"),
+     ("date", 7, "long"), ("date", date(2026, 11, 21), "date"), ("byte", "8", "byte")],
+)  # fmt: skip
+@pytest.mark.parametrize("is_added", [False, True])
+def test_an_overwrite_with_the_same_columns_gives_a_partition_column_the_type_of_its_values(
+    kind: str, value: Any, after: str, is_added: bool, tmp_path: Path
+) -> None:
+    table = table_by(tmp_path / "t", kind)
+    with table.begin("overwrite") as transaction:
+        path = Path(transaction.new_file(partition={"k": value}))
+        pq.write_table(ROWS, path)
+        if is_added:
+            text = path.parent.name.removeprefix("k=")
+            file = FileInfo(path=f"k={text}/{path.name}", size=path.stat().st_size, rows=1, partition={"k": text})
+            transaction.add([file])
+    assert table.snapshot().schema == columns(id="long", k=after)
+    assert table.snapshot().to_arrow().num_rows == 1
+
+
+def test_an_overwrite_by_files_that_others_named_has_texts_where_their_values_do_not_fit(tmp_path: Path) -> None:
+    for rows in (ROWS, pa.table({"other": ["x"]})):
+        table = table_by(tmp_path / rows.schema.names[0], "long")
+        transaction = table.begin("overwrite")
+        name = f"part-00000-tid-{transaction.tid}-x-0-0-c000.parquet"
+        path = Path(table.url.removeprefix("file://")) / "k=x" / name
+        path.parent.mkdir()
+        pq.write_table(rows, path)
+        transaction.add([FileInfo(path=f"k=x/{name}", size=path.stat().st_size, partition={"k": "x"})])
+        transaction.commit()
+        assert table.snapshot().to_arrow()["k"].to_pylist() == ["x"]
+
+
+def test_a_path_of_new_file_is_refused_with_another_next_step_than_one_that_was_made_up(tmp_path: Path) -> None:
+    table = table_by(tmp_path / "t", "date")
+    transaction = table.begin("overwrite")
+    pq.write_table(ROWS, transaction.new_file(partition={"k": "x"}))
+    with pytest.raises(InvalidInputError, match=r"'x' is no date.* Give new_file\(.*commit\(schema=…\)"):
+        transaction.commit(columns(id="long", k="date"))
 
 
 @pytest.mark.parametrize("kind", ["integer", "date"])

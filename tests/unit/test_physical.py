@@ -6,7 +6,10 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from zoneinfo import available_timezones
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,6 +18,7 @@ from dbio_commit.data.columns import arrow_type
 from dbio_commit.data.data_file import parquet_options
 from dbio_commit.data.footers import parse_footer
 from dbio_commit.data.parquet import ROW_METADATA, footer_bytes
+from dbio_commit.data.physical import _of_kind
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.table import Table
 
@@ -48,6 +52,31 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "a list of fixed size": (array([1.0], pa.list_(pa.float32(), 1)), "plain list"),
     "one in a struct": (array({"a": [1.0]}, pa.struct([("a", pa.list_(pa.float32(), 1))])), "'x.a' is fixed_size"),
     "a view of a list": (array([1], pa.list_view(pa.int64())), "plain list"),
+    "a dictionary of durations": (array(1, pa.duration("us")).dictionary_encode(), "'x' is duration"),
+    "a dictionary of date64": (array(date(2026, 1, 1), pa.date64()).dictionary_encode(), "date32"),
+    "a dictionary of decimals": (array(Decimal("1.5"), pa.decimal128(5, 1)).dictionary_encode(), "to the plain type"),
+    "a dictionary of booleans": (
+        pa.array([True]).dictionary_encode(),
+        "delta-rs does not read: cast it to the plain type",
+    ),
+    "one of bytes of a fixed number": (array(b"abcd", pa.binary(4)).dictionary_encode(), "to the plain type"),
+    "a dictionary in a list": (
+        pa.ListArray.from_arrays([0, 1], pa.array([True]).dictionary_encode()),
+        "'x.element' is dictionary",
+    ),
+    "a dictionary in a struct": (
+        pa.StructArray.from_arrays([pa.array([True]).dictionary_encode()], ["a"]),
+        "'x.a' is dictionary",
+    ),
+    "a zone that is an offset": (
+        array(NOW, pa.timestamp("us", "+05:30")),
+        r"Polars does not know: .*tz_convert\(\"UTC",
+    ),
+    "such a zone in a list": (array([NOW], pa.list_(pa.timestamp("us", "-03:00"))), "'x.element' .*tz_convert"),
+    "such a zone as a key": (
+        array([(NOW, 1)], pa.map_(pa.timestamp("us", "+01:00"), pa.int8())),
+        "'x.key' .*tz_convert",
+    ),
     "fields that are one": (array({"a": 1, "A": 2}, pa.struct([("a", pa.int64()), ("A", pa.int64())])), "'a' and 'A'"),
 }
 
@@ -63,6 +92,10 @@ ACCEPTED: dict[str, tuple[Any, str]] = {
     "large text": (array("x", pa.large_string()), "string"),
     "a view of text": (array("x", pa.string_view()), "string"),
     "a dictionary": (pa.array(["x"]).dictionary_encode(), "string"),
+    "a dictionary of numbers": (pa.array([7]).dictionary_encode(), "long"),
+    "a dictionary of days": (pa.array([date(2026, 1, 1)]).dictionary_encode(), "date"),
+    "UTC as an offset": (array(NOW, pa.timestamp("us", "+00:00")), "timestamp"),
+    "a zone with a number in its name": (array(NOW, pa.timestamp("us", "Etc/GMT+5")), "timestamp"),
 }
 
 if hasattr(pa, "json_"):  # from pyarrow 19 on
@@ -103,6 +136,44 @@ def test_instants_of_the_old_kind_are_accepted_without_bounds(tmp_path: Path) ->
     assert file.statistics is not None
     assert (file.statistics["x"].min, file.statistics["x"].max) == (None, None)
     assert table.snapshot().to_arrow()["x"].to_pylist() == [NOW]
+
+
+def test_which_zones_have_no_name() -> None:
+    offsets = ["Z", "+05:30", "-0300", "+01", "UTC+1", "UTC-05:00", "GMT+2", "-00:30"]
+    assert [zone for zone in offsets if _of_kind(pa.timestamp("us", zone)) is None] == []
+    assert [zone for zone in available_timezones() if _of_kind(pa.timestamp("us", zone)) is not None] == []
+
+
+def test_enums_of_polars_are_refused_and_its_categoricals_and_those_of_pandas_accepted(tmp_path: Path) -> None:
+    enum = pl.Enum(["a", "b"])
+    for kind, value in ((enum, "a"), (pl.List(enum), ["a"]), (pl.Struct({"e": enum}), {"e": "a"})):
+        transaction = Table(tmp_path / "t").begin()
+        pl.DataFrame({"x": [value]}, schema={"x": kind}).write_parquet(transaction.new_file())
+        with pytest.raises(InvalidInputError, match=r"column 'x.*' is Polars' Enum.*: cast it to String"):
+            transaction.commit()
+    with Table(tmp_path / "t").begin() as transaction:
+        pl.DataFrame({"x": ["a"]}, schema={"x": pl.Categorical}).write_parquet(transaction.new_file())
+        pd.DataFrame({"x": pd.Categorical(["b"])}).to_parquet(transaction.new_file())
+    assert set(Table(tmp_path / "t").snapshot().to_arrow()["x"].to_pylist()) == {"a", "b"}
+
+
+def test_a_file_without_columns_is_refused(tmp_path: Path) -> None:
+    transaction = Table(tmp_path / "t").begin()
+    pd.DataFrame().to_parquet(transaction.new_file())
+    with pytest.raises(InvalidInputError, match=r"part-.*parquet: it has no columns, which Spark does not read"):
+        transaction.commit()
+    assert Table(tmp_path / "t").history() == []
+
+
+def test_a_check_names_files_without_columns_and_an_adoption_refuses_them(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "a.parquet")
+    pd.DataFrame().to_parquet(tmp_path / "b.parquet")
+    table = Table(tmp_path)
+    with pytest.raises(InvalidInputError, match=r"b\.parquet: it has no columns"):
+        table.adopt()
+    table.inspector = None  # as earlier versions
+    table.adopt()
+    assert "it has no columns" in table.check(files=True).misread["b.parquet"]
 
 
 def test_two_columns_that_are_one_to_spark_are_refused(tmp_path: Path) -> None:

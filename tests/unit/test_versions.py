@@ -5,6 +5,7 @@ import json
 from datetime import UTC, date, datetime, timedelta, timezone
 from unittest.mock import patch
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,7 +131,7 @@ def test_a_day_or_a_time_may_come_in_any_order(given: int | date, number: int, a
 
 
 @pytest.mark.parametrize(
-    "version", [-1, 1 << 63, True, 1.0, "7", None, datetime(2026, 11, 20, 13, 0, 0, 1), timedelta(1)]
+    "version", [-1, 1 << 63, True, 1.0, "7", None, datetime(2026, 11, 20, 13, 0, 0, 1), pd.Timestamp(7), timedelta(1)]
 )
 def test_another_version_is_refused(version: object) -> None:
     with pytest.raises(InvalidInputError, match="give a text, and a whole number from 0"):

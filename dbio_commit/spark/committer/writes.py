@@ -31,7 +31,8 @@ _log = get_logger(__name__)
 APP = "spark.dbio.app"
 """The setting with an application and its version, such as "nightly:2026-11-20": committed at most once to a table."""
 
-_SETTING = re.compile(r"(.+?):(\d+|\d{4}-\d\d-\d\d.*)", re.ASCII | re.DOTALL)
+_SETTING = re.compile(r"(.+?):(\d{4}-\d\d-\d\d(?:T[\d:]+(?:Z|[+-][\d:]+)?)?)|(.+):(\d+)", re.ASCII | re.DOTALL)
+"""An id may have colons, and end like a day: what is a number after the last colon is the version then."""
 
 # --- whose is it? -------------------------------------------------------------------------------------------------
 
@@ -203,7 +204,7 @@ def _app(spark: SparkSession, options: Mapping[str, str]) -> AppVersion | None:
         return app
     if found := _SETTING.fullmatch(setting):
         with suppress(ValueError):
-            return found[1], parse_version(found[2])
+            return found[1] or found[3], parse_version(found[2] or found[4])
     raise InvalidInputError(
         f'{APP} is {setting!r:.200}, not an application and its version, such as "orders:17", "nightly:2026-11-20" or '
         '"hourly:2026-11-20T13:00:00"'

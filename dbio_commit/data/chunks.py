@@ -1,0 +1,220 @@
+"""What the footer of a file says of its column chunks: whether a reader can do anything with them. Pure.
+
+pyarrow is asked about a chunk only after this: where one is encrypted, of an unknown codec, or contradicts the schema,
+it throws an exception that nothing catches, and the process ends.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import date
+from typing import NamedTuple
+
+from dbio_commit.data.thrift import BINARY, INT32, LIST, STRUCT, Struct, read_struct, structs, value
+
+_CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
+"""By their numbers."""
+
+_NOT_SPARKS = {"BROTLI", "LZO"}
+"""Spark lacks these. Hadoop's own LZ4, which pyarrow has no name for, all readers know."""
+
+_ENCODINGS = {0, *range(2, 10)}
+
+_SCHEMA, _ROW_GROUPS = 2, 4
+_COLUMNS, _METADATA, _CRYPTO, _ENCRYPTED = 1, 3, 8, 9
+_TYPE, _LENGTH, _REPETITION, _NAME, _CHILDREN, _CONVERTED, _LOGICAL = 1, 2, 3, 4, 5, 6, 10
+_CHUNK_TYPE, _CHUNK_ENCODINGS, _CODEC, _STATISTICS, _SIZES = 1, 2, 4, 12, 16
+_BOUNDS = (1, 2, 5, 6)
+"""The old max and min, and the new ones."""
+_BYTE_LENGTHS, _REPETITIONS, _DEFINITIONS = 1, 2, 3
+
+_BYTE_ARRAY, _FIXED = 6, 7
+_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+"""Of a bound, by its type: in boolean, int32, int64, int96, float and double."""
+
+_REQUIRED, _REPEATED = 0, 2
+_DEEPEST = 1000
+_MOST = 1000
+"""Problems of one file: more are not looked for."""
+
+_DAY = 86_400
+_FIRST, _LAST = (date.min - date(1970, 1, 1)).days, (date.max - date(1970, 1, 1)).days
+_UNITS = {1: 1_000, 2: 1_000_000, 3: 1_000_000_000}
+"""Parts of a second, by the number of the unit."""
+_DATE, _TIMESTAMP, _TIMESTAMP_UNIT = 6, 8, 2
+_CONVERTED_DATE, _CONVERTED_TIMESTAMPS = 6, {9: 1_000, 10: 1_000_000}
+
+
+class _Node(NamedTuple):
+    """Of the schema's tree, with what Parquet's levels come to."""
+
+    name: bytes
+    above: "_Node | None"
+    depth: int
+    definitions: int
+    repetitions: int
+
+
+class _Leaf(NamedTuple):
+    node: _Node
+    type: int
+    width: int
+    """Of a bound, in bytes; 0 where it has any."""
+    range: tuple[int, int] | None
+    """The first and the last value of the years 1 to 9999, of a date or timestamp."""
+
+
+def check_chunks(end: bytes) -> list[str]:
+    """What some reader cannot read, each with its column; `end` are the last bytes of a file, its footer among them.
+
+    Raises ValueError where the footer is damaged.
+    """
+    footer = _read_footer(end)
+    leaves = list(_leaves(structs(footer, _SCHEMA)))
+    found: dict[str, None] = {}
+    for group in structs(footer, _ROW_GROUPS):
+        chunks = structs(group, _COLUMNS)
+        if len(chunks) != len(leaves):
+            raise ValueError(f"a row group has {len(chunks)} columns, and the schema {len(leaves)}")
+        for leaf, chunk in zip(leaves, chunks, strict=True):
+            for problem in _of_chunk(leaf, chunk):
+                found[problem] = None
+        if len(found) > _MOST:
+            break
+    return list(found)
+
+
+def first_codec(end: bytes) -> str | None:
+    """The codec of the first column chunk, by Parquet's name; None where there is none. Raises ValueError."""
+    for group in structs(_read_footer(end), _ROW_GROUPS)[:1]:
+        for chunk in structs(group, _COLUMNS)[:1]:
+            codec = value(value(chunk, _METADATA, STRUCT), _CODEC, INT32)
+            return _CODECS[codec] if 0 <= codec < len(_CODECS) else None
+    return None
+
+
+def _read_footer(end: bytes) -> Struct:
+    stop = len(end) - 8
+    return read_struct(end, stop - int.from_bytes(end[-8:-4], "little"), stop)[0]
+
+
+def _of_chunk(leaf: _Leaf, chunk: Struct) -> Iterator[str]:
+    """Its problems. Raises ValueError where it contradicts itself or the schema."""
+    if _CRYPTO in chunk or _ENCRYPTED in chunk or _METADATA not in chunk:
+        yield f"column {_path(leaf)!r:.200} is encrypted, and readers have no key: write it without encryption"
+        return
+    told = value(chunk, _METADATA, STRUCT)
+    if value(told, _CHUNK_TYPE, INT32) != leaf.type:
+        raise ValueError(f"column {_path(leaf)!r:.200} is of another type than the schema says")
+    codec = value(told, _CODEC, INT32)
+    if not 0 <= codec < len(_CODECS):
+        yield f"column {_path(leaf)!r:.200} is compressed by codec {codec}, which is unknown to readers: {_OTHER_CODEC}"
+    elif _CODECS[codec] in _NOT_SPARKS:
+        yield f"it is compressed by {_CODECS[codec]}, which Spark does not read: {_OTHER_CODEC}"
+    for encoding in value(told, _CHUNK_ENCODINGS, LIST):
+        if not isinstance(encoding, int):
+            raise ValueError(f"column {_path(leaf)!r:.200} has encodings that are no numbers")
+        if encoding not in _ENCODINGS:
+            yield f"column {_path(leaf)!r:.200} has an encoding that is unknown to readers: write it plain"
+            break
+    if _STATISTICS in told:
+        yield from _of_bounds(leaf, value(told, _STATISTICS, STRUCT))
+    if _SIZES in told:
+        _check_sizes(leaf, value(told, _SIZES, STRUCT))
+
+
+_OTHER_CODEC = "write it with snappy, zstd, gzip or lz4"
+
+
+def _of_bounds(leaf: _Leaf, told: Struct) -> Iterator[str]:
+    if not leaf.width:
+        return
+    for field in _BOUNDS:
+        raw = value(told, field, BINARY) if field in told else b""
+        if not raw:
+            continue
+        if len(raw) < leaf.width:
+            raise ValueError(f"column {_path(leaf)!r:.200} has bounds that break off")
+        if leaf.range is not None:
+            first, last = leaf.range
+            if not first <= int.from_bytes(raw[: leaf.width], "little", signed=True) <= last:
+                yield (
+                    f"column {_path(leaf)!r:.200} holds days outside of the years 1 to 9999, such as infinity, which "
+                    "not all readers have: write null, or another day"
+                )
+                return
+
+
+def _check_sizes(leaf: _Leaf, told: Struct) -> None:
+    """Raises ValueError where there are not as many counts as levels."""
+    node = leaf.node
+    for field, levels in ((_REPETITIONS, node.repetitions), (_DEFINITIONS, node.definitions)):
+        if field in told and len(value(told, field, LIST)) not in (0, levels + 1):
+            raise ValueError(f"column {_path(leaf)!r:.200} has other levels than the schema says")
+    if _BYTE_LENGTHS in told and leaf.type != _BYTE_ARRAY:
+        raise ValueError(f"column {_path(leaf)!r:.200} has lengths of texts, and is none")
+
+
+# --- the schema ---------------------------------------------------------------------------------------------------
+
+
+def _leaves(elements: Sequence[Struct]) -> Iterator[_Leaf]:
+    """In order. Raises ValueError where the elements are no tree."""
+    if not elements:
+        raise ValueError("it has no schema")
+    rest = [(_Node(b"", None, 0, 0, 0), _children(elements[0]))]
+    """Nodes that have children to come, the innermost last."""
+    for element in elements[1:]:
+        while rest and not rest[-1][1]:
+            rest.pop()
+        if not rest:
+            raise ValueError("its schema has more columns than it says")
+        above, count = rest[-1]
+        rest[-1] = above, count - 1
+        kind = value(element, _REPETITION, INT32) if _REPETITION in element else _REQUIRED
+        node = _Node(
+            value(element, _NAME, BINARY), above, above.depth + 1,
+            above.definitions + (kind != _REQUIRED), above.repetitions + (kind == _REPEATED),
+        )  # fmt: skip
+        if not _REQUIRED <= kind <= _REPEATED or node.depth > _DEEPEST:
+            raise ValueError("its schema is of no known kind, or nested too deeply")
+        if children := _children(element):
+            rest.append((node, children))
+        elif _TYPE in element:
+            yield _leaf(node, element)
+    if any(count for _, count in rest):
+        raise ValueError("its schema breaks off")
+
+
+def _children(element: Struct) -> int:
+    count: int = value(element, _CHILDREN, INT32) if _CHILDREN in element else 0
+    if count < 0:
+        raise ValueError("its schema breaks off")
+    return count
+
+
+def _leaf(node: _Node, element: Struct) -> _Leaf:
+    kind = value(element, _TYPE, INT32)
+    if kind not in _WIDTHS and kind not in (_BYTE_ARRAY, _FIXED):
+        raise ValueError(f"its schema has a type {kind}, which is unknown to readers")
+    width = value(element, _LENGTH, INT32) if kind == _FIXED else _WIDTHS.get(kind, 0)
+    return _Leaf(node, kind, width, _range(element) if kind in (1, 2) else None)
+
+
+def _range(element: Struct) -> tuple[int, int] | None:
+    logical = value(element, _LOGICAL, STRUCT) if _LOGICAL in element else {}
+    converted = value(element, _CONVERTED, INT32) if _CONVERTED in element else None
+    if _DATE in logical or (not logical and converted == _CONVERTED_DATE):
+        return _FIRST, _LAST
+    parts = None if logical else _CONVERTED_TIMESTAMPS.get(converted or 0)
+    if _TIMESTAMP in logical:
+        unit = value(value(logical, _TIMESTAMP, STRUCT), _TIMESTAMP_UNIT, STRUCT)
+        parts = next((_UNITS.get(number) for number in unit), None)
+    return None if parts is None else ((_FIRST - 1) * _DAY * parts, (_LAST + 2) * _DAY * parts - 1)  # in any zone
+
+
+def _path(leaf: _Leaf) -> str:
+    names: list[str] = []
+    node: _Node | None = leaf.node
+    while node is not None and node.above is not None:
+        names.append(node.name[:100].decode(errors="replace"))
+        node = node.above
+    return ".".join(reversed(names))
