@@ -109,11 +109,16 @@ _MOST_NODES = 10_000
 def classes_of(rows: DataFrame) -> Iterator[str]:
     """Of the expressions that the rows are selected by, as Spark has analysed them; on classic sessions.
 
+    Those of all looks at a row that this takes: functions in SQL have their arguments computed before.
+
     One by one: Spark's own ways to write a plan write some parts twice, and what is in them four times. Raises
     InvalidInputError for very many.
     """
-    project: Any = rows._jdf.queryExecution().analyzed()
-    waiting = [project.expressions()]
+    plan: Any = rows._jdf.queryExecution().analyzed()
+    waiting = [plan.expressions()]
+    while plan.getClass().getSimpleName() in ("Project", "Filter"):
+        plan = plan.child()
+        waiting.append(plan.expressions())
     for _ in range(_MOST_NODES):
         if not waiting:
             return

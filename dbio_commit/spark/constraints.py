@@ -22,7 +22,7 @@ from dbio_commit.spark.conditions import check, holds, refuse_foreign
 from dbio_commit.spark.fates import FATE, VIOLATES, Fate, fate
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.job import WritePlan
-from dbio_commit.spark.scan import scan_files
+from dbio_commit.spark.scan import scan_files, whole
 from dbio_commit.spark.settings import without_case
 from dbio_commit.spark.values import Fitted, as_type, assign
 from dbio_commit.spark.written import describe_texts, shown
@@ -99,7 +99,7 @@ def _refuse_rows(
     listed = [DataFile(file.path, file.size, None, file.partition) for file in unproven.values()]
     if not listed:
         return
-    rows = scan_files(spark, table, listed, schema).withColumn(FATE, fate(Fate.INSERTED))
+    rows = whole(scan_files(spark, table, listed, schema)).withColumn(FATE, fate(Fate.INSERTED))
     bad = checked(rows, constraints, schema, {}, where=table.url).where(f.col(FATE) >= VIOLATES)
     for number, count in sorted(bad.groupBy(FATE).count().collect())[:1]:
         constraint, names = constraints.each[number - VIOLATES], schema.fieldNames()

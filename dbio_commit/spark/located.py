@@ -12,7 +12,7 @@ from pyspark.sql import types as t
 
 from dbio_commit.errors import StoreError
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark.scan import ReadSpec, files_in_workers, files_natively, files_root
+from dbio_commit.spark.scan import ReadSpec, files_in_workers, files_natively, files_root, whole
 from dbio_commit.spark.schema import quoted
 from dbio_commit.spark.sight import read_as
 from dbio_commit.table import Table
@@ -103,9 +103,8 @@ def _frame(
     spark: SparkSession, root: str | None, table: Table, files: Sequence[DataFile], schema: t.StructType
 ) -> DataFrame:
     if root is not None:
-        return with_file(files_natively(spark, root, table, files, schema)).withColumn(
-            PLACE, f.col("_metadata.row_index")
-        )
+        rows = with_file(files_natively(spark, root, table, files, schema))
+        return whole(rows.withColumn(PLACE, f.col("_metadata.row_index")))
     located = [t.StructField(_PATH, t.StringType()), t.StructField(PLACE, t.LongType())]
     spec = ReadSpec.of(table, t.StructType([*schema.fields, *located]))
     return files_in_workers(spark, files, spec, _located).withColumn(FILE, f.xxhash64(_PATH)).drop(_PATH)

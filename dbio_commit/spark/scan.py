@@ -7,7 +7,6 @@ import atexit
 import heapq
 import json
 import logging
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
 from pyspark.sql.types import StructType
 
 from dbio_commit.data.rows import open_file, open_parquet, read_rows
@@ -35,7 +36,7 @@ from dbio_commit.protocol.state import DataFile, LiveFiles
 from dbio_commit.publish.sink_log import encode_list
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.conditions import asks_tables, has_word, holds, target_part
+from dbio_commit.spark.conditions import goes_by_alone
 from dbio_commit.spark.file_index import read_by_index, takes_index, tells_case_apart
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.session import is_connect, native_root, parallelism
@@ -57,16 +58,41 @@ def scan(spark: SparkSession, table: Table, snapshot: Snapshot, *, where: str | 
 
 
 def _filtered(rows: DataFrame, where: str) -> DataFrame:
-    """The rows for which the condition holds.
-
-    What it asks of floating point numbers is hidden from Spark's reader: by dictionaries and bounds it passes over row
-    groups that hold -0.0 or NaN where Spark itself finds them equal, or greater.
-    """
-    floats = {name for name, kind in rows.dtypes if re.search(r"float|double|variant", kind)}
-    if not any(has_word(where, name) for name in floats) or asks_tables(where, guess=True):
+    """The rows for which the condition holds."""
+    floats = {field.name for field in rows.schema.fields if _holds_floats(field.dataType)}
+    if goes_by_alone(where, [name for name in rows.columns if name not in floats], floats):
         return rows.where(where)
-    others = target_part(where, [name for name in rows.columns if name not in floats], ())
-    return (rows if others is None else rows.where(others)).where(holds(where))
+    return whole(rows).where(where)
+
+
+def whole(rows: DataFrame) -> DataFrame:
+    """The same rows, of which no filter drops any by comparing floats but Spark itself.
+
+    Spark's reader of Parquet passes over row groups by their dictionaries and bounds, also over those that hold -0.0 or
+    NaN where Spark finds them equal, or greater. So floats are values of functions here, which Spark neither hands to
+    its reader nor looks through, also in conditions that it infers for a join. Filters on other columns go there.
+    """
+    fields = rows.schema.fields
+    if not any(_holds_floats(field.dataType) for field in fields):
+        return rows
+    return rows.select(*map(_opaque, fields))
+
+
+def _holds_floats(kind: t.DataType) -> bool:
+    """Whether Spark's reader may be asked for floats of the column: those of arrays and maps it is not."""
+    if isinstance(kind, t.StructType):
+        return any(_holds_floats(field.dataType) for field in kind.fields)
+    return isinstance(kind, t.FloatType | t.DoubleType | t.VariantType)
+
+
+def _opaque(field: t.StructField) -> Column:
+    """The column as it is; where it holds floats, by a function that gives its argument."""
+    value = f.col(schemas.quoted(field.name))
+    if not _holds_floats(field.dataType):
+        return value
+    is_float = isinstance(field.dataType, t.FloatType | t.DoubleType)
+    same = f.nanvl(value, value) if is_float else f.element_at(f.array(value), 1)
+    return same.alias(field.name, metadata=field.metadata)
 
 
 def check_condition(where: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
 from dbio_commit.errors import InvalidInputError
 from dbio_commit.spark.session import is_connect, java_class
@@ -23,33 +24,60 @@ def read_as(rows: DataFrame, seen: Sequence[Column | str], texts: Sequence[str])
     if not texts:
         return []
     shown = rows.select(*seen)
-    resolved = None if is_connect(rows.sparkSession) else _resolved(shown, texts)
-    if resolved is not None:
-        return resolved
+    if is_connect(rows.sparkSession):
+        return _by_names(rows, shown, texts)
+    found = _resolved(shown, texts)
+    if found is not None:
+        return found
+    # One by one, so that none goes by its names because of others, nor by what these are called.
+    return [column for text in texts for column in _resolved(shown, [text]) or _by_names(rows, shown, [text])]
+
+
+def _by_names(rows: DataFrame, shown: DataFrame, texts: Sequence[str]) -> list[Column]:
+    """The texts as they are, where all columns in them are the same beside those that are shown, and among all."""
     columns = [f.expr(text) for text in texts]
-    for text, own, among_all in zip(texts, shown.select(*columns).columns, rows.select(*columns).columns, strict=True):
-        if own != among_all:
+    # Of a value that its text gives a name, Spark tells no more than that; and of a field, its last name.
+    unnamed = [f.struct(column) for column in columns]
+    fields = shown.select(*unnamed).schema.fields
+    for text, own, among_all in zip(texts, fields, rows.select(*unnamed).columns, strict=True):
+        if own.name != among_all:
+            meant, found = (it.removeprefix("struct(").removesuffix(")") for it in (own.name, among_all))
             raise InvalidInputError(
-                f"{text!r:.200} would stand for {among_all:.200} here, and not for {own:.200}: name the columns that "
-                "are meant, each by its side, in the place of *; nothing was written"
+                f"{text!r:.200} would stand for {found:.200} here, and not for {meant:.200}: name the columns that are "
+                "meant, each by its side, in the place of *, and fields of structs by side, too (source.a.b); nothing "
+                "was written"
             )
+        _refuse_many([text], len(own.dataType.fields) if isinstance(own.dataType, t.StructType) else 0)
     return columns
+
+
+def _refuse_many(texts: Sequence[str], values: int) -> None:
+    if values != len(texts):
+        raise InvalidInputError(f"{', '.join(texts)!r:.200} stands for {values} values; give one for each column")
 
 
 def _resolved(shown: DataFrame, texts: Sequence[str]) -> list[Column] | None:
     """What Spark makes of the texts; None where it needs more than one look at a row for them."""
     from pyspark.sql.classic.column import Column as ClassicColumn
 
-    project: Any = shown.select(*map(f.expr, texts))._jdf.queryExecution().analyzed()
-    plain = project.getClass().getSimpleName() == "Project" and project.child().equals(
-        shown._jdf.queryExecution().analyzed()
-    )
-    if not plain:
+    jvm: Any = shown.sparkSession._jvm
+    plan: Any = shown.select(*map(f.expr, texts))._jdf.queryExecution().analyzed()
+    base, looks = shown._jdf.queryExecution().analyzed(), []
+    while plan.getClass().getSimpleName() == "Project" and not plan.equals(base):
+        looks.append(plan.projectList())
+        plan = plan.child()
+    if not looks or not plan.equals(base):
         return None
-    found = project.projectList()
-    if found.size() != len(texts):
-        raise InvalidInputError(f"{', '.join(texts)!r:.200} stands for {found.size()} values; give one for each column")
-    utils = java_class(shown.sparkSession._jvm, "org.apache.spark.sql.classic.ExpressionUtils")
+    found, *inner = looks
+    if inner and len(texts) > 1:  # one of them may go by another
+        return None
+    for look in inner:  # the arguments of functions in SQL
+        if not all(look.apply(i).deterministic() for i in range(look.size())):
+            return None
+        collapse = java_class(jvm, "org.apache.spark.sql.catalyst.optimizer.CollapseProject$")
+        found = getattr(collapse, "MODULE$").buildCleanedProjectList(found, look)
+    _refuse_many(texts, found.size())
+    utils = java_class(jvm, "org.apache.spark.sql.classic.ExpressionUtils")
     named = [found.apply(i) for i in range(found.size())]
     bare = [it.child() if it.getClass().getSimpleName() == "Alias" else it for it in named]
     return [ClassicColumn(utils.column(it)) for it in bare]

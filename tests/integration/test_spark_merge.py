@@ -846,6 +846,17 @@ def test_a_merge_with_an_empty_source_starts_one_job_and_commits_nothing(spark: 
     assert gone.metrics["numTargetRowsDeleted"] == 5
 
 
+def test_a_merge_with_an_empty_source_asks_what_was_committed_since(spark: "SparkSession", root: str) -> None:
+    dbio.write(numbers(spark, 0, 10, tasks=1), root)
+    first, empty = dbio.Table(root).snapshot().tid, numbers(spark, 0, 0)
+    assert dbio.merge(spark, root, empty, ["id"], if_tid=first).skipped
+    dbio.write(numbers(spark, 10, 20, tasks=1), root)
+    with pytest.raises(CommitConflictError, match="on which this write rests"):
+        dbio.merge(spark, root, empty, ["id"], if_tid=first)
+    assert dbio.merge(spark, root, empty, ["id"], if_tid=dbio.Table(root).snapshot().tid).skipped
+    assert len(dbio.Table(root).history()) == 2
+
+
 def test_names_of_columns_have_no_case_whatever_the_session_says(spark: "SparkSession", root: str) -> None:
     dbio.write(spark.sql("SELECT 1 AS Id, 'a' AS Name"), root)
     with configured(spark, {"spark.sql.caseSensitive": "true"}):

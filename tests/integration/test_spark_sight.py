@@ -143,3 +143,99 @@ def test_over_connect_a_star_that_would_stand_for_more_is_refused(
     update = dbio.when_matched().update({"js": "to_json(struct(source.*))"})
     dbio.merge(spark, root, source, ["id"], [update])
     assert texts(spark, root) == [None, None, '{"id":2,"v":40}', '{"id":3,"v":60}']
+
+
+def test_over_connect_a_star_is_refused_under_a_name_too(
+    spark: "SparkSession", root: str, source: "DataFrame", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dbio_commit.spark.sight.is_connect", lambda spark: True)
+    for text in ("to_json(struct(*)) AS js", "concat_ws('|', *) js", "named_struct('js', to_json(struct(*))).js AS it"):
+        for clause in (dbio.when_matched(), dbio.when_not_matched_by_source()):
+            with pytest.raises(InvalidInputError, match="name the columns that are meant"):
+                dbio.merge(spark, root, source, ["id"], [clause.update({"js": text})])
+        with pytest.raises(InvalidInputError, match="name the columns that are meant"):
+            dbio.update(spark, root, {"js": text})
+    for text in ("*", "id, v"):
+        with pytest.raises((InvalidInputError, *SPARK_ERRORS)):
+            dbio.update(spark, root, {"js": text})
+    dbio.update(spark, root, {"js": "to_json(struct(id, v)) AS it"}, "id = 1")
+    assert texts(spark, root) == [None, '{"id":1,"v":2}', None, None]
+
+
+def test_over_connect_a_struct_that_is_called_like_a_side_is_refused(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dbio_commit.spark.sight.is_connect", lambda spark: True)
+    path = str(tmp_path / "table")
+    rows = spark.range(4, numPartitions=1).selectExpr("id", "id * 2 AS v", "named_struct('id', id + 100) AS source")
+    dbio.write(rows, path)
+    others = spark.range(2, 6).selectExpr("id", "named_struct('v', 777L, 'id', 0L) AS target")
+    refused = [
+        dbio.when_not_matched().insert({"id": "source.id", "v": "target.v"}),
+        dbio.when_not_matched("target.v = 777").insert({"id": "source.id"}),
+        dbio.when_not_matched_by_source().update({"v": "source.id"}),
+        dbio.when_not_matched_by_source("source.id = 100").delete(),
+    ]
+    for clause in refused:
+        with pytest.raises(InvalidInputError, match="name the columns that are meant"):
+            dbio.merge(spark, path, others, ["id"], [clause])
+    dbio.merge(
+        spark,
+        path,
+        others,
+        ["id"],
+        [
+            dbio.when_not_matched("source.target.v = 777").insert({"id": "source.id", "v": "source.target.v"}),
+            dbio.when_not_matched_by_source("target.source.id = 100").update({"v": "target.source.id"}),
+        ],
+    )
+    found = {row.id: row.v for row in dbio.read(spark, path).collect()}
+    assert found == {0: 100, 1: 2, 2: 4, 3: 6, 4: 777, 5: 777}
+
+
+@pytest.fixture
+def hundreds(spark: "SparkSession") -> Iterator[str]:
+    """A function of the session, in SQL: of which Spark makes more than one look at a row."""
+    spark.sql("CREATE OR REPLACE TEMPORARY FUNCTION hundred_times(it BIGINT) RETURN it * 100")
+    yield "hundred_times"
+    spark.sql("DROP TEMPORARY FUNCTION hundred_times")
+
+
+def test_functions_in_sql_see_the_columns_that_their_texts_see(
+    spark: "SparkSession", root: str, source: "DataFrame", hundreds: str
+) -> None:
+    (one,) = spark.sql("SELECT hash(*) h FROM VALUES (1L, 2L, string(null)) t(id, v, js)").collect()
+    values = {"v": f"{hundreds}(hash(*) + {hundreds}(0)) AS h", "js": "to_json(struct(*)) AS j"}
+    dbio.update(spark, root, values, f"{hundreds}(id) = 100")
+    assert texts(spark, root) == [None, '{"id":1,"v":2}', None, None]
+    assert [row.v for row in dbio.read(spark, root, where="id = 1").collect()] == [one.h * 100]
+    clauses = [
+        dbio.when_not_matched(f"{hundreds}(v) > 0").insert(
+            {"id": "id", "v": f"{hundreds}(v)", "js": "to_json(struct(*))"}
+        ),
+        dbio.when_not_matched_by_source(f"{hundreds}(id) = 0").update({"v": f"{hundreds}(v) + 1", "js": "string(id)"}),
+    ]
+    dbio.merge(spark, root, source.drop("js"), f"{hundreds}(target.id) = {hundreds}(source.id)", clauses)
+    assert texts(spark, root) == ["0", '{"id":1,"v":2}', None, None, '{"id":4,"v":80}', '{"id":5,"v":100}']
+    dbio.merge(
+        spark, root, source, ["id"], [dbio.when_matched(f"{hundreds}(source.v) > 4000").update({"v": "source.v"})]
+    )
+    found = {row.id: row.v for row in dbio.read(spark, root).collect()}
+    assert found == {0: 1, 1: one.h * 100, 2: 4, 3: 60, 4: 80, 5: 100}
+    with_chance = {"v": f"{hundreds}(bigint(rand() * 0))", "js": "to_json(struct(id)) AS j"}
+    dbio.update(spark, root, with_chance, "id = 2")
+    with pytest.raises(InvalidInputError, match="name the columns that are meant"):
+        dbio.update(spark, root, {"v": f"{hundreds}(bigint(rand() * hash(*))) AS h"}, "id = 2")
+    assert texts(spark, root)[2] == '{"id":2}'
+
+
+def test_a_query_in_a_function_in_sql_is_refused(spark: "SparkSession", root: str, hundreds: str) -> None:
+    spark.range(9).createOrReplaceTempView("nine")
+    spark.sql("CREATE OR REPLACE TEMPORARY FUNCTION most() RETURNS BIGINT RETURN (SELECT max(id) FROM nine)")
+    for text in ("most()", f"{hundreds}(most())", f"{hundreds}({hundreds}(most())) + 1"):
+        with pytest.raises((InvalidInputError, *SPARK_ERRORS)):
+            dbio.update(spark, root, {"v": text})
+        with pytest.raises((InvalidInputError, *SPARK_ERRORS)):
+            dbio.delete(spark, root, f"v < {text}")
+    spark.sql("DROP TEMPORARY FUNCTION most")
+    assert len(dbio.Table(root).history()) == 1

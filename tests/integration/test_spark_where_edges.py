@@ -1,5 +1,6 @@
 """Conditions for which `dbio.read(where=…)` once gave other rows than Spark's own filter, or an error of our own."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import pytest
 from pyspark.sql import functions as f
 
 import dbio_commit as dbio
+from dbio_commit.errors import InvalidInputError
 from tests.spark_tables import configured, ids
 
 if TYPE_CHECKING:
@@ -135,3 +137,79 @@ def test_nan_and_both_zeros_are_the_same_to_all_that_compare(spark: "SparkSessio
     assert dbio.update(spark, path, {"id": "-1"}, "d = 0").metrics["numUpdatedRows"] == 22
     assert dbio.delete(spark, path, "d > 1 AND f = double('NaN')").metrics["numDeletedRows"] == 2
     assert dbio.read(spark, path, where="d IN (-0.0D) AND id = -1").count() == 22
+
+
+FLOAT_CONDITIONS = {
+    "{d} <=> 0": 4, "0.0D <=> {d}": 4, "{d} = 0": 4, "NOT ({d} <> 0)": 4, "NOT (NOT ({d} <=> 0))": 4,
+    "{d} IN (0, 7)": 4,
+    "{d} BETWEEN 0 AND 7": 4, "{d} >= 0 AND {d} < 7": 4, "({d} = 0) IS TRUE": 4, "{d} <=> 0 AND {id} > 0": 3,
+    "{f} <=> 0": 4, "double({f}) <=> 0": 4, "{f} <= 0": 4, "{st}.d <=> 0": 4, "{st}.in.f <=> 0": 4, "{st}.d IN (0)": 4,
+    "{n} <=> double('NaN')": 4, "({n} > 1) IS TRUE": 4, "{n} >= 1 AND {n} <=> 'NaN'": 4, "NOT ({n} <=> 1)": 4,
+    "if({d} = 0, true, false)": 4, "CASE WHEN {d} = 0 THEN true ELSE false END": 4, "{d} <=> 0 OR {id} = 77": 4,
+}  # fmt: skip
+"""And for how many rows of id (0 to 3), d, f, n and st they hold, where all numbers are -0.0 or, in n, NaN."""
+
+
+def conditions(side: str = "") -> list[str]:
+    names = {name: f"{side}{name}" for name in ("id", "d", "f", "n", "st")}
+    return [text.format(**names) for text in FLOAT_CONDITIONS]
+
+
+@pytest.fixture
+def signs(spark: "SparkSession", tmp_path: Path) -> str:
+    """A file whose dictionaries hold -0.0 alone, and NaN alone."""
+    path = str(tmp_path / "signs")
+    zero = "double('-0.0') AS d, float('-0.0') AS f"
+    nested = "named_struct('d', double('-0.0'), 'in', named_struct('f', float('-0.0'), 'i', 1)) AS st"
+    rows = spark.sql(f"SELECT int(id) AS id, {zero}, double('NaN') AS n, {nested}, 0 AS seen FROM range(4)")
+    dbio.write(rows.coalesce(1), path)
+    return path
+
+
+def test_no_comparison_of_floats_passes_over_rows(spark: "SparkSession", signs: str) -> None:
+    """However it is put: each row that fulfils it is read, updated and deleted."""
+    found = {}
+    for i, where in enumerate(conditions(), 1):
+        read = dbio.read(spark, signs, where=where).count()
+        updated = dbio.update(spark, signs, {"seen": str(i)}, where).metrics["numUpdatedRows"]
+        found[where] = (read, updated, dbio.read(spark, signs, where=f"seen = {i} AND ({where})").count())
+    assert found == {where: (n,) * 3 for where, n in zip(conditions(), FLOAT_CONDITIONS.values(), strict=True)}
+    assert dbio.delete(spark, signs, "d <=> 0 AND n <=> double('NaN')").metrics["numDeletedRows"] == 4
+
+
+def test_no_comparison_of_floats_in_a_merge_passes_over_rows(spark: "SparkSession", signs: str) -> None:
+    """Nor where Spark finds it in the source."""
+    source = spark.sql("SELECT 1 AS id, double('0.0') AS d, 1 AS seen")
+    upsert = [dbio.when_matched().update({"seen": "source.seen"}), dbio.when_not_matched().insert({"id": "source.id"})]
+    found = {}
+    some = ["target.d <=> 0", "target.d = 0", "target.d >= 0", "target.st.d <=> 0", "NOT (target.n <= 1)"]
+    for on in [*some, "target.d = source.d AND source.d = 0", "target.f <=> source.d AND source.d <=> 0"]:
+        counts = dbio.merge(spark, signs, source, f"target.id = source.id AND {on}", upsert).metrics
+        found[on] = counts["numTargetRowsUpdated"], counts["numTargetRowsInserted"]
+    assert {*found.values()} == {(1, 0)}, found
+    assert dbio.read(spark, signs).count() == 4
+    for where, wanted in zip(conditions("target."), FLOAT_CONDITIONS.values(), strict=True):
+        counts = dbio.merge(
+            spark, signs, spark.range(1).selectExpr("id AS one"), where, [dbio.when_matched().update({"seen": "one"})]
+        ).metrics
+        assert counts["numTargetRowsUpdated"] == wanted, where
+
+
+def test_sparks_reader_is_asked_for_no_floats_and_for_all_else(spark: "SparkSession", signs: str) -> None:
+    for where in conditions():
+        asked = dbio.read(spark, signs, where=where)._jdf.queryExecution().executedPlan().toString()
+        assert not re.search(r"\b(EqualTo|EqualNullSafe|In|Greater\w*|Less\w*)\((d|f|n|st\b[^,]*),", asked), (
+            where,
+            asked,
+        )
+    rows = dbio.read(spark, signs, where="d <=> 0 AND id > 0")
+    assert "GreaterThan(id,0)" in rows._jdf.queryExecution().executedPlan().toString()
+    plain = dbio.read(spark, signs)
+    assert rows.schema == plain.schema
+    assert str(rows.collect()) == str(plain.where("id > 0").collect())
+    assert "EqualTo(d,0.0)" in plain.where("d = 0")._jdf.queryExecution().executedPlan().toString()
+
+
+def test_a_constraint_on_floats_is_asked_of_all_rows(spark: "SparkSession", signs: str) -> None:
+    with pytest.raises(InvalidInputError, match="4 rows"):
+        dbio.constrain(spark, signs, {"check.not_zero": "NOT (d <=> 0)"})

@@ -14,6 +14,7 @@ from dbio_commit.isolation import Isolation, Read, check_isolation
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, count_rows, recorded_rows
 from dbio_commit.protocol.markers import CommitInfo, CommitMarker
+from dbio_commit.protocol.since import refuse_changed
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.snapshot import Snapshot
@@ -195,10 +196,21 @@ class Rewrite:
             yield Writing(job, transaction, self.plan.constraints, tells_changes=tells)
 
     def commit_nothing(self, metrics: Mapping[str, int]) -> Commit:
-        """Commits only what an application must find again; else the result says where the table is, and `skipped`."""
+        """Commits only what an application must find again; else the result says where the table is, and `skipped`.
+
+        Raises CommitConflictError where others committed since `if_tid`.
+        """
         if self.plan.app is not None:
             with self.begin(NOTHING, changes=False) as writing:
                 return writing.commit(metrics)
+        if self.plan.if_tid is not None:
+            refuse_changed(
+                self.snapshot.decided if self.snapshot else (),
+                self.plan.if_tid,
+                moment_s=self.table.store.settle_s,
+                known_since=self.snapshot.checkpoint.known_since if self.snapshot else None,
+                where=self.table.url,
+            )
         tids, now = self.snapshot.tids if self.snapshot else (), self.table.clock.now()
         told = CommitInfo(operation="rewrite", commit_id="", timestamp=now, metrics=metrics)
         marker = CommitMarker(added=[], removed=[], dbio_commit=told)
