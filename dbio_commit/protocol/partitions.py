@@ -30,7 +30,7 @@ Types = Mapping[str, str | None]
 
 def partition_types(schema: Mapping[str, Any] | None, columns: Sequence[str]) -> Types:
     """Of the partition columns in the table's schema (Spark's JSON)."""
-    fields = {str(field["name"]).lower(): field["type"] for field in (schema or {}).get("fields", ())}
+    fields = {str(field["name"]).lower(): field.get("type") for field in (schema or {}).get("fields", ())}
     types = {column: fields.get(column.lower()) for column in columns}
     return {column: kind if isinstance(kind, str) else None for column, kind in types.items()}
 

@@ -36,7 +36,6 @@ from dbio_commit.protocol.state import DataFile, LiveFiles
 from dbio_commit.publish.sink_log import encode_list
 from dbio_commit.snapshot import Snapshot
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.conditions import goes_by_alone
 from dbio_commit.spark.file_index import read_by_index, takes_index, tells_case_apart
 from dbio_commit.spark.infer import table_schema
 from dbio_commit.spark.session import is_connect, native_root, parallelism
@@ -59,6 +58,8 @@ def scan(spark: SparkSession, table: Table, snapshot: Snapshot, *, where: str | 
 
 def _filtered(rows: DataFrame, where: str) -> DataFrame:
     """The rows for which the condition holds."""
+    from dbio_commit.spark.conditions import goes_by_alone  # which imports a parser of SQL: workers need none
+
     floats = {field.name for field in rows.schema.fields if _holds_floats(field.dataType)}
     if goes_by_alone(where, [name for name in rows.columns if name not in floats], floats):
         return rows.where(where)
