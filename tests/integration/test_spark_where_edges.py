@@ -57,9 +57,10 @@ def test_the_row_is_found(spark: "SparkSession", table: str, where: str, setting
 
 
 def put(path: str, columns: dict[str, Any], **how: Any) -> None:
-    """A file of another writer."""
-    schema = how.pop("schema", None)
-    with dbio.Table(path).begin("append") as transaction:
+    """A file of another writer, at which nobody looks, as an earlier version may have committed it."""
+    schema, table = how.pop("schema", None), dbio.Table(path)
+    table.inspector = None
+    with table.begin("append") as transaction:
         file = transaction.new_file(**how)
         full = Path(file) if file.startswith("/") else Path(path) / file
         full.parent.mkdir(parents=True, exist_ok=True)
@@ -93,16 +94,6 @@ def test_a_column_that_was_recorded_as_padded_text_is_plain_text(spark: "SparkSe
     for text, rows in (("a", 0), ("a    ", 1)):
         assert dbio.read(spark, path).where(f"c = '{text}'").count() == rows
         assert dbio.read(spark, path, where=f"c = '{text}'").count() == rows
-
-
-def test_a_partition_that_is_no_value_of_its_type(spark: "SparkSession", tmp_path: Path) -> None:
-    path = str(tmp_path / "table")
-    dbio.write(spark.sql("SELECT 1 AS id, DATE '2026-11-20' AS day"), path, partition_by="day")
-    put(path, {"id": pa.array([2], pa.int32())}, partition={"day": "20261121"})
-    settings = {"spark.sql.ansi.enabled": "false", "spark.sql.sources.validatePartitionColumns": "false"}
-    with configured(spark, settings):
-        assert dbio.read(spark, path).where("day IS NULL").count() == 1
-        assert dbio.read(spark, path, where="day IS NULL").count() == 1
 
 
 def test_nan_and_both_zeros_are_the_same_to_all_that_compare(spark: "SparkSession", tmp_path: Path) -> None:
