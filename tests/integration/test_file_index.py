@@ -133,7 +133,7 @@ def test_a_directory_that_names_no_value_of_the_column_is_named(spark: SparkSess
     dbio.write(spark.range(2).selectExpr("id", "cast(id AS int) AS k"), path, partition_by="k")
     table = dbio.Table(path)
     schema = from_json(table.schema() or {}, where=path)
-    with pytest.raises(SPARK_ERRORS, match="the directory k=abc names the value abc of column k, which is no int"):
+    with pytest.raises(dbio.InvalidInputError, match=r"k=abc/x\.parquet names no value of the column 'k'"):
         files_natively(spark, f"file://{path}", table, [DataFile("k=abc/x.parquet", 9, None, {"k": "abc"})], schema)
 
 
