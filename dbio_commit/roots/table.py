@@ -397,14 +397,16 @@ class TableRoot(Root):
 
         It is a courtesy, to whom they would else lie there for a vacuum's retention: where it fails, vacuum does it.
         """
-        started, committed = table.log.started, table.app_versions
+        started = table.log.started
         for other in table.log.pending:
             if other == tid or not started[other].size or other in table.checkpoint.covered:
                 continue
             with courtesy(_logger, "%s: could not tell whether %s is an earlier attempt", self.store.url, other):
                 theirs = read_begun(self.store, started[other], table_id=table.table_id)
-                if theirs and (
-                    theirs.is_run_of(app) or (theirs.id == app.id and fate_of(theirs, committed) == "committed")
+                if (
+                    theirs
+                    and theirs.id == app.id
+                    and (theirs.version == app.version or fate_of(theirs, table.app_versions) == "committed")
                 ):
                     abort_transaction(self.store, self.clock, other)
                     _logger.info("%s: aborted %s, an attempt at version %d of application %r that came to nothing",

@@ -163,12 +163,7 @@ class S3Store(FsspecStore):
     async def _read(self, path: str, most: int) -> bytes:
         """The object's first bytes."""
         response = await self.fs._call_s3("get_object", **self._object(path))
-        found = bytearray()
-        body = response["Body"]
-        async with body:  # what this gives is the response within it, of older versions of aiobotocore
-            while len(found) < most and (chunk := await body.read(most - len(found))):
-                found += chunk
-        return bytes(found)
+        return await _first_bytes(response["Body"], most)
 
     def get_tail(self, path: str, length: int) -> Tail:
         def get() -> Tail:
@@ -183,10 +178,7 @@ class S3Store(FsspecStore):
             if _status(error) == 416:  # an empty object has no end
                 return Tail(0, b"")
             raise
-        async with response["Body"] as body:
-            found = await body.read(length + 1)
-            while len(found) <= length and (chunk := await body.read(length + 1 - len(found))):
-                found += chunk
+        found = await _first_bytes(response["Body"], length + 1)
         return tail_of(found, response.get("ContentRange"), length)
 
     def stat(self, path: str) -> Entry:
@@ -396,6 +388,15 @@ class _FileSystem(s3fs.S3FileSystem):  # type: ignore[misc]
 def _just_before(name: str) -> str:
     """What sorts before the name, with next to nothing in between; no "/", which with a delimiter says more."""
     return name[:-1] + chr(ord(name[-1]) - 1).replace("/", ".") + "~"
+
+
+async def _first_bytes(body: Any, most: int) -> bytes:
+    """Of what a request is answered with, which is closed then."""
+    found = bytearray()
+    async with body:  # what this gives is the response within it, of older versions of aiobotocore
+        while len(found) < most and (chunk := await body.read(most - len(found))):
+            found += chunk
+    return bytes(found)
 
 
 def _again() -> Retrying:
