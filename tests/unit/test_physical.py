@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import available_timezones
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -38,8 +39,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "nanoseconds in a map": (array([("k", NOW)], pa.map_(pa.string(), NS)), "'x.key_value.value' is a timestamp"),
     "nanoseconds as a key": (array([(NOW, 1)], pa.map_(NS, pa.int64())), "'x.key_value.key' is a timestamp"),
     "a long decimal": (array(Decimal("1.10"), pa.decimal256(50, 2)), "decimal of 50 digits"),
-    "float16": (array(1.5, pa.float16()), "Float16.*float32"),
-    "float16 in a list": (array([1.5], pa.list_(pa.float16())), "Float16"),
+    "float16": (array(np.float16(1.5), pa.float16()), "Float16.*float32"),
+    "float16 in a list": (array([np.float16(1.5)], pa.list_(pa.float16())), "Float16"),
     "uint64": (array(2**63, pa.uint64()), "unsigned number of 64 bits.*int64"),
     "uint64 in a struct": (array({"a": 2**63}, pa.struct([("a", pa.uint64())])), "'x.a' is an unsigned number"),
     "time": (array(1, pa.time64("us")), "type Time"),
