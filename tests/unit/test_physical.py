@@ -109,8 +109,17 @@ def commit(table: Table, rows: pa.Table, **how: Any) -> None:
         pq.write_table(rows, transaction.new_file(), **how)
 
 
+NEW = {"a UUID", "a view of a list", "a view of text"}
+
+
+def skip_new(case: str) -> None:
+    if case in NEW and int(pa.__version__.split(".")[0]) < 21:
+        pytest.skip(f"this version of pyarrow does not write {case}")
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_some_reader_cannot_read_is_refused_by_name(tmp_path: Path, case: str) -> None:
+    skip_new(case)
     values, problem = REFUSED[case]
     table = Table(tmp_path / "t")
     with pytest.raises(InvalidInputError, match=f"part-.*parquet: .*{problem}"):
@@ -121,6 +130,7 @@ def test_what_some_reader_cannot_read_is_refused_by_name(tmp_path: Path, case: s
 
 @pytest.mark.parametrize("case", ACCEPTED)
 def test_what_all_readers_read_is_accepted_and_read(tmp_path: Path, case: str) -> None:
+    skip_new(case)
     values, kind = ACCEPTED[case]
     table = Table(tmp_path / "t")
     commit(table, pa.table({"id": [1], "x": values}))
