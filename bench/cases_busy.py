@@ -17,9 +17,9 @@ from typing import Any
 import dbio_commit as dbio
 from bench import report
 from bench.measure import Bench, Timing
-from dbio_commit import recall
+from dbio_commit.commit import metadata as schema
+from dbio_commit.log import recall
 from dbio_commit.protocol import names
-from dbio_commit.roots import schema
 from dbio_commit.store.local import LocalStore
 
 LOGS = (0, 5_000, 50_000)

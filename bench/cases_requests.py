@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import dbio_commit as dbio
 from bench import report
 from bench.measure import Bench, start_spark
-from dbio_commit.options import CHECKPOINT_EVERY
+from dbio_commit.base.options import CHECKPOINT_EVERY
 from tests.servers import Request, moto_server
 
 FILES = 8

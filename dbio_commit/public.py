@@ -6,8 +6,7 @@ not installed. What the report of a vacuum consists of is in the package `vacuum
 
 from typing import TYPE_CHECKING, Any
 
-from dbio_commit.compaction.report import Compacted, CompactReport, LeftFiles
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     AccessDeniedError,
     AppVersionError,
     ChangedRowsError,
@@ -29,26 +28,27 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
     UnsupportedTableError,
 )
-from dbio_commit.isolation import Isolation, Read
-from dbio_commit.options import Compression, Mode
+from dbio_commit.base.options import Compression, Mode
+from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.isolation import Isolation, Read
+from dbio_commit.commit.transaction import Transaction
+from dbio_commit.feed.streams import CommitChanges, StreamLag
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.applications import Application
 from dbio_commit.protocol.commits import AsOf, Commit
-from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.markers import Bounds, FileInfo, Operation
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.publish import Format, Published
-from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
-from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
+from dbio_commit.upkeep.compact.report import Compacted, CompactReport, LeftFiles
 from dbio_commit.upkeep.copy import CopyReport
 from dbio_commit.upkeep.drop import DropReport
 from dbio_commit.upkeep.inspect import TransactionReport, TransactionState
+from dbio_commit.upkeep.publish import Format, Published
 from dbio_commit.upkeep.restore import RestorePlan
-from dbio_commit.upkeep.streams import CommitChanges, StreamLag
 
 if TYPE_CHECKING:
     from dbio_commit.spark.api import (
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
         write,
         write_stream,
     )
-    from dbio_commit.vacuuming.run import vacuum
+    from dbio_commit.upkeep.vacuum.run import vacuum
 
 __all__ = [
     "AccessDeniedError",
@@ -155,7 +155,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "vacuum":
-        from dbio_commit.vacuuming.run import vacuum
+        from dbio_commit.upkeep.vacuum.run import vacuum
 
         return vacuum
     if name in __all__:  # and is not here yet

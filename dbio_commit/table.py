@@ -7,36 +7,36 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Self
 
-from dbio_commit.begin import begin, has_committed
-from dbio_commit.clock import SYSTEM_CLOCK, Clock
-from dbio_commit.compaction.plan import TARGET_BYTES
-from dbio_commit.compaction.report import CompactReport
+from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
+from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
+from dbio_commit.commit.begin import begin, has_committed
+from dbio_commit.commit.checkpoints import checkpoint_now
+from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.operations import RULES
+from dbio_commit.commit.probe import prove_store
+from dbio_commit.commit.roots import open_root, read_snapshot
+from dbio_commit.commit.transaction import Transaction
 from dbio_commit.data.footers import Inspector, inspect_files
-from dbio_commit.data.unlike import Progress, silent
-from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
-from dbio_commit.listing import until_quiet
-from dbio_commit.probe import prove_store
+from dbio_commit.feed.streams import CommitChanges, StreamLag, find_lag, list_changes
+from dbio_commit.log.listing import until_quiet
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit
-from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import Operation
-from dbio_commit.protocol.operations import RULES
 from dbio_commit.protocol.versions import AppVersion
-from dbio_commit.publish import Published, parse_formats, publish
-from dbio_commit.roots import open_root, read_snapshot
-from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Location, Store, open_store, parse_location
-from dbio_commit.transaction import Transaction
 from dbio_commit.upkeep.adopt import adopt
 from dbio_commit.upkeep.check import CheckReport, check_table
-from dbio_commit.upkeep.checkpoints import checkpoint_now
+from dbio_commit.upkeep.compact.plan import TARGET_BYTES
+from dbio_commit.upkeep.compact.report import CompactReport
 from dbio_commit.upkeep.copy import CopyReport, copy_table
 from dbio_commit.upkeep.drop import DropReport, drop
 from dbio_commit.upkeep.inspect import TransactionReport, inspect_transaction
+from dbio_commit.upkeep.publish import Published, parse_formats, publish
 from dbio_commit.upkeep.rebuild import rebuild_checkpoint
 from dbio_commit.upkeep.restore import RestorePlan, plan_restore, restore
 from dbio_commit.upkeep.settings import change_settings
-from dbio_commit.upkeep.streams import CommitChanges, StreamLag, find_lag, list_changes
+from dbio_commit.upkeep.unlike import Progress, silent
 
 
 class Table:
@@ -111,7 +111,7 @@ class Table:
         snapshot = self.snapshot()
         if snapshot.schema is not None:
             return snapshot.schema
-        from dbio_commit.data.frames import table_columns
+        from dbio_commit.log.frames import table_columns
 
         return table_columns(snapshot, self.store)
 
@@ -227,7 +227,7 @@ class Table:
         UnsupportedStoreError without pyarrow.
         """
         self.refuse_partition()
-        from dbio_commit.compaction.run import compact
+        from dbio_commit.upkeep.compact.run import compact
 
         return compact(
             self.store,

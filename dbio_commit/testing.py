@@ -9,8 +9,8 @@ from threading import RLock
 from typing import BinaryIO, TypeVar, cast
 from uuid import uuid4
 
-from dbio_commit.clock import Clock
-from dbio_commit.errors import ObjectNotFoundError, StoreError
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.protocol.names import join, split

@@ -6,14 +6,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dbio_commit.follow import Follower
+from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.follow import Follower
+from dbio_commit.feed.position import encode_position
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.feed import Feed, Wanted
 from dbio_commit.protocol.markers import App, Body, CommitInfo, CommitMarker, encode, pack_schema
 from dbio_commit.protocol.names import Kind
-from dbio_commit.protocol.position import encode_position
 from dbio_commit.protocol.versions import Versions, add_up
-from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import once

@@ -4,9 +4,9 @@ import time
 from datetime import datetime, timedelta
 from unittest.mock import patch
 
-from dbio_commit.clock import Clock
+from dbio_commit.base.clock import Clock
 from dbio_commit.table import Table
-from dbio_commit.vacuuming.hands import Hands
+from dbio_commit.upkeep.vacuum.hands import Hands
 from vacuum import VacuumOptions, VacuumReport, vacuum_table
 
 _ASK = Hands._ask_for_the_time

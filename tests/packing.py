@@ -8,9 +8,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from dbio_commit.spark.arrow import is_completing
-from dbio_commit.spark.batches import arrow_batches, pack
 from dbio_commit.spark.schema import arrow_type
+from dbio_commit.spark.ship.arrow import is_completing
+from dbio_commit.spark.ship.batches import arrow_batches, pack
 
 FEW = "'', 'a', 'b', '1234567', '12345678', '123456789', '123456780', '023456789', repeat('ü', 32)"
 

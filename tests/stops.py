@@ -40,7 +40,7 @@ def stop_at(step: str, flags: Path) -> None:
     changes = {
         "dbio_commit.store.local": stop("LocalStore"),
         "dbio_commit.store.s3": stop("S3Store"),
-        "dbio_commit.turns": end_leases,
+        "dbio_commit.commit.turns": end_leases,
     }
     sys.meta_path.insert(0, _Changing(changes))
 

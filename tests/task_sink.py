@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dbio_commit.protocol.markers import FileInfo
-from dbio_commit.spark.task import TaskSpec, write_task
+from dbio_commit.spark.write.task import TaskSpec, write_task
 
 TID = "0000000000000000042"
 JOB = "7a3f1c52-9a0e-4c0b-8f5e-2d6f6a1f0c11"

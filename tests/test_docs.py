@@ -23,13 +23,13 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 import dbio_commit
-from dbio_commit import errors
+from dbio_commit.base import errors
 from dbio_commit.cli.commands import app
 from dbio_commit.protocol import markers
 from dbio_commit.spark import datasource
 from dbio_commit.spark.api import write
-from dbio_commit.spark.batches import Packing
-from dbio_commit.spark.streaming import options, sink
+from dbio_commit.spark.feed import options, sink
+from dbio_commit.spark.ship.batches import Packing
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "docs/REFERENCE.md"

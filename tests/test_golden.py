@@ -15,11 +15,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit.errors import DbioError
-from dbio_commit.follow import Follower
+from dbio_commit.base.errors import DbioError
+from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.follow import Follower
+from dbio_commit.feed.position import Start
 from dbio_commit.protocol import names
-from dbio_commit.protocol.feed import Feed, Wanted
-from dbio_commit.protocol.position import Start
 from dbio_commit.table import Table
 from tests.builders import as_dbio_sees
 from tests.command_line import dbio

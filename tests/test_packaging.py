@@ -78,7 +78,9 @@ def test_the_wheel_says_that_both_packages_have_types(wheel: Path) -> None:
 
 def test_the_wheel_has_all_that_a_page_is_made_of(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
-        assert {"dbio_commit/report/page.html.jinja", "dbio_commit/report/page.css"} <= {*archive.namelist()}
+        assert {"dbio_commit/upkeep/report/page.html.jinja", "dbio_commit/upkeep/report/page.css"} <= {
+            *archive.namelist()
+        }
 
 
 def test_the_wheel_has_its_licence(wheel: Path) -> None:

@@ -1,4 +1,4 @@
-"""VACUUM on a schedule: `schedule` is the service (`python -m vacuum`). What it does is in `dbio_commit.vacuuming`.
+"""VACUUM on a schedule: `schedule` is the service (`python -m vacuum`). What it does is in `dbio_commit.upkeep.vacuum`.
 
 Its functions and classes are imported when they are first asked for, so that commands begin at once.
 """
@@ -6,8 +6,8 @@ Its functions and classes are imported when they are first asked for, so that co
 TYPE_CHECKING = False  # without an import of `typing`
 if TYPE_CHECKING:
     from dbio_commit.protocol.garbage import Reason
-    from dbio_commit.vacuuming.report import Control, Deletion, Failure, VacuumOptions, VacuumReport
-    from dbio_commit.vacuuming.run import vacuum, vacuum_table
+    from dbio_commit.upkeep.vacuum.report import Control, Deletion, Failure, VacuumOptions, VacuumReport
+    from dbio_commit.upkeep.vacuum.run import vacuum, vacuum_table
 
 __all__ = [
     "Control",
@@ -23,7 +23,7 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        from dbio_commit.vacuuming import report, run
+        from dbio_commit.upkeep.vacuum import report, run
 
         return getattr(run if hasattr(run, name) else report, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ import io
 import sys
 from collections.abc import Callable
 
-from dbio_commit.cli.interrupts import run_interruptible
+from dbio_commit.base.interrupts import run_interruptible
 
 _EXTRA = ("apscheduler", "jinja2", "prometheus_client", "rich", "structlog", "typer")
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from dbio_commit.errors import DbioError, InvalidInputError
-from dbio_commit.texts import label, visible
+from dbio_commit.base.errors import DbioError, InvalidInputError
+from dbio_commit.base.texts import label, visible
 
 if TYPE_CHECKING:
     from structlog.stdlib import BoundLogger

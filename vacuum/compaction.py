@@ -1,15 +1,15 @@
 """A compaction on the schedule: what is asked for, one table's, and what the service says of it.
 
-How files are put together is in `dbio_commit.compaction`, which needs pyarrow and is imported only when it runs.
+How files are put together is in `dbio_commit.upkeep.compact`, which needs pyarrow and is imported only when it runs.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dbio_commit.cli.values import count_text, files_text
-from dbio_commit.compaction.plan import TARGET_BYTES
-from dbio_commit.compaction.report import STOPPED, CompactReport, LeftFiles
 from dbio_commit.table import Table
+from dbio_commit.upkeep.compact.plan import TARGET_BYTES
+from dbio_commit.upkeep.compact.report import STOPPED, CompactReport, LeftFiles
+from dbio_commit.upkeep.figures import count_text, files_text
 
 MIN_FILES = 2
 """Also where rows are ordered, so that no file that lies alone is written again each night."""
@@ -92,7 +92,7 @@ def compact_table(
     Raises as `Table.compact`.
     """
     table.refuse_partition()
-    from dbio_commit.compaction.run import compact, in_threads
+    from dbio_commit.upkeep.compact.run import compact, in_threads
 
     ordered = bool(options.sort_by or options.z_order)
     threads = {"at_once": 1} if ordered else {}  # a process has a bound on its memory, and all rows of a file are in it

@@ -20,12 +20,12 @@ from apscheduler.triggers.cron import CronTrigger  # type: ignore[import-untyped
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from dbio_commit.cli.values import parse_size
-from dbio_commit.compaction.plan import TARGET_BYTES, check_order
-from dbio_commit.errors import DbioError, InvalidInputError
-from dbio_commit.redaction import is_secret_name, secrets_in, secrets_of_clients
+from dbio_commit.base.errors import DbioError, InvalidInputError
+from dbio_commit.base.redaction import is_secret_name, secrets_in, secrets_of_clients
 from dbio_commit.store import Location, open_store, parse_location
-from dbio_commit.vacuuming.report import HISTORY_DAYS, LEAST_RETENTION_HOURS, VacuumOptions
+from dbio_commit.upkeep.compact.plan import TARGET_BYTES, check_order
+from dbio_commit.upkeep.figures import parse_size
+from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS, LEAST_RETENTION_HOURS, VacuumOptions
 from vacuum.compaction import MIN_FILES, CompactOptions
 
 _SECRET_VALUE = re.compile(r"AccountKey=|SharedAccess|[?&]sig=|\bA[KS]IA[0-9A-Z]{16}\b|://[^/\s]*:[^/\s]*@")

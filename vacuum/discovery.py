@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from dbio_commit.errors import StoreError
+from dbio_commit.base.errors import StoreError
 from dbio_commit.protocol import names
 from dbio_commit.store import Location, open_store
 from vacuum.config import ConfigEntry

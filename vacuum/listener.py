@@ -19,8 +19,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 import structlog
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
-from dbio_commit.report.page import POLICY
-from dbio_commit.texts import plain
+from dbio_commit.base.texts import plain
+from dbio_commit.upkeep.report.page import POLICY
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment

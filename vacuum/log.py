@@ -9,8 +9,8 @@ from typing import Any
 
 import structlog
 
-from dbio_commit.redaction import redact
-from dbio_commit.texts import plain, visible
+from dbio_commit.base.redaction import redact
+from dbio_commit.base.texts import plain, visible
 
 
 def log_as_json(secrets: Collection[str]) -> None:
@@ -44,7 +44,7 @@ def log_as_json(secrets: Collection[str]) -> None:
     threading.excepthook = lambda it: _uncaught(it.exc_type, it.exc_value, it.exc_traceback)
     for name in ("vacuum", "dbio_commit"):
         logging.getLogger(name).setLevel(logging.INFO)
-    logging.getLogger("dbio_commit.vacuuming.run").setLevel(
+    logging.getLogger("dbio_commit.upkeep.vacuum.run").setLevel(
         logging.ERROR
     )  # what a run did, and warns of, the service says
     logging.getLogger("apscheduler").setLevel(logging.ERROR)  # that a run is skipped, we say ourselves

@@ -6,8 +6,8 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry, Counter, Gauge, Summary
 from prometheus_client.metrics import MetricWrapperBase
 
-from dbio_commit.texts import label
-from dbio_commit.vacuuming.report import RunSummary
+from dbio_commit.base.texts import label
+from dbio_commit.upkeep.vacuum.report import RunSummary
 from vacuum.compaction import CompactionSummary
 
 _PREFIX = "dbio_vacuum_"

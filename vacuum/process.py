@@ -20,14 +20,14 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from dbio_commit.errors import DbioError
-from dbio_commit.logs import get_logger
-from dbio_commit.report.health import TableHealth, look
+from dbio_commit.base.errors import DbioError
+from dbio_commit.base.logs import get_logger
+from dbio_commit.base.texts import plain
+from dbio_commit.feed.streams import StreamLag
 from dbio_commit.table import Table
-from dbio_commit.texts import plain
-from dbio_commit.upkeep.streams import StreamLag
-from dbio_commit.vacuuming.report import Control, RunSummary, VacuumOptions, VacuumReport, in_short
-from dbio_commit.vacuuming.run import vacuum_table
+from dbio_commit.upkeep.report.health import TableHealth, look
+from dbio_commit.upkeep.vacuum.report import Control, RunSummary, VacuumOptions, VacuumReport, in_short
+from dbio_commit.upkeep.vacuum.run import vacuum_table
 from vacuum.compaction import CompactionSummary, CompactOptions, compact_table
 
 STOP_S = 45.0

@@ -23,13 +23,13 @@ from apscheduler.events import (  # type: ignore[import-untyped]
 from apscheduler.executors.pool import ThreadPoolExecutor as TickPool  # type: ignore[import-untyped]
 from apscheduler.schedulers.background import BackgroundScheduler  # type: ignore[import-untyped]
 
-from dbio_commit.cli.values import moment_text
-from dbio_commit.clock import SYSTEM_CLOCK, Clock
-from dbio_commit.errors import DbioError
-from dbio_commit.report.health import TableHealth
-from dbio_commit.report.page import Subject, render_index, render_page
-from dbio_commit.texts import label
-from dbio_commit.vacuuming.report import RunSummary
+from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
+from dbio_commit.base.errors import DbioError
+from dbio_commit.base.texts import label
+from dbio_commit.upkeep.figures import moment_text
+from dbio_commit.upkeep.report.health import TableHealth
+from dbio_commit.upkeep.report.page import Subject, render_index, render_page
+from dbio_commit.upkeep.vacuum.report import RunSummary
 from vacuum.compaction import CompactionSummary
 from vacuum.config import Config, ConfigEntry, secrets
 from vacuum.discovery import FoundTable, find_tables

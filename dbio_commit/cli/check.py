@@ -4,8 +4,14 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from dbio_commit.base.texts import command
 from dbio_commit.cli.output import Column, print_facts, print_part, say, text_column
-from dbio_commit.cli.values import (
+from dbio_commit.commit.root import MAX_LIFE_S
+from dbio_commit.protocol.applications import Application
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import OF_FILES, Reason
+from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
+from dbio_commit.upkeep.figures import (
     age_text,
     count_text,
     files_text,
@@ -16,12 +22,6 @@ from dbio_commit.cli.values import (
     total_json,
     total_text,
 )
-from dbio_commit.protocol.applications import Application
-from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.garbage import OF_FILES, Reason
-from dbio_commit.roots.root import MAX_LIFE_S
-from dbio_commit.texts import command
-from dbio_commit.upkeep.check import CheckReport, PendingTransaction, WrongSize
 
 KEEPS_VERSIONS = "kept by the store: what is deleted takes room until a lifecycle rule ends that (OPERATIONS.md)"
 

@@ -12,6 +12,9 @@ from typing import Annotated
 import typer
 
 from dbio_commit import __version__
+from dbio_commit.base.clock import SYSTEM_CLOCK
+from dbio_commit.base.errors import DbioError, InvalidInputError, RetentionError, UnsupportedStoreError
+from dbio_commit.base.texts import visible
 from dbio_commit.cli.check import check_json, print_check
 from dbio_commit.cli.compact import compaction_json, print_compaction
 from dbio_commit.cli.drop import drop_json, print_drop
@@ -32,15 +35,12 @@ from dbio_commit.cli.transactions import (
     transaction_json,
 )
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
-from dbio_commit.cli.values import count_text, files_text, parse_size, total_json, total_text
-from dbio_commit.clock import SYSTEM_CLOCK
-from dbio_commit.data.unlike import silent
-from dbio_commit.errors import DbioError, InvalidInputError, RetentionError, UnsupportedStoreError
 from dbio_commit.table import Table
-from dbio_commit.texts import visible
+from dbio_commit.upkeep.figures import count_text, files_text, parse_size, total_json, total_text
 from dbio_commit.upkeep.inspect import TransactionState
-from dbio_commit.vacuuming.report import HISTORY_DAYS, Control, VacuumOptions
-from dbio_commit.vacuuming.run import vacuum_table
+from dbio_commit.upkeep.unlike import silent
+from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS, Control, VacuumOptions
+from dbio_commit.upkeep.vacuum.run import vacuum_table
 
 app = typer.Typer(
     name="dbio",
@@ -533,7 +533,7 @@ def jar(
     """
     with _errors(as_json):
         try:
-            from dbio_commit.spark.java import make_jar
+            from dbio_commit.spark.session.jvm import make_jar
         except ImportError as error:
             raise UnsupportedStoreError("dbio jar needs Spark; run `pip install 'dbio-commit[spark]'`") from error
         with status("compiling it with Spark"):

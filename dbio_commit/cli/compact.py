@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_part, say, say_error
-from dbio_commit.cli.values import count_text, files_text, number_text, size_text
-from dbio_commit.compaction.report import Compacted, CompactReport, LeftFiles
+from dbio_commit.upkeep.compact.report import Compacted, CompactReport, LeftFiles
+from dbio_commit.upkeep.figures import count_text, files_text, number_text, size_text
 
 
 def print_compaction(report: CompactReport) -> None:

@@ -3,8 +3,8 @@
 from typing import Any
 
 from dbio_commit.cli.output import print_part, say, text_column
-from dbio_commit.cli.values import count_text, size_text
 from dbio_commit.upkeep.drop import DropReport
+from dbio_commit.upkeep.figures import count_text, size_text
 
 
 def print_drop(report: DropReport) -> None:

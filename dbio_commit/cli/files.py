@@ -3,10 +3,10 @@
 from typing import Any
 
 from dbio_commit.cli.output import Column, in_pipe, print_lines, print_pages, say
-from dbio_commit.cli.values import count_text, known_size, partition_text, size_text, total_json, total_text
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.snapshot import Snapshot
+from dbio_commit.upkeep.figures import count_text, known_size, partition_text, size_text, total_json, total_text
 
 
 def print_files(snapshot: Snapshot, *, left_out: int = 0) -> None:

@@ -17,9 +17,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from dbio_commit.cli.values import iso_text
-from dbio_commit.errors import DbioError
-from dbio_commit.texts import visible
+from dbio_commit.base.errors import DbioError
+from dbio_commit.base.texts import visible
+from dbio_commit.upkeep.figures import iso_text
 
 _T = TypeVar("_T")
 

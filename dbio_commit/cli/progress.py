@@ -8,7 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, Tim
 from rich.progress import Progress as ProgressBars
 
 from dbio_commit.cli.output import in_pipe
-from dbio_commit.vacuuming.report import Progress
+from dbio_commit.upkeep.vacuum.report import Progress
 
 
 @contextmanager

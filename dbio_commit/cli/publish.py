@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dbio_commit.cli.output import Column, in_pipe, print_lines, print_pages
-from dbio_commit.cli.values import number_text
-from dbio_commit.publish import Published
+from dbio_commit.upkeep.figures import number_text
+from dbio_commit.upkeep.publish import Published
 
 
 def print_published(done: Sequence[Published]) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.cli.output import Column, in_pipe, print_lines, print_pages, say
-from dbio_commit.errors import InvalidInputError
 
 
 def parse_changes(words: Sequence[str]) -> dict[str, str]:

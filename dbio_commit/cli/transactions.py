@@ -6,7 +6,9 @@ from typing import Any
 
 from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_pages, print_part, say, text_column
 from dbio_commit.cli.schema import summarise, without_nan
-from dbio_commit.cli.values import (
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.upkeep.figures import (
     age_text,
     count_text,
     known_size,
@@ -17,8 +19,6 @@ from dbio_commit.cli.values import (
     total_json,
     total_text,
 )
-from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.markers import Bounds, FileInfo
 from dbio_commit.upkeep.inspect import TransactionReport, TransactionState
 
 # --- dbio log -----------------------------------------------------------------------------------------------------

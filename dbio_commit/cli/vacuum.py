@@ -6,9 +6,9 @@ from typing import Any
 
 from dbio_commit.cli.check import KEEPS_VERSIONS
 from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_pages, print_part, say, say_error
-from dbio_commit.cli.values import age_text, count_text, number_text, size_text
 from dbio_commit.protocol.garbage import Reason
-from dbio_commit.vacuuming.report import Deletion, VacuumReport
+from dbio_commit.upkeep.figures import age_text, count_text, number_text, size_text
+from dbio_commit.upkeep.vacuum.report import Deletion, VacuumReport
 
 
 def print_vacuum(report: VacuumReport) -> None:

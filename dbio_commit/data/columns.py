@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as types
 
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.parquet import ROW_METADATA
-from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.column_metadata import keep_known
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.texts import Cause
 from dbio_commit.data.columns import type_name
 from dbio_commit.data.widen import fit
-from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.partition_values import read, unread
-from dbio_commit.texts import Cause
 
 
 def conform(batch: pa.RecordBatch, target: pa.Schema, *, partition: Partition, where: str) -> pa.RecordBatch:

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dbio_commit.base.options import Compression
 from dbio_commit.data import encoding
 from dbio_commit.data.statistics import bounds
-from dbio_commit.options import Compression
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo
 

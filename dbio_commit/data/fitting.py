@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dbio_commit.base.errors import SchemaMismatchError
 from dbio_commit.data.footers import Footer
-from dbio_commit.errors import SchemaMismatchError
 
 Schema = Mapping[str, Any]
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.data.chunks import check_chunks
 from dbio_commit.data.parquet import MAGIC, check_beginning, footer_bytes
 from dbio_commit.data.physical import problems
-from dbio_commit.errors import InvalidInputError, ObjectNotFoundError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import Bounds
 from dbio_commit.store import Store

@@ -7,9 +7,9 @@ must be the same, as far as the statistics of the file tell.
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.footers import Footer
 from dbio_commit.data.pruning import value_of
-from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.markers import Bounds, FileInfo
 from dbio_commit.protocol.partition_values import read
 

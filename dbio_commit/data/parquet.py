@@ -5,7 +5,7 @@ Needs no pyarrow, and reads a few bytes of the files in question only.
 
 from collections.abc import Iterable, Sequence
 
-from dbio_commit.errors import ObjectNotFoundError
+from dbio_commit.base.errors import ObjectNotFoundError
 from dbio_commit.protocol import names
 from dbio_commit.store import Store
 

@@ -6,8 +6,8 @@ It is the other side of `pruning`: that asks whether some row may fulfil a condi
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
 from dbio_commit.data.pruning import UNKNOWN, Condition, IsNull, column_types, facts_of_file
-from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
 from dbio_commit.protocol.constraints import Constraint, Constraints
 from dbio_commit.protocol.markers import FileInfo
 

@@ -7,16 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.texts import Cause
 from dbio_commit.data.columns import file_schema, spark_schema
 from dbio_commit.data.conform import conform
 from dbio_commit.data.fitting import lost
 from dbio_commit.data.footers import TAIL_BYTES, rows_at_once
 from dbio_commit.data.parquet import footer_bytes
-from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
-from dbio_commit.texts import Cause
 
 WHOLE_BYTES = 64 * 1024 * 1024
 """A file that is no larger is fetched at once: one request, and mostly waiting."""

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlglot import exp
 
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.pruning import (
     INTEGERS,
     UNKNOWN,
@@ -30,7 +31,6 @@ from dbio_commit.data.pruning import (
     decimal_digits,
 )
 from dbio_commit.data.sql import parse
-from dbio_commit.errors import InvalidInputError
 
 
 def parse_where(sql: str, schema: Mapping[str, Any], *, zone: str | None) -> Condition:

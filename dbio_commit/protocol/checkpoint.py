@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from msgspec import Raw
 from msgspec.structs import force_setattr, replace
 
-from dbio_commit.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers import (

@@ -10,7 +10,7 @@ from itertools import accumulate, groupby, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.markers import CommitMarker, FileInfo, unpack_files
 from dbio_commit.protocol.settings import Settings
 

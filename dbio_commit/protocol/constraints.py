@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.texts import command
 from dbio_commit.protocol.expressions import problem_of
 from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED, NOT_NULL, Settings
-from dbio_commit.texts import command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 from msgspec.structs import force_setattr, replace
 
-from dbio_commit.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.column_metadata import keep_known
 from dbio_commit.protocol.scope import Scope

@@ -14,7 +14,7 @@ from operator import contains
 from typing import NamedTuple
 from unicodedata import normalize
 
-from dbio_commit.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 
 DESCRIPTOR = "_dbio_table"
 DROPPED = "_dropped"

@@ -16,7 +16,7 @@ from math import inf, isfinite, isnan
 from numbers import Integral
 from typing import Any
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 
 Value = bool | int | float | Decimal | date | datetime | str | bytes
 """Of a column. An instant has the zone UTC, a timestamp without a zone has none."""

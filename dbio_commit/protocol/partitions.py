@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.partition_values import (
     INTEGER_BITS,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.expressions import problem_of
 

@@ -13,31 +13,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from dbio_commit.begin import look
-from dbio_commit.compaction.plan import TARGET_BYTES
-from dbio_commit.compaction.report import CompactReport
-from dbio_commit.compaction.run import compact as run_compaction
-from dbio_commit.errors import AccessDeniedError, InvalidInputError, TableExistsError
-from dbio_commit.follow import Follower
-from dbio_commit.isolation import Isolation
-from dbio_commit.options import Compression, Mode
+from dbio_commit.base.errors import AccessDeniedError, InvalidInputError, TableExistsError
+from dbio_commit.base.options import Compression, Mode
+from dbio_commit.commit.begin import look
+from dbio_commit.commit.isolation import Isolation
+from dbio_commit.feed.follow import Follower
+from dbio_commit.feed.streams import end_at, start_at
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import check_partition_columns
 from dbio_commit.protocol.versions import AppVersion
-from dbio_commit.spark import streaming
-from dbio_commit.spark.batches import Packing, arrow_batches, pack
+from dbio_commit.spark import feed as streaming
 from dbio_commit.spark.catalog import create_catalog_table
-from dbio_commit.spark.changed_rows import changes_between, columns_of
 from dbio_commit.spark.committer import enable_parquet
-from dbio_commit.spark.compaction import in_tasks
-from dbio_commit.spark.constraints import constrain as change_constraints
-from dbio_commit.spark.constraints import rows_to_write
 from dbio_commit.spark.datasource import DbioDataSource, register_source, register_sources
-from dbio_commit.spark.file_sizes import balanced
-from dbio_commit.spark.job import WriteOptions, errors_of_workers, no_commit, plan_write
+from dbio_commit.spark.feed.changed_rows import changes_between, columns_of
+from dbio_commit.spark.read.scan import scan
 from dbio_commit.spark.rewrite.base import CommitOptions, Rewrite
 from dbio_commit.spark.rewrite.by_condition import replace_rows, update_rows
+from dbio_commit.spark.rewrite.compaction import in_tasks
 from dbio_commit.spark.rewrite.merge import (
     UPSERT,
     Clause,
@@ -49,11 +43,17 @@ from dbio_commit.spark.rewrite.merge import (
     when_not_matched,
     when_not_matched_by_source,
 )
-from dbio_commit.spark.scan import scan
-from dbio_commit.spark.session import is_connect, open_table, raise_explained, store_settings
-from dbio_commit.spark.written import Writing
+from dbio_commit.spark.session.conf import is_connect, open_table, raise_explained, store_settings
+from dbio_commit.spark.ship.batches import Packing, arrow_batches, pack
+from dbio_commit.spark.write.constraints import constrain as change_constraints
+from dbio_commit.spark.write.constraints import rows_to_write
+from dbio_commit.spark.write.file_sizes import balanced
+from dbio_commit.spark.write.plan import WriteOptions, errors_of_workers, no_commit, plan_write
+from dbio_commit.spark.write.written import Writing
 from dbio_commit.store import parse_location
-from dbio_commit.upkeep.streams import end_at, start_at
+from dbio_commit.upkeep.compact.plan import TARGET_BYTES
+from dbio_commit.upkeep.compact.report import CompactReport
+from dbio_commit.upkeep.compact.run import compact as run_compaction
 
 __all__ = [
     "Clause",
@@ -413,7 +413,7 @@ def for_each_batch(
     """
     table = open_table(spark, path, storage_options)
     streaming.require_source(table.url)
-    from dbio_commit.spark.streaming.batches import ChangedFiles, start_each, with_rows
+    from dbio_commit.spark.feed.for_each import ChangedFiles, start_each, with_rows
 
     register_source(spark, ChangedFiles, store_settings(spark))
     options = {

@@ -25,23 +25,32 @@ from pyspark.sql.functions import udtf
 from pyspark.sql.types import StructType
 from pyspark.sql.udtf import UserDefinedTableFunction
 
-from dbio_commit.begin import check_app, has_committed
-from dbio_commit.errors import AccessDeniedError, InvalidInputError
-from dbio_commit.follow import Follower
-from dbio_commit.logs import get_logger
-from dbio_commit.options import Compression, Mode
+from dbio_commit.base.errors import AccessDeniedError, InvalidInputError
+from dbio_commit.base.logs import get_logger
+from dbio_commit.base.options import Compression, Mode
+from dbio_commit.commit.begin import check_app, has_committed
+from dbio_commit.feed.follow import Follower
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.versions import AppVersion
-from dbio_commit.snapshot import Snapshot
-from dbio_commit.spark import feeds, streaming
-from dbio_commit.spark.batches import Packing
-from dbio_commit.spark.changed_rows import columns_of
-from dbio_commit.spark.infer import table_schema
-from dbio_commit.spark.job import Job, WriteOptions, WritePlan, app_option, flag_option, number_option, plan_write
-from dbio_commit.spark.scan import ReadSpec, group_files, read_files
-from dbio_commit.spark.session import StoreSettings, raise_explained, settle_workers, store_settings
-from dbio_commit.spark.streaming.options import OPTIONS, StreamOptions
-from dbio_commit.spark.task import encode_file_info, run_task
+from dbio_commit.spark import feed as streaming
+from dbio_commit.spark.feed import columns as feeds
+from dbio_commit.spark.feed.changed_rows import columns_of
+from dbio_commit.spark.feed.options import OPTIONS, StreamOptions
+from dbio_commit.spark.read.infer import table_schema
+from dbio_commit.spark.read.scan import ReadSpec, group_files, read_files
+from dbio_commit.spark.session.conf import StoreSettings, raise_explained, settle_workers, store_settings
+from dbio_commit.spark.ship.batches import Packing
+from dbio_commit.spark.write.plan import (
+    Job,
+    WriteOptions,
+    WritePlan,
+    app_option,
+    flag_option,
+    number_option,
+    plan_write,
+)
+from dbio_commit.spark.write.task import encode_file_info, run_task
 from dbio_commit.table import Table
 
 _READ_OPTIONS = {"path", "asof", "readchangefeed", "secretstorageoptions"}
@@ -165,7 +174,7 @@ class DbioDataSource(DataSource):
     def streamReader(self, schema: StructType) -> Any:
         """A `streaming.source.DbioStreamReader`."""
         streaming.require_source(self._table.url)
-        from dbio_commit.spark.streaming.source import DbioStreamReader
+        from dbio_commit.spark.feed.source import DbioStreamReader
 
         return self._stream_reader(DbioStreamReader, schema)
 
@@ -189,8 +198,8 @@ class DbioDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         """A `streaming.sink.DbioStreamWriter`."""
         streaming.require_sink(self._table.url)
-        from dbio_commit.spark.streaming.sink import OPTIONS as SINK_OPTIONS
-        from dbio_commit.spark.streaming.sink import DbioStreamWriter
+        from dbio_commit.spark.feed.sink import OPTIONS as SINK_OPTIONS
+        from dbio_commit.spark.feed.sink import DbioStreamWriter
 
         self._check_options(SINK_OPTIONS)
         told = self.options.get(Packing.OPTION)

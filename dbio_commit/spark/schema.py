@@ -13,9 +13,9 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import types as t
 
+from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.data import columns
 from dbio_commit.data.widen import widens
-from dbio_commit.errors import InvalidInputError, SchemaMismatchError
 
 _ATOMIC: tuple[type[t.DataType], ...] = (
     t.BooleanType,

@@ -7,7 +7,7 @@ right (docs/STORES.md); `testing.MemoryStore` keeps it for tests. What the objec
 from collections.abc import Mapping
 from typing import Any
 
-from dbio_commit.errors import UnsupportedStoreError
+from dbio_commit.base.errors import UnsupportedStoreError
 from dbio_commit.store.base import Listing, Store, Unfinished
 from dbio_commit.store.location import Location, parse_location
 

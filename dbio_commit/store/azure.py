@@ -19,7 +19,7 @@ from azure.core.exceptions import (
 )
 from fsspec.asyn import sync
 
-from dbio_commit.errors import AccessDeniedError, DbioError, InvalidInputError, ObjectNotFoundError, StoreError
+from dbio_commit.base.errors import AccessDeniedError, DbioError, InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.protocol.names import DESCRIPTOR, split

@@ -14,7 +14,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, BinaryIO, ClassVar, NamedTuple, TypeVar, cast
 
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     AccessDeniedError,
     CorruptMarkerError,
     DbioError,
@@ -22,13 +22,13 @@ from dbio_commit.errors import (
     ObjectNotFoundError,
     StoreError,
 )
+from dbio_commit.base.redaction import redact, secrets_in, secrets_of_clients
+from dbio_commit.base.texts import visible
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import INSPECT, MAX_BYTES
 from dbio_commit.protocol.names import split
-from dbio_commit.redaction import redact, secrets_in, secrets_of_clients
 from dbio_commit.store.principal import principal_of
 from dbio_commit.store.upload import Download, Upload
-from dbio_commit.texts import visible
 
 UPLOAD_BYTES = 16 * 1024 * 1024
 """A data file up to this size is one request; of a larger one, so much is in memory at a time. A task has many open."""

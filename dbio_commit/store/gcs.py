@@ -19,7 +19,7 @@ from gcsfs.retry import HttpError
 from google.auth.exceptions import GoogleAuthError, TransportError
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
+from dbio_commit.base.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.protocol.names import split

@@ -14,7 +14,7 @@ from time import perf_counter, thread_time
 from typing import Any, BinaryIO, TypeVar, cast
 from uuid import uuid4
 
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     AccessDeniedError,
     CorruptMarkerError,
     DbioError,
@@ -23,7 +23,7 @@ from dbio_commit.errors import (
     StoreError,
     UnsupportedStoreError,
 )
-from dbio_commit.logs import get_logger
+from dbio_commit.base.logs import get_logger
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
 _AZURE_HOST = re.compile(r"(?P<account>[a-z0-9][a-z0-9-]*(?:\.z[0-9]{1,3})?)\.(?:dfs|blob)\.(?P<cloud>[a-z0-9.-]+)")

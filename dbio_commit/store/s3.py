@@ -13,7 +13,7 @@ from botocore.handlers import add_expect_header
 from fsspec.asyn import sync, sync_wrapper
 from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_after_attempt, wait_random_exponential
 
-from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
+from dbio_commit.base.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.protocol.names import split

@@ -6,20 +6,23 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from dbio_commit.begin import create_descriptor
-from dbio_commit.clock import Clock
-from dbio_commit.data.fitting import Alike, respelled, unite, without
-from dbio_commit.data.parquet import not_parquet
-from dbio_commit.data.unlike import Progress, look_at_all, silent
-from dbio_commit.errors import (
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import (
     CommitConflictError,
     InvalidInputError,
     StoreError,
     TableExistsError,
     TransactionStateError,
 )
-from dbio_commit.logs import get_logger
-from dbio_commit.probe import create
+from dbio_commit.base.logs import get_logger
+from dbio_commit.base.texts import command
+from dbio_commit.commit.begin import create_descriptor
+from dbio_commit.commit.probe import create
+from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.commit.tids import new_tid, new_uuid
+from dbio_commit.data.fitting import Alike, respelled, unite, without
+from dbio_commit.data.parquet import not_parquet
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, encode_checkpoint
 from dbio_commit.protocol.commits import Commit, Decided, count_rows
@@ -29,11 +32,8 @@ from dbio_commit.protocol.log import REFUSAL, parse_log
 from dbio_commit.protocol.markers import ADOPTED, CommitInfo, CommitMarker, FileInfo, pack_files, pack_schema
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import Metadata
-from dbio_commit.roots import read_snapshot
-from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
-from dbio_commit.texts import command
-from dbio_commit.tids import new_tid, new_uuid
+from dbio_commit.upkeep.unlike import Progress, look_at_all, silent
 
 _log = get_logger(__name__)
 

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from dbio_commit.clock import Clock
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import CheckpointLostError, CorruptMarkerError, DbioError
+from dbio_commit.base.texts import command
+from dbio_commit.commit.roots import DirectoryRoot, TableRoot, open_root
+from dbio_commit.commit.table_root import check_partitions
 from dbio_commit.data.parquet import not_parquet
-from dbio_commit.data.unlike import Progress, find_wrong, silent
-from dbio_commit.errors import CheckpointLostError, CorruptMarkerError, DbioError
-from dbio_commit.listing import read_markers, until_quiet
+from dbio_commit.log.listing import read_markers, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application, list_applications
 from dbio_commit.protocol.constraints import Constraints
@@ -21,13 +23,11 @@ from dbio_commit.protocol.markers import CommitMarker, check_statistics
 from dbio_commit.protocol.partitions import find_unread, partition_types
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles, live_files
-from dbio_commit.publish import find_problems
-from dbio_commit.roots import DirectoryRoot, TableRoot, open_root
-from dbio_commit.roots.table import check_partitions
 from dbio_commit.store import Store
-from dbio_commit.texts import command
 from dbio_commit.upkeep.other_vacuum import find_signs
+from dbio_commit.upkeep.publish import find_problems
 from dbio_commit.upkeep.rebuild import plan_rebuild
+from dbio_commit.upkeep.unlike import Progress, find_wrong, silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

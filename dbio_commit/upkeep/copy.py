@@ -9,9 +9,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-from dbio_commit.begin import look
-from dbio_commit.clock import Clock
-from dbio_commit.errors import (
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import (
     CommitConflictError,
     HistoryLostError,
     InvalidInputError,
@@ -19,18 +18,19 @@ from dbio_commit.errors import (
     StoreError,
     TableExistsError,
 )
-from dbio_commit.listing import read_descriptor, read_last_turn
-from dbio_commit.probe import create
+from dbio_commit.commit.begin import look
+from dbio_commit.commit.probe import create
+from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.log.listing import read_descriptor, read_last_turn
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint
 from dbio_commit.protocol.markers import Purge, Tombstone, Turn, encode
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, added_sizes
-from dbio_commit.publish import publish_as_set
-from dbio_commit.roots import read_snapshot
-from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
 from dbio_commit.store.base import COPIES, copy_object
+from dbio_commit.upkeep.publish import publish_as_set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from dbio_commit.clock import Clock
-from dbio_commit.decision import abort_all
-from dbio_commit.errors import (
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import (
     CommitConflictError,
     CorruptMarkerError,
     InvalidInputError,
@@ -17,9 +16,13 @@ from dbio_commit.errors import (
     StoreError,
     TableNotFoundError,
 )
-from dbio_commit.listing import in_parts, read_checkpoint, read_descriptor, read_markers, refuse_lost_descriptor
-from dbio_commit.logs import get_logger
-from dbio_commit.probe import prove_store
+from dbio_commit.base.logs import get_logger
+from dbio_commit.commit.decision import abort_all
+from dbio_commit.commit.directory_root import check_directories, refuse_nested
+from dbio_commit.commit.probe import prove_store
+from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.commit.turns import SETTLE_S
+from dbio_commit.log.listing import in_parts, read_checkpoint, read_descriptor, read_markers, refuse_lost_descriptor
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT
 from dbio_commit.protocol.directory import is_empty, parse_directories
@@ -29,11 +32,8 @@ from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import Tombstone, decode_tombstone, encode
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.publish import find_own, is_published
-from dbio_commit.roots import read_snapshot
-from dbio_commit.roots.directory import check_directories, refuse_nested
 from dbio_commit.store import Store
-from dbio_commit.turns import SETTLE_S
+from dbio_commit.upkeep.publish import find_own, is_published
 
 _ROUNDS = 10
 """How often late writers may make a drop begin again."""

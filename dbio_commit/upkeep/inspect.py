@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from dbio_commit.clock import Clock
-from dbio_commit.errors import InvalidInputError
-from dbio_commit.listing import read_descriptor, read_markers, until_quiet
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.commit.roots import TableRoot, open_root
+from dbio_commit.log.listing import read_descriptor, read_markers, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.directory import merge_directories
 from dbio_commit.protocol.markers import CommitMarker, FileInfo, unpack_files
 from dbio_commit.protocol.state import UNKNOWN_SIZE
-from dbio_commit.roots import TableRoot, open_root
 from dbio_commit.store import Store
 
 

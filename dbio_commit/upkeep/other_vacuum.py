@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from dbio_commit.listing import read_turn
+from dbio_commit.log.listing import read_turn
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.entry import Entry

@@ -6,9 +6,12 @@ it has purged. So where that one can be read, all later ones can be made anew.
 
 from dataclasses import dataclass, field
 
-from dbio_commit.clock import Clock
-from dbio_commit.errors import CheckpointLostError, InvalidInputError
-from dbio_commit.listing import (
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import CheckpointLostError, InvalidInputError
+from dbio_commit.commit.checkpoints import write_checkpoint
+from dbio_commit.commit.probe import prove_store
+from dbio_commit.commit.roots import TableRoot
+from dbio_commit.log.listing import (
     is_of_table,
     read_checkpoint,
     read_descriptor,
@@ -16,14 +19,11 @@ from dbio_commit.listing import (
     read_turn,
     until_quiet,
 )
-from dbio_commit.probe import prove_store
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.garbage import Known, Reason, find_strangers
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.roots import TableRoot
-from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
-from dbio_commit.upkeep.checkpoints import write_checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,19 +7,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dbio_commit.begin import begin, look
-from dbio_commit.clock import Clock
-from dbio_commit.errors import CommitConflictError, HistoryLostError, InvalidInputError, ObjectNotFoundError
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import CommitConflictError, HistoryLostError, InvalidInputError, ObjectNotFoundError
+from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.commit.transaction import Transaction
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit, recorded_files
 from dbio_commit.protocol.markers import FileInfo, Operation
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.roots import read_snapshot
-from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
 from dbio_commit.store.base import COPIES, copy_object
-from dbio_commit.transaction import Transaction
 
 _SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")
 

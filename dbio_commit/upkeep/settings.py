@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from dbio_commit.begin import begin, look
-from dbio_commit.clock import Clock
-from dbio_commit.errors import InvalidInputError, TableNotFoundError
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import InvalidInputError, TableNotFoundError
+from dbio_commit.commit.begin import begin, look
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.settings import check_changes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.table import Table
 from dbio_commit.upkeep.copy import copy_table
 from tests.builders import columns

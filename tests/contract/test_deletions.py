@@ -9,7 +9,7 @@ from typing import Any, Literal
 import pytest
 from azure.storage.blob import BlobServiceClient
 
-from dbio_commit.errors import AccessDeniedError, StoreError
+from dbio_commit.base.errors import AccessDeniedError, StoreError
 from dbio_commit.store import Store
 from dbio_commit.store.base import BATCHES
 from tests.contract.amazon import Amazon, amazon

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
 from dbio_commit.testing import MemoryStore

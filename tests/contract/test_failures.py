@@ -15,8 +15,8 @@ from google.oauth2.credentials import Credentials
 from tenacity import stop_after_attempt
 
 from dbio_commit import Table
-from dbio_commit.clock import Clock
-from dbio_commit.errors import AccessDeniedError, ObjectNotFoundError, StoreError
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import AccessDeniedError, ObjectNotFoundError, StoreError
 from dbio_commit.store import Store, open_store, parse_location
 from dbio_commit.store.base import FsspecStore
 from tests.contract.amazon import Amazon, amazon

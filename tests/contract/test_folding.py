@@ -10,7 +10,7 @@ from unicodedata import normalize
 import pytest
 
 from dbio_commit import FileInfo, InvalidInputError, Table
-from dbio_commit.clock import Clock
+from dbio_commit.base.clock import Clock
 from dbio_commit.store import beneath
 from tests.contract.folding import make_fold
 from tests.writers import contents, live, stage

@@ -9,7 +9,7 @@ from aiohttp import ClientError
 from gcsfs.retry import HttpError
 from google.auth import exceptions
 
-from dbio_commit.errors import AccessDeniedError, CorruptMarkerError, ObjectNotFoundError, StoreError
+from dbio_commit.base.errors import AccessDeniedError, CorruptMarkerError, ObjectNotFoundError, StoreError
 from dbio_commit.store import Store
 from dbio_commit.store.base import UPLOAD_BYTES, FsspecStore
 from dbio_commit.store.gcs import _gone

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from dbio_commit import Table
-from dbio_commit.errors import CommitStateUnknownError, CorruptMarkerError, StoreError
+from dbio_commit.base.errors import CommitStateUnknownError, CorruptMarkerError, StoreError
 from dbio_commit.store import Listing, Store, Unfinished, local, open_store, parse_location
 from tests.writers import stage
 
@@ -319,7 +319,7 @@ def test_a_disk_without_room_is_a_store_error_and_leaves_no_temporary_file(store
     program = f"""{AS_NOBODY.partition("if os.getuid()")[0]}
 import resource
 from dbio_commit import Table
-from dbio_commit.errors import CommitStateUnknownError, CorruptMarkerError, StoreError
+from dbio_commit.base.errors import CommitStateUnknownError, CorruptMarkerError, StoreError
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 def write():
     with store.open_write("part-0") as file:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dbio_commit.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
 from dbio_commit.store import Location, open_store, parse_location
 from dbio_commit.store.base import FsspecStore
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from dbio_commit.errors import AccessDeniedError
+from dbio_commit.base.errors import AccessDeniedError
 from tests.contract.places import Place
 from tests.servers import S3Server
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dbio_commit.errors import CorruptMarkerError, ObjectNotFoundError
+from dbio_commit.base.errors import CorruptMarkerError, ObjectNotFoundError
 from dbio_commit.store import Store, open_store, parse_location
 from tests.contract.places import Place
 

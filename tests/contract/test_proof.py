@@ -5,7 +5,7 @@ from itertools import groupby
 import pytest
 
 from dbio_commit import Table, UnsupportedStoreError
-from dbio_commit import probe as probe_module
+from dbio_commit.commit import probe as probe_module
 from tests.contract.places import Place
 from tests.servers import Fault, S3Server, Server
 from tests.writers import contents, write

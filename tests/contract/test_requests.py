@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit.errors import TransactionStateError
+from dbio_commit.base.errors import TransactionStateError
 from dbio_commit.protocol.names import DESCRIPTOR, DROPPED, checkpoint, committed, started, turn
 from dbio_commit.store import Store
 from dbio_commit.table import Table

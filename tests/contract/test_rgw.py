@@ -6,7 +6,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from dbio_commit.errors import AccessDeniedError
+from dbio_commit.base.errors import AccessDeniedError
 from tests.contract.places import Place
 from tests.servers import S3Server
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dbio_commit import Table, UnsupportedStoreError
-from dbio_commit.clock import Clock
+from dbio_commit.base.clock import Clock
 from dbio_commit.store import Store
 from tests.writers import contents, live, stage, write
 from vacuum import VacuumOptions, vacuum_table

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit.errors import AccessDeniedError, StoreError
+from dbio_commit.base.errors import AccessDeniedError, StoreError
 from dbio_commit.store import Store, Unfinished
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.contract.amazon import amazon

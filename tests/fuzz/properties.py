@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dbio_commit.errors import CorruptMarkerError, DbioError, InvalidInputError, UnsupportedTableError
+from dbio_commit.base.errors import CorruptMarkerError, DbioError, InvalidInputError, UnsupportedTableError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import decode_checkpoint
 from dbio_commit.protocol.commits import Decided, committed_by

@@ -12,8 +12,8 @@ from unicodedata import category
 
 from typer.testing import CliRunner, Result
 
+from dbio_commit.base.errors import DbioError, InvalidInputError
 from dbio_commit.cli.commands import app
-from dbio_commit.errors import DbioError, InvalidInputError
 from dbio_commit.store import Location, open_store, parse_location
 from vacuum.config import Config, read_config, secrets
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-from dbio_commit.errors import DbioError
+from dbio_commit.base.errors import DbioError
 from dbio_commit.store import Location, base, open_store, parse_location
 from dbio_commit.store.base import FsspecStore
 

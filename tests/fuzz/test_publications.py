@@ -8,12 +8,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.publish import delta, delta_log, is_published, places, spark
-from dbio_commit.publish.delta_log import DeltaListing
-from dbio_commit.publish.remembered import Place, find
 from dbio_commit.store import Store
 from dbio_commit.upkeep import drop
-from dbio_commit.vacuuming import table as vacuum_module
+from dbio_commit.upkeep.publish import delta, delta_log, is_published, places, spark
+from dbio_commit.upkeep.publish.delta_log import DeltaListing
+from dbio_commit.upkeep.publish.remembered import Place, find
+from dbio_commit.upkeep.vacuum import table as vacuum_module
 from tests.fuzz import bodies, publications
 from tests.fuzz.directories import AGES
 from tests.fuzz.test_bodies import NEAR_NAMES

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbio_commit import errors, logs, texts
+from dbio_commit.base import errors, logs, texts
 from dbio_commit.store import base, principal, s3
 from tests.fuzz import stores
 from tests.fuzz.harnesses import HARNESSES

@@ -13,10 +13,10 @@ from unicodedata import category
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dbio_commit import logs, texts
-from dbio_commit.errors import CorruptMarkerError
-from dbio_commit.report.page import Subject, render_page
-from dbio_commit.vacuuming.report import Failure, RunSummary
+from dbio_commit.base import logs, texts
+from dbio_commit.base.errors import CorruptMarkerError
+from dbio_commit.upkeep.report.page import Subject, render_page
+from dbio_commit.upkeep.vacuum.report import Failure, RunSummary
 from vacuum import log, metrics, process
 
 AT = datetime(2026, 11, 20, tzinfo=UTC)

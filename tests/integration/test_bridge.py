@@ -20,10 +20,10 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 import dbio_commit as dbio
-from dbio_commit.spark.bridge import Bridge, bridge_of
 from dbio_commit.spark.committer import writes
-from dbio_commit.spark.java import BRIDGE
-from dbio_commit.spark.session import java_class
+from dbio_commit.spark.session.bridge import Bridge, bridge_of
+from dbio_commit.spark.session.conf import java_class
+from dbio_commit.spark.session.jvm import BRIDGE
 from tests.spark_tables import ids
 from tests.streams import needs_source
 

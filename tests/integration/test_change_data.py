@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
-from dbio_commit.errors import HistoryLostError, InvalidInputError
+from dbio_commit.base.errors import HistoryLostError, InvalidInputError
 from dbio_commit.protocol import names
 from tests.conftest import Root
 from tests.later import vacuum_later

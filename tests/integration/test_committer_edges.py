@@ -213,7 +213,7 @@ def test_a_commit_that_is_under_way_when_ctrl_c_comes_is_made(
         return commit(transaction, **kwargs)  # type: ignore[arg-type]
 
     spark.range(2).write.parquet(path)
-    monkeypatch.setattr("dbio_commit.transaction.Transaction.commit", interrupted)
+    monkeypatch.setattr("dbio_commit.commit.transaction.Transaction.commit", interrupted)
     with pytest.raises(INTERRUPTED):
         spark.range(2, 3).write.mode("append").parquet(path)
     wait_until(lambda: not handler._handler._open)

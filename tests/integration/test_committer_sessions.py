@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
-from dbio_commit.spark.java import make_jar
+from dbio_commit.spark.session.jvm import make_jar
 from tests.spark_tables import ids
 
 JOB = """
@@ -18,7 +18,7 @@ import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 import dbio_commit as dbio
-from dbio_commit.spark.batches import pack
+from dbio_commit.spark.ship.batches import pack
 from pyspark.sql import SparkSession
 
 master, lake = sys.argv[1:]

@@ -16,10 +16,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark import java, scan
-from dbio_commit.spark.scan import files_natively
+from dbio_commit.spark.read import scan
+from dbio_commit.spark.read.scan import files_natively
 from dbio_commit.spark.schema import from_json
-from dbio_commit.spark.session import java_class
+from dbio_commit.spark.session import jvm as java
+from dbio_commit.spark.session.conf import java_class
 from tests.spark_tables import SPARK_ERRORS, configured, ids, rows
 
 PARTITIONS = {

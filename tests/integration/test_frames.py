@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import FileInfo, InvalidInputError, Table
+from dbio_commit.log.snapshot import _stores
 from dbio_commit.protocol import names
-from dbio_commit.snapshot import _stores
 from dbio_commit.store import Store
 from tests.conftest import Root
 
@@ -261,7 +261,7 @@ def test_a_snapshot_carries_no_credential_when_it_is_pickled_or_shown(
     assert b"VERYSECRET1" not in pickled
     assert "VERYSECRET1" not in repr(snapshot)
     assert pickle.loads(pickled).source.store is snapshot.source.store
-    monkeypatch.setattr("dbio_commit.snapshot._stores", type(_stores)())  # as in another process
+    monkeypatch.setattr("dbio_commit.log.snapshot._stores", type(_stores)())  # as in another process
     with pytest.raises(InvalidInputError, match="another process"):
         pickle.loads(pickled).to_arrow()
 

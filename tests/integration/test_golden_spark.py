@@ -70,5 +70,5 @@ def test_spark_refuses_a_golden_directory_with_the_error_that_says_why(
     with pytest.raises(dbio.DbioError) as caught:
         dbio.read(spark, path, read.as_of)
     assert read.error in [kind.__name__ for kind in type(caught.value).mro()]
-    with pytest.raises(SPARK_ERRORS, match=f"dbio_commit.errors.{type(caught.value).__name__}: "):
+    with pytest.raises(SPARK_ERRORS, match=f"dbio_commit.{type(caught.value).__name__}: "):
         load(spark, path, read)

@@ -14,11 +14,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType
 
 import dbio_commit as dbio
-from dbio_commit.errors import UnsupportedStoreError
+from dbio_commit.base.errors import UnsupportedStoreError
 from dbio_commit.protocol.markers import FileInfo
-from dbio_commit.spark import java, packed, written
-from dbio_commit.spark.batches import BATCH_BYTES, arrow_batches, pack
-from dbio_commit.spark.packed import VALUE_BYTES, pack_rows
+from dbio_commit.spark.session import jvm as java
+from dbio_commit.spark.ship import packed
+from dbio_commit.spark.ship.batches import BATCH_BYTES, arrow_batches, pack
+from dbio_commit.spark.ship.packed import VALUE_BYTES, pack_rows
+from dbio_commit.spark.write import written
 from tests.packing import FEW, assert_same, columns, come_together, kinds, unpacked
 
 

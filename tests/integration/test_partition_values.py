@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from dbio_commit.protocol import names
-from dbio_commit.spark import arrow
+from dbio_commit.spark.ship import arrow
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -452,7 +452,7 @@ def test_a_commit_that_fails_raises_our_error_and_commits_nothing(
 ) -> None:
     spark.range(2).write.parquet(path)
     lost = dbio.CommitConflictError("somebody else won; begin again")
-    monkeypatch.setattr("dbio_commit.transaction.Transaction.commit", failing_with(lost))
+    monkeypatch.setattr("dbio_commit.commit.transaction.Transaction.commit", failing_with(lost))
     with pytest.raises(dbio.CommitConflictError, match="somebody else won"):
         spark.range(2, 4).write.mode("append").parquet(path)
     monkeypatch.undo()
@@ -465,8 +465,8 @@ def test_where_neither_commit_nor_abort_is_answered_the_error_of_the_commit_is_r
 ) -> None:
     spark.range(2).write.parquet(path)
     unknown = dbio.CommitStateUnknownError("look for the tid first")
-    monkeypatch.setattr("dbio_commit.transaction.Transaction.commit", failing_with(unknown))
-    monkeypatch.setattr("dbio_commit.transaction.Transaction.abort", failing_with(dbio.StoreError("away")))
+    monkeypatch.setattr("dbio_commit.commit.transaction.Transaction.commit", failing_with(unknown))
+    monkeypatch.setattr("dbio_commit.commit.transaction.Transaction.abort", failing_with(dbio.StoreError("away")))
     with pytest.raises(dbio.CommitStateUnknownError, match="look for the tid"):
         spark.range(2, 4).write.mode("append").parquet(path)
 

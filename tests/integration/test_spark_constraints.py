@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dbio_commit as dbio
-from dbio_commit.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
+from dbio_commit.base.errors import CommitConflictError, InvalidInputError, SchemaMismatchError
 from tests.spark_tables import SPARK_ERRORS, objects
 from tests.streams import ALL, Files, finish, needs_sink, sink
 
@@ -251,7 +251,7 @@ def test_a_table_that_changes_while_a_constraint_is_set_is_looked_at_again(
             dbio.write(late.pop(), path)
         return real(*args, **options)
 
-    monkeypatch.setattr("dbio_commit.spark.constraints.change_settings", after_another)
+    monkeypatch.setattr("dbio_commit.spark.write.constraints.change_settings", after_another)
     with pytest.raises(InvalidInputError, match=r"1 row violates check\.one \(n < 2\)"):
         dbio.constrain(spark, path, {"check.one": "n < 2"}, retries=2)
     late.append(events(spark, (3, 3, "view", "2026-11-20 11:00:00")))
@@ -262,7 +262,7 @@ def test_a_table_that_changes_while_a_constraint_is_set_is_looked_at_again(
 def test_a_commit_under_a_turn_fails_where_the_constraints_changed_since_it_began(
     spark: "SparkSession", path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dbio_commit.spark.job import commit_files as real
+    from dbio_commit.spark.write.plan import commit_files as real
 
     changes = [{"check.few": "n < 5"}]
 
@@ -271,7 +271,7 @@ def test_a_commit_under_a_turn_fails_where_the_constraints_changed_since_it_bega
             dbio.Table(path).set(changes.pop())
         return real(*args, **options)
 
-    monkeypatch.setattr("dbio_commit.spark.written.commit_files", after_a_change)
+    monkeypatch.setattr("dbio_commit.spark.write.written.commit_files", after_a_change)
     many = events(spark, (8, 8, "view", "2026-11-20 11:00:00"))
     with pytest.raises(CommitConflictError, match=r"constraints of .* were changed by another commit"):
         dbio.write(many, path, mode="overwrite")

@@ -23,8 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
 import dbio_commit as dbio
-from dbio_commit.spark.job import WriteOptions, plan_write
-from dbio_commit.spark.task import encode_file_info, write_task
+from dbio_commit.spark.write.plan import WriteOptions, plan_write
+from dbio_commit.spark.write.task import encode_file_info, write_task
 from tests.spark_tables import SPARK_ERRORS, data_files, ids, numbers
 
 DEADLINE_S = 400.0

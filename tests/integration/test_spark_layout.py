@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import dbio_commit as dbio
-from dbio_commit import turns
+from dbio_commit.commit import turns
 from tests.spark_tables import ids, numbers, rows
 
 

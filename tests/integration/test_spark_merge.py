@@ -14,10 +14,10 @@ import pytest
 from pyspark.sql import functions as f
 
 import dbio_commit as dbio
-from dbio_commit.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
-from dbio_commit.spark.job import commit_files
+from dbio_commit.base.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
 from dbio_commit.spark.rewrite.keys import Keys
-from dbio_commit.spark.written import Writing
+from dbio_commit.spark.write.plan import commit_files
+from dbio_commit.spark.write.written import Writing
 from tests.integration.test_types_roundtrip import comparable, everything
 from tests.spark_tables import configured, data_files, ids, numbers
 
@@ -700,7 +700,7 @@ def beside(monkeypatch: pytest.MonkeyPatch, *acts: Callable[[], object]) -> Iter
         return commit_files(*args, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr("dbio_commit.spark.written.commit_files", late)
+        patch.setattr("dbio_commit.spark.write.written.commit_files", late)
         yield
     assert not waiting
 

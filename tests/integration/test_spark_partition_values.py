@@ -16,7 +16,7 @@ from dbio_commit import InvalidInputError, Table
 from dbio_commit.data.columns import arrow_type
 from dbio_commit.protocol import names
 from dbio_commit.protocol.partition_values import read, write
-from dbio_commit.spark import scan
+from dbio_commit.spark.read import scan
 from tests.histories import columns
 from tests.partition_texts import CANONICAL, READ_ALIKE, READ_DIFFERENTLY
 from tests.spark_tables import configured
@@ -46,8 +46,10 @@ def adopted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             pq.write_table(pa.table({"id": [i]}), directory / "a.parquet")
         table = Table(tmp_path / "table")
         table.adopt()
-        monkeypatch.setattr("dbio_commit.transaction.WRITTEN", frozenset({"double", "float", kind.split("(")[0]}))
-        monkeypatch.setattr("dbio_commit.roots.table.find_unread", lambda *_: ())
+        monkeypatch.setattr(
+            "dbio_commit.commit.transaction.WRITTEN", frozenset({"double", "float", kind.split("(")[0]})
+        )
+        monkeypatch.setattr("dbio_commit.commit.table_root.find_unread", lambda *_: ())
         table.begin().commit(columns(id="long", k=kind))
         return table
 

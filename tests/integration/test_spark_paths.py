@@ -10,7 +10,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 import dbio_commit as dbio
-from dbio_commit.spark.job import Job, WritePlan
+from dbio_commit.spark.write.plan import Job, WritePlan
 from tests.spark_tables import SPARK_ERRORS, configured, numbers
 from vacuum import vacuum
 

@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import dbio_commit as dbio
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     CommitConflictError,
     InvalidInputError,
     SchemaMismatchError,
     StoreError,
     TableNotFoundError,
 )
-from dbio_commit.spark.job import commit_files
+from dbio_commit.spark.write.plan import commit_files
 from tests.integration.test_spark_where import ZONE, Conditions, table
 from tests.spark_tables import SPARK_ERRORS, configured, data_files, ids, numbers, rows
 
@@ -278,7 +278,7 @@ def test_what_goes_by_all_rows_of_files_fails_where_the_session_would_pass_over_
             for by_index in (True, False):
                 with monkeypatch.context() as patch:
                     if not by_index:
-                        patch.setattr("dbio_commit.spark.scan.read_by_index", lambda *_: None)
+                        patch.setattr("dbio_commit.spark.read.scan.read_by_index", lambda *_: None)
                     fails(lambda: dbio.delete(spark, root, "day = 'd0'"))
             fails(lambda: dbio.update(spark, root, {"day": "'new'"}, "day = 'd0'"))
             fails(lambda: dbio.merge(spark, root, numbers(spark, 8, 12), "target.id = source.id + 0"))
@@ -324,7 +324,7 @@ def beside(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
         act()
         return commit_files(*args, **options)
 
-    monkeypatch.setattr("dbio_commit.spark.written.commit_files", late)
+    monkeypatch.setattr("dbio_commit.spark.write.written.commit_files", late)
 
 
 def test_a_delete_fails_where_a_file_that_it_read_is_gone(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dbio_commit as dbio
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 from tests.spark_tables import SPARK_ERRORS, ids
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def test_what_is_no_value_of_the_row_is_refused(
 def test_over_connect_a_star_that_would_stand_for_more_is_refused(
     spark: "SparkSession", root: str, source: "DataFrame", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dbio_commit.spark.sight.is_connect", lambda spark: True)
+    monkeypatch.setattr("dbio_commit.spark.sql.sight.is_connect", lambda spark: True)
     attempts: list[Any] = [
         lambda: dbio.update(spark, root, {"js": "to_json(struct(*))"}),
         lambda: dbio.delete(spark, root, "hash(*) > 0"),
@@ -148,7 +148,7 @@ def test_over_connect_a_star_that_would_stand_for_more_is_refused(
 def test_over_connect_a_star_is_refused_under_a_name_too(
     spark: "SparkSession", root: str, source: "DataFrame", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dbio_commit.spark.sight.is_connect", lambda spark: True)
+    monkeypatch.setattr("dbio_commit.spark.sql.sight.is_connect", lambda spark: True)
     for text in ("to_json(struct(*)) AS js", "concat_ws('|', *) js", "named_struct('js', to_json(struct(*))).js AS it"):
         for clause in (dbio.when_matched(), dbio.when_not_matched_by_source()):
             with pytest.raises(InvalidInputError, match="name the columns that are meant"):
@@ -165,7 +165,7 @@ def test_over_connect_a_star_is_refused_under_a_name_too(
 def test_over_connect_a_struct_that_is_called_like_a_side_is_refused(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dbio_commit.spark.sight.is_connect", lambda spark: True)
+    monkeypatch.setattr("dbio_commit.spark.sql.sight.is_connect", lambda spark: True)
     path = str(tmp_path / "table")
     rows = spark.range(4, numPartitions=1).selectExpr("id", "id * 2 AS v", "named_struct('id', id + 100) AS source")
     dbio.write(rows, path)

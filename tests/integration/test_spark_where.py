@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import dbio_commit as dbio
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 from tests.spark_tables import configured, ids
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import functions as f
 
 import dbio_commit as dbio
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 from tests.spark_tables import configured, ids
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import dbio_commit as dbio
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.expressions import FUNCTIONS, problem_of
-from dbio_commit.spark.conditions import SPARKS_OWN, classes_of
+from dbio_commit.spark.sql.conditions import SPARKS_OWN, classes_of
 from dbio_commit.upkeep.settings import change_settings
 from tests.spark_tables import ids
 from tests.streams import SPARK, needs_sink
@@ -227,7 +227,7 @@ def forge(path: str, metadata: dict[str, str]) -> None:
     for field in schema["fields"]:
         field["metadata"] = metadata if field["name"] == "note" else {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dbio_commit.transaction.decode_schema", lambda text: json.loads(bytes(text)))
+        patch.setattr("dbio_commit.commit.transaction.decode_schema", lambda text: json.loads(bytes(text)))
         table.begin().commit(schema=schema)
     assert any(
         json.dumps(text)[1:-1] in it.read_text() for text in metadata.values() for it in Path(path).glob("_committed_*")

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import dbio_commit as dbio
-from dbio_commit.spark import streaming
+from dbio_commit.spark import feed as streaming
 from tests.conftest import Root
 from tests.spark_tables import SPARK_ERRORS, configured, data_files, ids, numbers, objects, rows
 from tests.streams import ALL, Files, finish, needs_sink, needs_source, run, sink

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import dbio_commit as dbio
-from dbio_commit.spark import streaming
+from dbio_commit.spark import feed as streaming
 from tests.conftest import Root
 from tests.later import vacuum_later
 from tests.servers import S3Server

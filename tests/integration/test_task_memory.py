@@ -11,7 +11,7 @@ PROGRAM = """
 import json, random, sys
 from pathlib import Path
 import pyarrow as pa
-from dbio_commit.spark.task import TaskSpec, write_task
+from dbio_commit.spark.write.task import TaskSpec, write_task
 from tests.task_sink import JOB, TID, DirectorySink
 
 columns, text_bytes, batch_rows, batches, partitions = json.loads(sys.argv[2])

@@ -10,8 +10,8 @@ import pyspark
 import pytest
 
 from dbio_commit.protocol.markers import FileInfo
-from dbio_commit.spark import task
-from dbio_commit.spark.task import RESULT_SCHEMA, TaskSpec, decode_file_info, map_in_arrow, write_task
+from dbio_commit.spark.write import task
+from dbio_commit.spark.write.task import RESULT_SCHEMA, TaskSpec, decode_file_info, map_in_arrow, write_task
 from tests.task_sink import JOB, TID, DirectorySink
 
 if TYPE_CHECKING:

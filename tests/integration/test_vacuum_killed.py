@@ -24,12 +24,12 @@ from unittest.mock import patch
 import pytest
 
 from dbio_commit import CommitConflictError, FileInfo, StoreError, Table, TransactionAbortedError
+from dbio_commit.commit.draft import Terms
 from dbio_commit.protocol import names
-from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.store.base import Unfinished
 from dbio_commit.store.local import LocalStore
-from dbio_commit.vacuuming import plan
+from dbio_commit.upkeep.vacuum import plan
 from tests.integration.test_concurrent_writers import processes
 from tests.later import vacuum_later
 from tests.writers import contents, live, stage

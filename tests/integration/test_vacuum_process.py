@@ -16,8 +16,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from dbio_commit import Table
-from dbio_commit.report.health import Amount, Vacuumed
-from dbio_commit.vacuuming.report import RunSummary, Total
+from dbio_commit.upkeep.report.health import Amount, Vacuumed
+from dbio_commit.upkeep.vacuum.report import RunSummary, Total
 from tests.builders import QUERY, stream_checkpoint
 from tests.command_line import append
 from tests.histories import columns
@@ -32,8 +32,8 @@ from vacuum.schedule import Service
 # The real program, but for tables whose names say that their vacuum goes wrong.
 PATCH = """
 import os, signal, sys, threading, warnings
-from dbio_commit.vacuuming import run
-from dbio_commit.snapshot import Scope
+from dbio_commit.upkeep.vacuum import run
+from dbio_commit.log.snapshot import Scope
 
 real = run.vacuum_table
 

@@ -28,8 +28,8 @@ WAIT_S = 60
 # has a process of its own: what Python runs when it starts comes to all of them.
 SLOW = """
 import threading
-from dbio_commit.snapshot import Scope
-from dbio_commit.vacuuming import run
+from dbio_commit.log.snapshot import Scope
+from dbio_commit.upkeep.vacuum import run
 from vacuum import VacuumReport
 
 def slow(table, options, *, dry_run, control):

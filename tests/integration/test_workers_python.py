@@ -14,7 +14,7 @@ JOB = """
     import sys
 
     import dbio_commit as dbio
-    from dbio_commit.errors import DbioError
+    from dbio_commit.base.errors import DbioError
     from pyspark.sql import SparkSession
 
     lake, streams, sources = sys.argv[1], sys.argv[2] == "True", sys.argv[3] == "True"

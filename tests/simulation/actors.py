@@ -11,9 +11,8 @@ from datetime import date, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
-from dbio_commit.begin import begin, check_app, look
-from dbio_commit.clock import SYSTEM_CLOCK
-from dbio_commit.errors import (
+from dbio_commit.base.clock import SYSTEM_CLOCK
+from dbio_commit.base.errors import (
     AppVersionError,
     CommitConflictError,
     CommitStateUnknownError,
@@ -29,21 +28,22 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
     UnsupportedTableError,
 )
-from dbio_commit.isolation import Isolation, Read
+from dbio_commit.commit.begin import begin, check_app, look
+from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.isolation import Isolation, Read
+from dbio_commit.commit.roots import KINDS
+from dbio_commit.commit.transaction import Transaction
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit
-from dbio_commit.protocol.draft import Terms
 from dbio_commit.protocol.markers import App, FileInfo, Operation
 from dbio_commit.protocol.names import Kind, Partition
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.versions import AppVersion
-from dbio_commit.roots import KINDS
-from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
-from dbio_commit.transaction import Transaction
-from dbio_commit.vacuuming.report import Control, VacuumOptions
-from dbio_commit.vacuuming.run import vacuum_table
+from dbio_commit.upkeep.vacuum.report import Control, VacuumOptions
+from dbio_commit.upkeep.vacuum.run import vacuum_table
 
 from .directories import DirectoryModel
 from .model import Asked, Model

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain, combinations
 
-from dbio_commit.clock import Clock
-from dbio_commit.errors import DbioError, TableNotFoundError
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import DbioError, TableNotFoundError
+from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.names import Kind
-from dbio_commit.roots import read_snapshot
-from dbio_commit.snapshot import Snapshot
 
 from .model import Asked
 from .world import SerialStore, Violation, World

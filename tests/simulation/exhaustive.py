@@ -16,11 +16,11 @@ from unittest.mock import patch
 
 import typer
 
-from dbio_commit import turns
-from dbio_commit.probe import _PROBED
+from dbio_commit.commit import turns
+from dbio_commit.commit.probe import _PROBED
+from dbio_commit.commit.turns import LEASE_S
 from dbio_commit.protocol.markers import Operation
-from dbio_commit.turns import LEASE_S
-from dbio_commit.vacuuming.hands import Hands
+from dbio_commit.upkeep.vacuum.hands import Hands
 
 from . import actors
 from .actors import Act, Job, Stage

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from dbio_commit.clock import Clock
-from dbio_commit.errors import DbioError, HistoryLostError, InvalidInputError, TableNotFoundError
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import DbioError, HistoryLostError, InvalidInputError, TableNotFoundError
+from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers import App
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, layout_of, layout_text
-from dbio_commit.roots import read_snapshot
-from dbio_commit.snapshot import Snapshot
 from tests.builders import as_dbio_sees
 
 from .world import EPOCH, ROW_BYTES, SerialStore, Violation, World

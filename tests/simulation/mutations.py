@@ -15,10 +15,8 @@ from unittest.mock import patch
 
 from msgspec import structs
 
-from dbio_commit import decision, isolation, listing, roots, settled, snapshot, turns
-from dbio_commit.begin import begin
-from dbio_commit.clock import Clock
-from dbio_commit.errors import (
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import (
     CommitStateUnknownError,
     CorruptMarkerError,
     DbioError,
@@ -28,35 +26,43 @@ from dbio_commit.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
-from dbio_commit.protocol import feed, names, position, versions
+from dbio_commit.commit import checkpoints, decision, isolation, root, roots, turns
+from dbio_commit.commit import directory_root as directory
+from dbio_commit.commit import metadata as schema
+from dbio_commit.commit import table_root as table
+from dbio_commit.commit.begin import begin
+from dbio_commit.commit.draft import Draft, Terms
+from dbio_commit.commit.metadata import Seen
+from dbio_commit.commit.operations import RULES, TableState
+from dbio_commit.commit.roots import DirectoryRoot, TableRoot
+from dbio_commit.commit.tids import new_tid
+from dbio_commit.commit.transaction import Transaction
+from dbio_commit.feed import feed, position
+from dbio_commit.feed.feed import Feed
+from dbio_commit.feed.position import Position, Start
+from dbio_commit.log import listing, settled, snapshot
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol import names, versions
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit, Decided
-from dbio_commit.protocol.draft import Draft, Terms
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.feed import Change, Feed
 from dbio_commit.protocol.garbage import Known
+from dbio_commit.protocol.history import Change
 from dbio_commit.protocol.log import Log, parse_log, settle
 from dbio_commit.protocol.markers import App, CommitMarker, FileInfo, Operation
-from dbio_commit.protocol.operations import RULES, TableState
-from dbio_commit.protocol.position import Position, Start
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import layout_of
 from dbio_commit.protocol.state import Metadata, current_metadata, live_files
 from dbio_commit.protocol.versions import Fate, Versions
-from dbio_commit.roots import DirectoryRoot, TableRoot, directory, root, schema, table
-from dbio_commit.roots.schema import Seen
-from dbio_commit.snapshot import Snapshot
 from dbio_commit.store import Store
 from dbio_commit.table import Table
-from dbio_commit.tids import new_tid
-from dbio_commit.transaction import Transaction
-from dbio_commit.upkeep import checkpoints, restore
-from dbio_commit.vacuuming import directory_plan, table_plan
-from dbio_commit.vacuuming import table as vacuum_table
-from dbio_commit.vacuuming.hands import Hands
-from dbio_commit.vacuuming.plan import Candidate, Horizons
-from dbio_commit.vacuuming.table import TableVacuum
-from dbio_commit.vacuuming.table_plan import Judge
+from dbio_commit.upkeep import restore
+from dbio_commit.upkeep.vacuum import directory_plan, table_plan
+from dbio_commit.upkeep.vacuum import table as vacuum_table
+from dbio_commit.upkeep.vacuum.hands import Hands
+from dbio_commit.upkeep.vacuum.plan import Candidate, Horizons
+from dbio_commit.upkeep.vacuum.table import TableVacuum
+from dbio_commit.upkeep.vacuum.table_plan import Judge
 
 from . import streams
 from .run import simulate

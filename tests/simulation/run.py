@@ -15,17 +15,17 @@ from unittest.mock import patch
 
 import typer
 
-from dbio_commit import begin
-from dbio_commit.errors import DbioError
-from dbio_commit.probe import _PROBED
+from dbio_commit.base.errors import DbioError
+from dbio_commit.commit import begin
+from dbio_commit.commit.probe import _PROBED
+from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.protocol.names import Kind
-from dbio_commit.roots.table import TableRoot
 from dbio_commit.table import Table
-from dbio_commit.vacuuming import plan
-from dbio_commit.vacuuming.report import VacuumOptions
-from dbio_commit.vacuuming.run import vacuum_table
+from dbio_commit.upkeep.vacuum import plan
+from dbio_commit.upkeep.vacuum.report import VacuumOptions
+from dbio_commit.upkeep.vacuum.run import vacuum_table
 
 from . import actors, streams
 from .actors import Stage

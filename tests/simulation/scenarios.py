@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from dbio_commit.protocol.feed import Most
+from dbio_commit.feed.feed import Most
+from dbio_commit.feed.position import Start
 from dbio_commit.protocol.markers import Operation
-from dbio_commit.protocol.position import Start
 
 from . import actors, streams
 from .actors import Stage

@@ -16,9 +16,8 @@ from typing import Any
 
 from msgspec import structs
 
-from dbio_commit.begin import begin
-from dbio_commit.clock import Clock
-from dbio_commit.errors import (
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import (
     CommitConflictError,
     DbioError,
     HistoryLostError,
@@ -27,16 +26,18 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from dbio_commit.follow import Follower
+from dbio_commit.commit.begin import begin
+from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.roots import KINDS
+from dbio_commit.commit.transaction import Transaction
+from dbio_commit.feed.feed import Feed, Most, Wanted
+from dbio_commit.feed.follow import Follower
+from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.draft import Terms
-from dbio_commit.protocol.feed import Change, Feed, Most, Wanted
+from dbio_commit.protocol.history import Change
 from dbio_commit.protocol.markers import App, CommitMarker, FileInfo
 from dbio_commit.protocol.names import Partition
-from dbio_commit.protocol.position import Position, Start, decode_position, encode_position
-from dbio_commit.roots import KINDS
-from dbio_commit.transaction import Transaction
 
 from .actors import COLUMN, Act, Stage, give_up, table_of, tolerant
 from .model import Asked, Model

@@ -14,8 +14,8 @@ from typing import Any, Protocol, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from dbio_commit.clock import Clock
-from dbio_commit.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import Kind

@@ -7,9 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit.errors import (
-    DbioError,
-)
+from dbio_commit.base.errors import DbioError
 from dbio_commit.protocol import names
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from dbio_commit.listing import read_checkpoint
+from dbio_commit.commit.checkpoints import write_checkpoint
+from dbio_commit.log.listing import read_checkpoint
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.checkpoints import write_checkpoint
 from tests import builders
 from tests.builders import NOW, columns, data
 from tests.faults import calls_to, unwatched

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dbio_commit import probe as probe_module
+from dbio_commit.commit import probe as probe_module
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.streams import SPARK

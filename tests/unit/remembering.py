@@ -2,9 +2,9 @@
 
 import pytest
 
-from dbio_commit import recall as recall_module
-from dbio_commit.publish import remembered as remembered_module
-from dbio_commit.recall import Memory
+from dbio_commit.log import recall as recall_module
+from dbio_commit.log.recall import Memory
+from dbio_commit.upkeep.publish import remembered as remembered_module
 
 
 @pytest.fixture(autouse=True)

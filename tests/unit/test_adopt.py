@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     CorruptMarkerError,
     DbioError,
     InvalidInputError,

@@ -10,19 +10,19 @@ from functools import partial
 
 import pytest
 
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     DbioError,
     StoreError,
     TransactionStateError,
 )
+from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import REFUSAL
 from dbio_commit.protocol.markers import Operation
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
-from dbio_commit.transaction import Transaction
 from tests.faults import calls_to, heal
 from tests.unit.adoptions import (
     CHECKPOINT,

@@ -9,8 +9,7 @@ from functools import partial
 
 import pytest
 
-from dbio_commit import probe as probe_module
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     CommitConflictError,
     InvalidInputError,
     StoreError,
@@ -18,6 +17,7 @@ from dbio_commit.errors import (
     TableNotFoundError,
     UnsupportedStoreError,
 )
+from dbio_commit.commit import probe as probe_module
 from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table

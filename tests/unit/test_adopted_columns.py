@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.commit import metadata as schema_module
 from dbio_commit.data.fitting import Alike, lost, respelled, unite
-from dbio_commit.errors import InvalidInputError, SchemaMismatchError
-from dbio_commit.roots import schema as schema_module
 from dbio_commit.store.base import Tail
 from dbio_commit.table import Table
 from tests.faults import calls_to

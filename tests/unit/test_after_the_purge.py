@@ -8,19 +8,19 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     StoreError,
     TransactionAbortedError,
     TransactionStateError,
 )
+from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import FileInfo, Operation
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.transaction import Transaction
 from tests.builders import as_dbio_sees
 from tests.faults import fail_with, heal, once
 from tests.writers import live, stage, write

@@ -12,7 +12,7 @@ import pytest
 
 import dbio_commit as dbio
 import vacuum
-from dbio_commit import errors
+from dbio_commit.base import errors
 from dbio_commit.cli import commands
 from tests.command_line import dbio as command_line
 from vacuum import VacuumOptions, VacuumReport
@@ -94,9 +94,9 @@ def test_dbio_vacuum_is_the_function_of_the_package_vacuum() -> None:
 def test_importing_dbio_commit_loads_nothing_of_vacuum_until_it_is_asked_for() -> None:
     run_alone(
         "import sys, dbio_commit as dbio\n"
-        "before = [name for name in sys.modules if name.startswith('dbio_commit.vacuuming')]\n"
+        "before = [name for name in sys.modules if name.startswith('dbio_commit.upkeep.vacuum')]\n"
         "assert not before, before\n"
-        "assert dbio.vacuum is sys.modules['dbio_commit.vacuuming.run'].vacuum\n"
+        "assert dbio.vacuum is sys.modules['dbio_commit.upkeep.vacuum.run'].vacuum\n"
         "assert 'vacuum' not in sys.modules\n"
     )
 
@@ -111,7 +111,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[VacuumOptions]:
         hours = options.retention_hours
         return VacuumReport(url=table.url, scope=dbio.Scope.TABLE, dry_run=dry_run, retention_hours=hours)
 
-    monkeypatch.setattr(sys.modules["dbio_commit.vacuuming.run"], "vacuum_table", nothing)
+    monkeypatch.setattr(sys.modules["dbio_commit.upkeep.vacuum.run"], "vacuum_table", nothing)
     monkeypatch.setattr(commands, "vacuum_table", nothing)
     return seen
 

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit import Table, Transaction
-from dbio_commit.begin import begin
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     CommitConflictError,
     CorruptMarkerError,
     InvalidInputError,
@@ -24,12 +23,14 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     UnsupportedTableError,
 )
+from dbio_commit.commit.begin import begin
+from dbio_commit.commit.draft import Terms, encode_begun
+from dbio_commit.commit.roots import TableRoot
+from dbio_commit.commit.turns import TRUST_S
 from dbio_commit.protocol import names
-from dbio_commit.protocol.draft import Origin, Terms, encode_begun
 from dbio_commit.protocol.markers import App, Begun, FileInfo, decode_begun
-from dbio_commit.roots import TableRoot
+from dbio_commit.protocol.origin import Origin
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.turns import TRUST_S
 from tests.builders import versions_of
 from tests.faults import calls_to, fail_with, give_up_after, once, unwatched
 from tests.unit.checkpointed import purge

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as t
 
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark.arrow import FILLER, without_fillers
-from dbio_commit.spark.batches import BATCH_BYTES, arrow_batches, batch_rows
-from dbio_commit.spark.scan import ReadSpec, read_files
+from dbio_commit.spark.read.scan import ReadSpec, read_files
+from dbio_commit.spark.ship.arrow import FILLER, without_fillers
+from dbio_commit.spark.ship.batches import BATCH_BYTES, arrow_batches, batch_rows
 
 BYTES, RECORDS = "spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch"
 

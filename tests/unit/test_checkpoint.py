@@ -13,15 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.errors import (
-    CorruptMarkerError,
-    InvalidInputError,
-    UnsupportedTableError,
-)
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import markers as markers_module
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.snapshot import Snapshot
 from dbio_commit.table import Table
 from tests.builders import NOW, columns, data
 from tests.faults import calls_to

@@ -12,11 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.errors import (
-    CorruptMarkerError,
-    InvalidInputError,
-    UnsupportedTableError,
-)
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
 from dbio_commit.protocol import checkpoint as checkpoint_module
 from dbio_commit.protocol import markers as markers_module
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, decode_checkpoint, encode_checkpoint

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     StoreError,
@@ -19,11 +19,11 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
+from dbio_commit.commit.checkpoints import write_checkpoint
+from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol import names
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.transaction import Transaction
-from dbio_commit.upkeep.checkpoints import write_checkpoint
 from tests.builders import columns, data
 from tests.faults import ForgetfulStore, fail_with, heal, once, unwatched
 from tests.unit.checkpointed import (

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit import Table
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.chunks import check_chunks, first_codec
-from dbio_commit.errors import InvalidInputError
 from tests.fuzz import bodies
 
 
@@ -209,7 +209,7 @@ def test_no_flipped_bit_of_a_footer_ends_the_process(tmp_path: Path) -> None:
         from dbio_commit.data.footers import parse_footer
         from dbio_commit.data.rows import open_parquet, read_footer, read_rows
         from dbio_commit.data.chunks import first_codec
-        from dbio_commit.errors import InvalidInputError
+        from dbio_commit.base.errors import InvalidInputError
         body = open({str(tmp_path / "body")!r}, "rb").read()
         chance = random.Random(37)
         for _ in range(400):

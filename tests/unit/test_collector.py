@@ -9,8 +9,8 @@ from weakref import WeakSet
 import pytest
 
 from dbio_commit import FileInfo, Table
-from dbio_commit.collector import collector_paused
-from dbio_commit.errors import CorruptMarkerError
+from dbio_commit.base.errors import CorruptMarkerError
+from dbio_commit.log.collector import collector_paused
 from dbio_commit.protocol import names
 from dbio_commit.testing import MemoryStore
 from tests.builders import data

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data import columns
-from dbio_commit.errors import InvalidInputError
 
 ATOMIC: list[t.DataType] = [
     t.BooleanType(), t.ByteType(), t.ShortType(), t.IntegerType(), t.LongType(), t.FloatType(), t.DoubleType(),

@@ -16,17 +16,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import DbioError, InvalidInputError, ObjectNotFoundError, StoreError, Table
-from dbio_commit.compaction import rewrite, run
-from dbio_commit.compaction.report import STOPPED
 from dbio_commit.data import rows
 from dbio_commit.data.conform import conform
 from dbio_commit.data.footers import SPARK_VERSION, inspect_files
 from dbio_commit.data.parquet import ROW_METADATA
-from dbio_commit.follow import Follower
+from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.follow import Follower
+from dbio_commit.feed.position import Position, Start
 from dbio_commit.protocol import names
-from dbio_commit.protocol.feed import Feed, Wanted
-from dbio_commit.protocol.position import Position, Start
 from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.upkeep.compact import rewrite, run
+from dbio_commit.upkeep.compact.report import STOPPED
 from tests.faults import Killed, Killer, act_before_call, calls_to, heal, once
 from tests.histories import PARTITIONS, History, columns, in_order
 from vacuum import VacuumOptions, vacuum_table

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.compaction.plan import Bin, in_commits, plan_bins
 from dbio_commit.protocol import names
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
+from dbio_commit.upkeep.compact.plan import Bin, in_commits, plan_bins
 
 TARGET = 100
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     CheckpointLostError,
     CommitConflictError,
     DbioError,
@@ -20,15 +20,15 @@ from dbio_commit.errors import (
     TableExistsError,
     TableNotFoundError,
 )
-from dbio_commit.follow import Follower
+from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.follow import Follower
+from dbio_commit.feed.position import Position, Start
 from dbio_commit.protocol import names
-from dbio_commit.protocol.feed import Feed, Wanted
-from dbio_commit.protocol.position import Position, Start
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.copy import copy_table
-from dbio_commit.vacuuming.report import VacuumOptions
-from dbio_commit.vacuuming.run import vacuum_table
+from dbio_commit.upkeep.vacuum.report import VacuumOptions
+from dbio_commit.upkeep.vacuum.run import vacuum_table
 from tests.builders import columns
 from tests.faults import Killed, heal, once
 from tests.writers import contents, live, stage, write

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from dbio_commit import probe as probe_module
-from dbio_commit.errors import TransactionAbortedError, TransactionStateError
+from dbio_commit.base.errors import TransactionAbortedError, TransactionStateError
+from dbio_commit.commit import probe as probe_module
+from dbio_commit.commit.transaction import Transaction
+from dbio_commit.commit.turns import LEASE_S
 from dbio_commit.protocol.directory import parse_directories
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.transaction import Transaction
-from dbio_commit.turns import LEASE_S
 from tests.faults import Killed, Killer, fail_with, heal
 from tests.writers import contents, live, stage
 

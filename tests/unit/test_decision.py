@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     AccessDeniedError,
     CommitStateUnknownError,
     CorruptMarkerError,
@@ -16,12 +16,12 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
+from dbio_commit.commit.transaction import Transaction
+from dbio_commit.commit.turns import LEASE_S
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo, Operation, decode_commit
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.transaction import Transaction
-from dbio_commit.turns import LEASE_S
 from tests.faults import calls_to, fail_with, heal, once
 from tests.writers import WakingClock, contents, data_files, live, stage, write
 

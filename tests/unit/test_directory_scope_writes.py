@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     CommitConflictError,
     CommitStateUnknownError,
     DbioError,
@@ -21,12 +21,12 @@ from dbio_commit.errors import (
     TransactionAbortedError,
     TransactionStateError,
 )
+from dbio_commit.commit import directory_root as directory_module
+from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol.markers import Operation, encode_commit
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.roots import directory as directory_module
 from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
-from dbio_commit.transaction import Transaction
 from tests.faults import calls_to, fail_with, heal, once
 from tests.unit.dbio_model import at, file_of
 from tests.unit.dbio_model import visible as dbio_sees

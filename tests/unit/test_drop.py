@@ -10,8 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from dbio_commit.begin import begin, look
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     CommitConflictError,
     DbioError,
     InvalidInputError,
@@ -20,11 +19,12 @@ from dbio_commit.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
+from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.turns import SETTLE_S, TRUST_S
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
-from dbio_commit.turns import SETTLE_S, TRUST_S
 from tests.faults import Killed, Killer, fail_with, give_up_after, heal, once
 from tests.writers import WakingClock, WakingWorld, contents, live, stage, write, write_days
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.expressions import FUNCTIONS, MAX_CHARACTERS, MAX_DEPTH, problem_of
 from dbio_commit.protocol.settings import check_changes

@@ -14,13 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from dbio_commit.errors import ChangedRowsError, CorruptMarkerError, HistoryLostError, InvalidInputError
-from dbio_commit.protocol import position
+from dbio_commit.base.errors import ChangedRowsError, CorruptMarkerError, HistoryLostError, InvalidInputError
+from dbio_commit.feed import position
+from dbio_commit.feed.feed import ALL, Feed, Lag, Most, Wanted
+from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.protocol.commits import Decided, Forgotten, in_order
-from dbio_commit.protocol.draft import Origin
-from dbio_commit.protocol.feed import ALL, Change, Feed, History, Lag, Most, Wanted
+from dbio_commit.protocol.history import Change, History
 from dbio_commit.protocol.markers import AddedFiles
-from dbio_commit.protocol.position import Position, Start, decode_position, encode_position
+from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.state import NO_METADATA
 from tests.builders import NOW, data, marker
 

@@ -1,7 +1,7 @@
 """The list of files that a session's JVM keeps: what `SnapshotFileIndex.java` reads."""
 
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark.file_index import encode_files
+from dbio_commit.spark.read.file_index import encode_files
 
 
 def test_files_are_told_by_their_directories() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit import Table
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     ChangedRowsError,
     CorruptMarkerError,
     HistoryLostError,
@@ -21,9 +21,9 @@ from dbio_commit.errors import (
     StoreError,
     TableNotFoundError,
 )
-from dbio_commit.follow import Follower
-from dbio_commit.protocol.feed import ALL, Feed, Most, Wanted
-from dbio_commit.protocol.position import Position, Start, decode_position, encode_position
+from dbio_commit.feed.feed import ALL, Feed, Most, Wanted
+from dbio_commit.feed.follow import Follower
+from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import calls_to, fail_with, heal, once
 from tests.unit.checkpointed import purge

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from dbio_commit import recall as recall_module
-from dbio_commit.listing import read_markers
+from dbio_commit.log import recall as recall_module
+from dbio_commit.log.listing import read_markers
+from dbio_commit.log.recall import Memory
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.footprint import checkpoint_bytes, marker_bytes
 from dbio_commit.protocol.markers import decode_commit
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.recall import Memory
 from dbio_commit.testing import MemoryStore
 from tests.builders import columns
 

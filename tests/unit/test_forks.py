@@ -11,9 +11,9 @@ from threading import Event, Thread
 import pytest
 
 import dbio_commit
-from dbio_commit import collector, recall
-from dbio_commit.forks import ProcessLock
-from dbio_commit.roots import schema
+from dbio_commit.base.forks import ProcessLock
+from dbio_commit.commit import metadata as schema
+from dbio_commit.log import collector, recall
 from dbio_commit.table import Table
 from tests.writers import write
 

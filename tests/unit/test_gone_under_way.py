@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from dbio_commit.errors import CommitConflictError, CommitStateUnknownError, DbioError, StoreError
+from dbio_commit.base.errors import CommitConflictError, CommitStateUnknownError, DbioError, StoreError
+from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
-from dbio_commit.transaction import Transaction
 from tests.faults import fail_with, heal, once
 from tests.writers import contents, stage, write
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.errors import InvalidInputError
-from dbio_commit.spark.hadoop import Settings, abfs, gcs, is_known, is_secret, narrow, s3a, translate
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.spark.session.hadoop import Settings, abfs, gcs, is_known, is_secret, narrow, s3a, translate
 from dbio_commit.store import parse_location
 from dbio_commit.store.azure import AzureStore
 

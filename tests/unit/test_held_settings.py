@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from dbio_commit.spark.settings import holding, own
+from dbio_commit.spark.session.held import holding, own
 
 
 class FakeSession:

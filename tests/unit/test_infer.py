@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import InvalidInputError, Table
-from dbio_commit.spark.infer import infer_schema, table_schema
+from dbio_commit.spark.read.infer import infer_schema, table_schema
 
 ROW_METADATA = "org.apache.spark.sql.parquet.row.metadata"
 

@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 
 from dbio_commit import CommitConflictError, Table
-from dbio_commit.begin import begin
-from dbio_commit.isolation import Isolation, Read, _is_blind
+from dbio_commit.commit.begin import begin
+from dbio_commit.commit.isolation import Isolation, Read, _is_blind
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers import CommitMarker
-from dbio_commit.snapshot import Snapshot
 from dbio_commit.testing import ManualClock
 from tests.writers import live, stage, write
 from vacuum import VacuumOptions, vacuum_table

@@ -16,14 +16,14 @@ from dbio_commit import (
     Transaction,
     TransactionAbortedError,
 )
-from dbio_commit.begin import begin, look
-from dbio_commit.errors import CorruptMarkerError
+from dbio_commit.base.errors import CorruptMarkerError
+from dbio_commit.commit.begin import begin, look
+from dbio_commit.commit.operations import RULES
+from dbio_commit.commit.turns import LEASE_S, SETTLE_S, TRUST_S, take_turn
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import decode_commit
-from dbio_commit.protocol.operations import RULES
 from dbio_commit.protocol.settings import MAX_TEXT, layout_of, layout_text
 from dbio_commit.testing import MemoryStore
-from dbio_commit.turns import LEASE_S, SETTLE_S, TRUST_S, take_turn
 from tests.faults import Killed, Killer, fail_with, give_up_after, heal
 from tests.garbage import AT_ONCE, DAY, file_of
 from tests.unit.checkpointed import purge

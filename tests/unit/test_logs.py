@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dbio_commit.logs import get_logger
+from dbio_commit.base.logs import get_logger
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = "x\n2026-11-26 ERROR root: forged \x1b[2J\x9b\u2028\u202e\udcff"
@@ -68,7 +68,7 @@ def test_every_module_has_its_logger_from_here() -> None:
     """`logging.getLogger`, and what it returns, would log names as they are."""
     others = []
     for path in sorted([*ROOT.glob("dbio_commit/**/*.py"), *ROOT.glob("vacuum/**/*.py")]):
-        if path.relative_to(ROOT).as_posix() in ("dbio_commit/logs.py", "vacuum/log.py"):
+        if path.relative_to(ROOT).as_posix() in ("dbio_commit/base/logs.py", "vacuum/log.py"):
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and node.attr in ("getLogger", "basicConfig", "lastResort"):

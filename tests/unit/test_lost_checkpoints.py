@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit.errors import CheckpointLostError, InvalidInputError
+from dbio_commit.base.errors import CheckpointLostError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.vacuuming.report import VacuumOptions
-from dbio_commit.vacuuming.run import vacuum_table
+from dbio_commit.upkeep.vacuum.report import VacuumOptions
+from dbio_commit.upkeep.vacuum.run import vacuum_table
 from tests.builders import columns
 from tests.writers import contents, data_files, live, write
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit.errors import CorruptMarkerError, TableNotFoundError
+from dbio_commit.base.errors import CorruptMarkerError, TableNotFoundError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.names import Kind

@@ -12,16 +12,16 @@ from typing import Any
 import pyarrow
 import pytest
 
-from dbio_commit.errors import CommitConflictError, DbioError, InvalidInputError, TransactionAbortedError
-from dbio_commit.options import checkpoint_every
+from dbio_commit.base.errors import CommitConflictError, DbioError, InvalidInputError, TransactionAbortedError
+from dbio_commit.base.options import checkpoint_every
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import decode_begun, decode_commit, decode_turn
-from dbio_commit.spark.job import StoreSink
-from dbio_commit.spark.task import TaskSpec, write_task
+from dbio_commit.spark.write.plan import StoreSink
+from dbio_commit.spark.write.task import TaskSpec, write_task
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.vacuuming.report import VacuumOptions
-from dbio_commit.vacuuming.run import vacuum_table
+from dbio_commit.upkeep.vacuum.report import VacuumOptions
+from dbio_commit.upkeep.vacuum.run import vacuum_table
 from tests.builders import columns
 from tests.faults import Killed, calls_to, fail_with, heal, once
 from tests.writers import contents, data_files, live, stage, write

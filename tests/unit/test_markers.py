@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dbio_commit.errors import CorruptMarkerError, DbioError, InvalidInputError, UnsupportedTableError
+from dbio_commit.base.errors import CorruptMarkerError, DbioError, InvalidInputError, UnsupportedTableError
 from dbio_commit.protocol import markers, names
 from dbio_commit.protocol.markers import App, Bounds, CommitInfo, CommitMarker, Descriptor, FileInfo, Turn
 from tests.builders import DESCRIPTOR, OLD, World, columns, data

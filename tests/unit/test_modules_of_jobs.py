@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import dbio_commit as dbio
-from dbio_commit.vacuuming import work
+from dbio_commit.upkeep.vacuum import work
 
 ROOT = Path(__file__).parents[2]
 WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dbio_commit.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.names import Kind, LogName
 

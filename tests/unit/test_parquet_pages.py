@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.publish.parquet_pages import Pages, footer_bytes, measure
+from dbio_commit.upkeep.publish.parquet_pages import Pages, footer_bytes, measure
 from tests.fuzz import bodies
 
 

@@ -15,16 +15,16 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.columns import arrow_type, narrowest
 from dbio_commit.data.conform import parse_value
 from dbio_commit.data.pruning import prune
 from dbio_commit.data.where import parse_where
-from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol import partition_values as values
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark.arrow import format_values
+from dbio_commit.spark.ship.arrow import format_values
 from dbio_commit.table import Table
 from tests.histories import columns
 from tests.partition_texts import CANONICAL, READ_ALIKE, READ_DIFFERENTLY
@@ -435,8 +435,8 @@ def poisoned(path: Path, kind: str, text: str) -> Table:
     """A table in which an earlier version has put a file into a partition that names no value, or another."""
     table = table_by(path, kind)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dbio_commit.transaction.find_problem", lambda *_: None)
-        patch.setattr("dbio_commit.transaction.spell", lambda value, _: value)
+        patch.setattr("dbio_commit.commit.transaction.find_problem", lambda *_: None)
+        patch.setattr("dbio_commit.commit.transaction.spell", lambda value, _: value)
         with table.begin() as transaction:
             pq.write_table(ROWS, transaction.new_file(partition={"k": text}))
     return table

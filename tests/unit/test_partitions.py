@@ -2,7 +2,7 @@
 
 import pytest
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.partitions import partition_types, replaced_files
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.table import Table

@@ -15,12 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.columns import arrow_type
 from dbio_commit.data.data_file import parquet_options
 from dbio_commit.data.footers import parse_footer
 from dbio_commit.data.parquet import ROW_METADATA, footer_bytes
 from dbio_commit.data.physical import _of_kind
-from dbio_commit.errors import InvalidInputError
 from dbio_commit.table import Table
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

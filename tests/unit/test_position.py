@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.errors import InvalidInputError
-from dbio_commit.protocol import position
-from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.position import (
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.feed import position
+from dbio_commit.feed.position import (
     LEAST_MARGIN,
     MARGIN,
     MOST_TIDS,
@@ -23,6 +22,7 @@ from dbio_commit.protocol.position import (
     encode_position,
     position_of,
 )
+from dbio_commit.protocol.commits import Decided
 from tests.builders import NOW, marker
 
 DAY = timedelta(days=1)

@@ -7,9 +7,9 @@ from unittest.mock import patch
 
 import pytest
 
-from dbio_commit import probe as probe_module
-from dbio_commit.errors import AccessDeniedError, StoreError, UnsupportedStoreError
-from dbio_commit.probe import prove_store
+from dbio_commit.base.errors import AccessDeniedError, StoreError, UnsupportedStoreError
+from dbio_commit.commit import probe as probe_module
+from dbio_commit.commit.probe import prove_store
 from dbio_commit.store.base import Store
 from dbio_commit.store.local import LocalStore
 from dbio_commit.table import Table

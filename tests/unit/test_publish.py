@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from dbio_commit import probe as probe_module
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     CommitConflictError,
     CorruptMarkerError,
     InvalidInputError,
@@ -22,15 +21,16 @@ from dbio_commit.errors import (
     UnsupportedStoreError,
     UnsupportedTableError,
 )
+from dbio_commit.commit import probe as probe_module
 from dbio_commit.protocol import settings
-from dbio_commit.publish import DIRECTORIES, Format, delta_log
-from dbio_commit.publish import delta as delta_module
-from dbio_commit.publish.delta_log import DeltaListing, DeltaState, decode_version, version_path
-from dbio_commit.publish.sink_log import decode_list
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.vacuuming.report import Control
-from dbio_commit.vacuuming.run import vacuum_table
+from dbio_commit.upkeep.publish import DIRECTORIES, Format, delta_log
+from dbio_commit.upkeep.publish import delta as delta_module
+from dbio_commit.upkeep.publish.delta_log import DeltaListing, DeltaState, decode_version, version_path
+from dbio_commit.upkeep.publish.sink_log import decode_list
+from dbio_commit.upkeep.vacuum.report import Control
+from dbio_commit.upkeep.vacuum.run import vacuum_table
 from tests.builders import as_dbio_sees, columns
 from tests.faults import Killed, Killer, act_before_call, calls_to, count_calls, fail_with, heal, unwatched
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
@@ -221,7 +221,7 @@ def test_deltas_streams_pass_over_a_compaction_but_over_no_row_that_came_before_
 def test_without_pyarrow_versions_are_published_and_no_checkpoints(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "dbio_commit.publish.delta_checkpoint"
+    module = "dbio_commit.upkeep.publish.delta_checkpoint"
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, module, None)
         for _ in range(12):

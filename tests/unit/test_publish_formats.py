@@ -13,13 +13,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dbio_commit.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import Bounds
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.publish.delta_checkpoint import decode_checkpoint, encode_checkpoint
-from dbio_commit.publish.delta_log import (
+from dbio_commit.store import open_store, parse_location
+from dbio_commit.store.location import Location
+from dbio_commit.upkeep.publish.delta_checkpoint import decode_checkpoint, encode_checkpoint
+from dbio_commit.upkeep.publish.delta_log import (
     GUARD,
     Change,
     DeltaFile,
@@ -38,13 +40,11 @@ from dbio_commit.publish.delta_log import (
     superseded,
     version_path,
 )
-from dbio_commit.publish.delta_schema import DeltaSchema, bound_text, delta_schema, partition_values, statistics
-from dbio_commit.publish.places import is_published, parse_formats
-from dbio_commit.publish.sink_log import decode_list, encode_list
-from dbio_commit.publish.spark import STEP
-from dbio_commit.publish.urls import root_url
-from dbio_commit.store import open_store, parse_location
-from dbio_commit.store.location import Location
+from dbio_commit.upkeep.publish.delta_schema import DeltaSchema, bound_text, delta_schema, partition_values, statistics
+from dbio_commit.upkeep.publish.places import is_published, parse_formats
+from dbio_commit.upkeep.publish.sink_log import decode_list, encode_list
+from dbio_commit.upkeep.publish.spark import STEP
+from dbio_commit.upkeep.publish.urls import root_url
 from tests.builders import columns
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)

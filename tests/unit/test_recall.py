@@ -9,10 +9,10 @@ from threading import Barrier
 
 import pytest
 
-from dbio_commit import recall as recall_module
-from dbio_commit.errors import ObjectNotFoundError
+from dbio_commit.base.errors import ObjectNotFoundError
+from dbio_commit.log import recall as recall_module
+from dbio_commit.log.recall import LIMIT_BYTES, Key, Memory, recall
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.recall import LIMIT_BYTES, Key, Memory, recall
 from dbio_commit.testing import MemoryStore
 
 ENTRY = Entry("_committed_1", 10, datetime(2026, 11, 20, tzinfo=UTC))

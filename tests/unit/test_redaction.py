@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.redaction import is_secret_name, redact, secrets_in, secrets_of_clients
+from dbio_commit.base.redaction import is_secret_name, redact, secrets_in, secrets_of_clients
 
 SECRET = "hunter2hunter2"
 JWT = "eyJhbGciOi.eyJzdWIi.abc"

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from dbio_commit import CorruptMarkerError, UnsupportedTableError
+from dbio_commit.commit.checkpoints import checkpoint_now
+from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import MAX_BYTES, decode_commit
-from dbio_commit.roots.table import TableRoot
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.checkpoints import checkpoint_now
 from dbio_commit.upkeep.inspect import inspect_transaction
 from tests.builders import OLD, World, data
 from tests.writers import contents, data_files, live, stage, write, write_days

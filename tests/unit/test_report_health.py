@@ -5,21 +5,12 @@ from datetime import timedelta
 import pytest
 
 from dbio_commit import Table
+from dbio_commit.feed.streams import StreamLag
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.report.health import (
-    ABORTED,
-    MOST,
-    MOST_PERIODS,
-    MOST_TEXT,
-    Amount,
-    TableHealth,
-    Vacuumed,
-    look,
-)
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.streams import StreamLag
-from dbio_commit.vacuuming.report import in_short
+from dbio_commit.upkeep.report.health import ABORTED, MOST, MOST_PERIODS, MOST_TEXT, Amount, TableHealth, Vacuumed, look
+from dbio_commit.upkeep.vacuum.report import in_short
 from tests.builders import World, data, marker
 from tests.reports import busy_table
 from tests.writers import stage, write, write_days

@@ -8,13 +8,13 @@ import pytest
 
 from dbio_commit import Table
 from dbio_commit.cli.report import look_at
+from dbio_commit.feed.streams import StreamLag
 from dbio_commit.protocol import names
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.report import charts
-from dbio_commit.report.health import Vacuumed, look
-from dbio_commit.report.page import POLICY, Subject, render_index, render_page
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.streams import StreamLag
+from dbio_commit.upkeep.report import charts
+from dbio_commit.upkeep.report.health import Vacuumed, look
+from dbio_commit.upkeep.report.page import POLICY, Subject, render_index, render_page
 from tests.builders import World, data, marker
 from tests.reports import HOSTILE, Page, busy_table
 from tests.writers import write

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dbio_commit import CommitConflictError, HistoryLostError, InvalidInputError, Table
-from dbio_commit import probe as probe_module
+from dbio_commit.commit import probe as probe_module
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import Killed, Killer, heal, once
 from tests.garbage import AT_ONCE, DAY, empty, run

@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from dbio_commit.spark.session import native_root
+from dbio_commit.spark.session.conf import native_root
 from dbio_commit.store import parse_location
 
 

@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbio_commit import Table
-from dbio_commit.begin import look
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     AccessDeniedError,
     CorruptMarkerError,
     InvalidInputError,
@@ -23,11 +22,12 @@ from dbio_commit.errors import (
     TableNotFoundError,
     TransactionAbortedError,
 )
+from dbio_commit.commit import metadata as schema_module
+from dbio_commit.commit.begin import look
 from dbio_commit.protocol import names, settings
 from dbio_commit.protocol.markers import decode_commit, encode
 from dbio_commit.protocol.settings import MAX_NAME, MAX_TEXT, MOST, change, check_changes
 from dbio_commit.protocol.state import Metadata, current_metadata
-from dbio_commit.roots import schema as schema_module
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import columns, marker
 from tests.faults import calls_to, fail_with, heal, once

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from dbio_commit import listing as listing_module
-from dbio_commit.cli.files import snapshot_json
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     CorruptMarkerError,
     DbioError,
     InvalidInputError,
     TableNotFoundError,
     UnsupportedTableError,
 )
+from dbio_commit.cli.files import snapshot_json
+from dbio_commit.log import listing as listing_module
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, Forgotten, committed_by, in_order
 from dbio_commit.protocol.directory import (

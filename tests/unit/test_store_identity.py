@@ -13,12 +13,12 @@ from uuid import uuid4
 import pytest
 from botocore.handlers import add_expect_header
 
-from dbio_commit import probe
-from dbio_commit.errors import AccessDeniedError, StoreError
+from dbio_commit.base.errors import AccessDeniedError, StoreError
+from dbio_commit.commit import probe
+from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.protocol.names import DESCRIPTOR
-from dbio_commit.roots import read_snapshot
-from dbio_commit.spark.assumed_role import RoleSession
-from dbio_commit.spark.hadoop.row import AssumedRole
+from dbio_commit.spark.session.hadoop.assumed_role import RoleSession
+from dbio_commit.spark.session.hadoop.row import AssumedRole
 from dbio_commit.store import Store, open_store, parse_location
 from dbio_commit.store.base import FsspecStore
 from dbio_commit.store.principal import principal_of

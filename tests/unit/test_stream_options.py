@@ -6,10 +6,10 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from dbio_commit import InvalidInputError
-from dbio_commit.protocol.feed import Most, Wanted
-from dbio_commit.protocol.position import Start
-from dbio_commit.spark import feeds
-from dbio_commit.spark.streaming.options import StreamOptions
+from dbio_commit.feed.feed import Most, Wanted
+from dbio_commit.feed.position import Start
+from dbio_commit.spark.feed import columns as feeds
+from dbio_commit.spark.feed.options import StreamOptions
 
 
 def parse(**options: str) -> StreamOptions:

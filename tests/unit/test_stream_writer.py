@@ -18,9 +18,9 @@ from pyspark.sql.datasource import CaseInsensitiveDict, WriterCommitMessage
 from pyspark.sql.types import BooleanType, LongType, StructType
 
 from dbio_commit import InvalidInputError, Table, UnsupportedStoreError
-from dbio_commit.spark import streaming
+from dbio_commit.spark import feed as streaming
 from dbio_commit.spark.datasource import DbioDataSource
-from dbio_commit.spark.streaming.sink import DbioStreamWriter
+from dbio_commit.spark.feed.sink import DbioStreamWriter
 
 SCHEMA = StructType().add("id", LongType()).add("even", BooleanType())
 

@@ -16,12 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.data_file import collect
-from dbio_commit.errors import InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import Bounds, FileInfo
-from dbio_commit.spark import arrow, task
-from dbio_commit.spark.packed import SHORT_DECIMALS
+from dbio_commit.spark.ship import arrow
+from dbio_commit.spark.ship.packed import SHORT_DECIMALS
+from dbio_commit.spark.write import task
 from tests.task_sink import JOB, TID, DirectorySink, batch, spec, write
 
 SHORT = pa.decimal64 if SHORT_DECIMALS else pa.decimal128

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dbio_commit.data.statistics import shorten_max
 from dbio_commit.protocol.markers import Bounds
-from dbio_commit.spark import task
+from dbio_commit.spark.write import task
 from tests.task_sink import DirectorySink, batch, write
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

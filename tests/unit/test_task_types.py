@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.spark import arrow
-from dbio_commit.spark.task import write_task
+from dbio_commit.spark.ship import arrow
+from dbio_commit.spark.write.task import write_task
 from tests.task_sink import DirectorySink, batch, spec, write
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.texts import command, label, plain, visible
+from dbio_commit.base.texts import command, label, plain, visible
 
 HOSTILE = [
     "bad\udcff\udcfe",

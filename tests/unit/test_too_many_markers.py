@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from dbio_commit import listing
-from dbio_commit.errors import CorruptMarkerError
+from dbio_commit.base.errors import CorruptMarkerError
+from dbio_commit.commit import checkpoints
+from dbio_commit.commit.table_root import TableRoot
+from dbio_commit.log import listing
 from dbio_commit.protocol import names
 from dbio_commit.protocol.names import Kind
-from dbio_commit.roots.table import TableRoot
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep import checkpoints
 from tests.builders import columns
 from tests.unit.remembering import memory  # noqa: F401  (a fixture)
 from tests.writers import contents, live, stage, write

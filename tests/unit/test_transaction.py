@@ -14,22 +14,22 @@ from typing import Any, cast
 
 import pytest
 
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     AppVersionError,
     CommitConflictError,
     InvalidInputError,
     TransactionAbortedError,
     TransactionStateError,
 )
-from dbio_commit.isolation import Read
+from dbio_commit.commit import table_root as table_module
+from dbio_commit.commit.isolation import Read
+from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.protocol.markers import MAX_BYTES, Bounds, FileInfo, Operation, decode_commit, encode_commit
 from dbio_commit.protocol.names import HIVE_NULL
-from dbio_commit.roots import table as table_module
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.transaction import Transaction
 from tests.builders import columns
 from tests.faults import DurableStore, calls_to, once
 from tests.writers import contents, data_files, live, stage, write, write_days

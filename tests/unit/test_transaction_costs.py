@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from dbio_commit import probe as probe_module
-from dbio_commit.errors import (
-    TableNotFoundError,
-)
+from dbio_commit.base.errors import TableNotFoundError
+from dbio_commit.commit import probe as probe_module
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import Operation, Turn, encode
 from dbio_commit.protocol.scope import Scope

@@ -9,16 +9,12 @@ from typing import Any
 
 import pytest
 
-from dbio_commit.errors import (
-    AccessDeniedError,
-    CommitConflictError,
-    TransactionAbortedError,
-)
+from dbio_commit.base.errors import AccessDeniedError, CommitConflictError, TransactionAbortedError
+from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol import names
 from dbio_commit.protocol.state import Metadata
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.transaction import Transaction
 from tests.builders import columns
 from tests.faults import calls_to, fail_with, heal, once
 from tests.writers import contents, live, stage, write

@@ -4,16 +4,16 @@ from datetime import timedelta
 
 import pytest
 
-from dbio_commit import recall as recall_module
-from dbio_commit.errors import AccessDeniedError, StoreError, TransactionAbortedError
+from dbio_commit.base.errors import AccessDeniedError, StoreError, TransactionAbortedError
+from dbio_commit.commit import table_root as table_module
+from dbio_commit.commit.transaction import Transaction
+from dbio_commit.commit.turns import LEASE_S, MOST_LEASES
+from dbio_commit.log import recall as recall_module
+from dbio_commit.log.recall import Memory
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.recall import Memory
-from dbio_commit.roots import table as table_module
 from dbio_commit.table import Table
 from dbio_commit.testing import MemoryStore
-from dbio_commit.transaction import Transaction
-from dbio_commit.turns import LEASE_S, MOST_LEASES
 from tests.faults import calls_to, fail_with, give_up_after, heal, once
 from tests.writers import WakingClock, contents, stage, write
 

@@ -8,11 +8,11 @@ from datetime import timedelta
 import pytest
 
 from dbio_commit import CorruptMarkerError, DbioError, StoreError, Table, TransactionStateError
-from dbio_commit.decision import abort_many
+from dbio_commit.commit.decision import abort_many
 from dbio_commit.protocol import names
 from dbio_commit.testing import MemoryStore
-from dbio_commit.vacuuming import table as vacuum_table_module
-from dbio_commit.vacuuming import work
+from dbio_commit.upkeep.vacuum import table as vacuum_table_module
+from dbio_commit.upkeep.vacuum import work
 from tests.faults import calls_to, fail_with, heal, once
 from tests.garbage import DAY, Scene, empty, leave
 from tests.writers import stage, write

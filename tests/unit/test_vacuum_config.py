@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 from vacuum import VacuumOptions
 from vacuum import config as config_module
 from vacuum.compaction import CompactOptions

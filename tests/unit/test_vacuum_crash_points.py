@@ -11,8 +11,8 @@ from itertools import count
 import pytest
 
 from dbio_commit import InvalidInputError, StoreError, Table, Transaction, TransactionAbortedError
-from dbio_commit.begin import look
-from dbio_commit.errors import AccessDeniedError
+from dbio_commit.base.errors import AccessDeniedError
+from dbio_commit.commit.begin import look
 from dbio_commit.testing import MemoryStore
 from tests.faults import Killed, Killer, act_before_call, count_calls, fail_with, heal
 from tests.garbage import ALL, HOUR, LIVE, YOUNG, Scene, empty, everything

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dbio_commit.errors import (
+from dbio_commit.base.errors import (
     CorruptMarkerError,
     InvalidInputError,
     RetentionError,
@@ -523,7 +523,7 @@ def test_the_report_says_size_and_age(world: World) -> None:
 
 
 def test_a_vacuum_that_is_stopped_leaves_the_rest_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dbio_commit.vacuuming.work._BATCHES_AT_ONCE", 1)
+    monkeypatch.setattr("dbio_commit.upkeep.vacuum.work._BATCHES_AT_ONCE", 1)
     world = World(OneByOne)
     live = {committed(world, A, "day=1"), committed(world, C)}
     before = world.paths

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from dbio_commit import Table
-from dbio_commit.errors import (
-    CorruptMarkerError,
-)
+from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.store.local import LocalStore
 from dbio_commit.store.location import parse_location
 from tests.unit.dbio_model import (

@@ -17,12 +17,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from dbio_commit import Table
+from dbio_commit.base.texts import label
+from dbio_commit.feed.streams import StreamLag
 from dbio_commit.protocol import names
-from dbio_commit.report import page as page_module
-from dbio_commit.report.health import TableHealth, look
-from dbio_commit.texts import label
-from dbio_commit.upkeep.streams import StreamLag
-from dbio_commit.vacuuming.report import RunSummary, in_short
+from dbio_commit.upkeep.report import page as page_module
+from dbio_commit.upkeep.report.health import TableHealth, look
+from dbio_commit.upkeep.vacuum.report import RunSummary, in_short
 from tests.unit.test_vacuum_schedule import FakeCompaction, FakeVacuum, Logs, config, endpoint, get, report, said, value
 from vacuum import Failure
 from vacuum import process as process_module

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dbio_commit import RetentionError
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Decided
@@ -16,9 +17,8 @@ from dbio_commit.protocol.log import Log, parse_log
 from dbio_commit.protocol.markers import CommitInfo, CommitMarker, abort_marker
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import live_files
-from dbio_commit.snapshot import Snapshot
-from dbio_commit.vacuuming.plan import Candidate, Contents, Horizons, emptied
-from dbio_commit.vacuuming.table_plan import (
+from dbio_commit.upkeep.vacuum.plan import Candidate, Contents, Horizons, emptied
+from dbio_commit.upkeep.vacuum.table_plan import (
     Judge,
     checkpoint_is_due,
     checkpoints_to_purge_by,

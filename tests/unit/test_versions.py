@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbio_commit.begin import check_app
-from dbio_commit.errors import AppVersionError, CorruptMarkerError, InvalidInputError
+from dbio_commit.base.errors import AppVersionError, CorruptMarkerError, InvalidInputError
+from dbio_commit.commit.begin import check_app
+from dbio_commit.commit.checkpoints import write_checkpoint
 from dbio_commit.protocol import versions
 from dbio_commit.protocol.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from dbio_commit.protocol.markers import App
 from dbio_commit.protocol.versions import AppVersion, add_up, fate_of, only_highest, parse_version
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.checkpoints import write_checkpoint
 from tests.builders import marker, versions_of
 from tests.writers import data_files, stage, write
 

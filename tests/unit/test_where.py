@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dbio_commit.errors import InvalidInputError
-from dbio_commit.snapshot import Snapshot
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.log.snapshot import Snapshot
 from tests.builders import DESCRIPTOR, World, data
 
 TYPES = {

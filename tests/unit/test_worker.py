@@ -12,16 +12,17 @@ from pyspark import TaskContext
 from pyspark.sql.types import LongType, StructType
 
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark import scan, task
-from dbio_commit.spark.scan import ReadSpec, read_files
+from dbio_commit.spark.read import scan
+from dbio_commit.spark.read.scan import ReadSpec, read_files
+from dbio_commit.spark.write import task
 from tests.streams import needs_source
 from tests.task_sink import DirectorySink, batch, spec
 
 PROGRAM = """
 import gc
 
-import dbio_commit.spark.task
-from dbio_commit.spark.worker import spare_imports
+import dbio_commit.spark.write.task
+from dbio_commit.spark.session.worker import spare_imports
 
 spare_imports("write")
 left = len(gc.get_objects())

@@ -12,9 +12,9 @@ import pytest
 from pyspark import SparkContext, SparkFiles
 from pyspark.errors import PySparkException
 
-from dbio_commit.errors import UnsupportedStoreError
-from dbio_commit.spark import python
-from dbio_commit.spark.python import explain, settle_python
+from dbio_commit.base.errors import UnsupportedStoreError
+from dbio_commit.spark.session import python
+from dbio_commit.spark.session.python import explain, settle_python
 
 OWN = sys.executable
 

@@ -4,17 +4,14 @@ from collections.abc import Callable
 
 import pytest
 
-from dbio_commit import probe as probe_module
-from dbio_commit.errors import (
-    InvalidInputError,
-    StoreError,
-)
-from dbio_commit.options import CHECKPOINT_EVERY
+from dbio_commit.base.errors import InvalidInputError, StoreError
+from dbio_commit.base.options import CHECKPOINT_EVERY
+from dbio_commit.commit import probe as probe_module
+from dbio_commit.commit.checkpoints import write_checkpoint
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from dbio_commit.upkeep.checkpoints import write_checkpoint
 from tests.faults import Killed, Killer, Retrying, calls_to, fail_with, heal, once
 from tests.unit.checkpointed import (
     Interruptions,

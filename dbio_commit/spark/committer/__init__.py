@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
-from dbio_commit.errors import UnsupportedStoreError
+from dbio_commit.base.errors import UnsupportedStoreError
 from dbio_commit.spark.committer.handler import handle
-from dbio_commit.spark.java import COMMIT_PROTOCOL, install
-from dbio_commit.spark.session import is_connect
+from dbio_commit.spark.session.conf import is_connect
+from dbio_commit.spark.session.jvm import COMMIT_PROTOCOL, install
 
 __all__ = ["enable_parquet"]
 

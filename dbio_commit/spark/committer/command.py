@@ -8,9 +8,9 @@ from typing import Any, Literal
 from pyspark import SparkContext
 from pyspark.sql.types import StructField, StructType
 
-from dbio_commit.errors import InvalidInputError
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.names import HIVE_NULL
-from dbio_commit.spark.session import java_class
+from dbio_commit.spark.session.conf import java_class
 
 SaveMode = Literal["Append", "Overwrite", "ErrorIfExists", "Ignore"]
 

@@ -14,11 +14,11 @@ from pyspark import SparkContext
 from pyspark.errors.exceptions import captured
 from pyspark.sql import SparkSession
 
-from dbio_commit.spark.bridge import bridge_of
 from dbio_commit.spark.committer import writes
 from dbio_commit.spark.committer.command import find_command, running_query
-from dbio_commit.spark.job import find_error
-from dbio_commit.spark.session import java_class, locate
+from dbio_commit.spark.session.bridge import bridge_of
+from dbio_commit.spark.session.conf import java_class, locate
+from dbio_commit.spark.write.plan import find_error
 from dbio_commit.store import Location
 
 _HANDLER, _TOPIC = "dbio_commit.handler", "commit protocol"
@@ -108,7 +108,7 @@ def _convert_exception(error: Any) -> Any:
     return _convert(error)
 
 
-_OURS = "dbio_commit.errors."
+_OURS = "dbio_commit."
 _RAISED = f"java.lang.IllegalStateException: {_OURS}"
 """By `CommitProtocol.java` in a task. What else names our errors, such as the data source, stays Spark's own."""
 

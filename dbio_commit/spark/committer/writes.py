@@ -10,21 +10,21 @@ from dataclasses import dataclass, replace
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType, TimestampType
 
-from dbio_commit.begin import has_committed
+from dbio_commit.base.errors import DbioError, InvalidInputError, SchemaMismatchError, UnsupportedTableError
+from dbio_commit.base.logs import get_logger
+from dbio_commit.base.options import Mode
+from dbio_commit.commit.begin import has_committed
+from dbio_commit.commit.transaction import Transaction
 from dbio_commit.data.footers import parse_footer, refuse
-from dbio_commit.errors import DbioError, InvalidInputError, SchemaMismatchError, UnsupportedTableError
-from dbio_commit.logs import get_logger
-from dbio_commit.options import Mode
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.versions import AppVersion, parse_version
 from dbio_commit.spark.committer.command import Command
-from dbio_commit.spark.constraints import check_files
-from dbio_commit.spark.job import Job, WriteOptions, WritePlan, app_option, plan_write
-from dbio_commit.spark.session import open_table
+from dbio_commit.spark.session.conf import open_table
+from dbio_commit.spark.write.constraints import check_files
+from dbio_commit.spark.write.plan import Job, WriteOptions, WritePlan, app_option, plan_write
 from dbio_commit.store import Location, parse_location
 from dbio_commit.table import Table
-from dbio_commit.transaction import Transaction
 
 _log = get_logger(__name__)
 

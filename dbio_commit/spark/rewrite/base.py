@@ -8,25 +8,25 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as t
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from dbio_commit.begin import has_committed
-from dbio_commit.errors import CommitConflictError, InvalidInputError
-from dbio_commit.isolation import Isolation, Read, check_isolation
+from dbio_commit.base.errors import CommitConflictError, InvalidInputError
+from dbio_commit.commit.begin import has_committed
+from dbio_commit.commit.isolation import Isolation, Read, check_isolation
+from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, count_rows, recorded_rows
+from dbio_commit.protocol.etag import refuse_changed
 from dbio_commit.protocol.markers import CommitInfo, CommitMarker
-from dbio_commit.protocol.since import refuse_changed
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.versions import AppVersion
-from dbio_commit.snapshot import Snapshot
-from dbio_commit.spark.conditions import NOTHING
-from dbio_commit.spark.constraints import checked
-from dbio_commit.spark.fates import FATE
-from dbio_commit.spark.feeds import TYPE
-from dbio_commit.spark.infer import table_schema
-from dbio_commit.spark.job import WriteOptions, WritePlan, no_commit, plan_write
-from dbio_commit.spark.located import FILE, PLACE, Located
-from dbio_commit.spark.scan import prune
-from dbio_commit.spark.written import Writing
+from dbio_commit.spark.feed.columns import TYPE
+from dbio_commit.spark.read.infer import table_schema
+from dbio_commit.spark.read.located import FILE, PLACE, Located
+from dbio_commit.spark.read.scan import prune
+from dbio_commit.spark.sql.conditions import NOTHING
+from dbio_commit.spark.write.constraints import checked
+from dbio_commit.spark.write.fates import FATE
+from dbio_commit.spark.write.plan import WriteOptions, WritePlan, no_commit, plan_write
+from dbio_commit.spark.write.written import Writing
 from dbio_commit.table import Table
 
 RESERVED = (

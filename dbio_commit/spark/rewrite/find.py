@@ -10,8 +10,8 @@ from pyspark.sql import types as t
 from dbio_commit.data.conform import parse_value
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.conditions import goes_by_alone, holds
-from dbio_commit.spark.located import FILE, Located, refuse_other_rows
+from dbio_commit.spark.read.located import FILE, Located, refuse_other_rows
+from dbio_commit.spark.sql.conditions import goes_by_alone, holds
 
 if TYPE_CHECKING:
     from dbio_commit.spark.rewrite.base import Rewrite

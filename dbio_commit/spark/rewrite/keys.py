@@ -11,9 +11,9 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from dbio_commit.errors import SchemaMismatchError
+from dbio_commit.base.errors import SchemaMismatchError
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.conditions import NOTHING, SOURCE, all_of, any_of, equal_columns
+from dbio_commit.spark.sql.conditions import NOTHING, SOURCE, all_of, any_of, equal_columns
 
 _BUCKETS = 1024
 _RANGES = 32

@@ -11,29 +11,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
-from dbio_commit.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.conditions import (
-    NOTHING,
-    SOURCE,
-    TARGET,
-    all_of,
-    any_of,
-    check,
-    holds,
-    target_part,
-)
-from dbio_commit.spark.constraints import with_defaults
-from dbio_commit.spark.fates import FATE, Fate, fate
-from dbio_commit.spark.located import FILE, PLACE
+from dbio_commit.spark.read.located import FILE, PLACE
 from dbio_commit.spark.rewrite.base import RESERVED, Rewrite
 from dbio_commit.spark.rewrite.by_condition import columns_named, misfits
 from dbio_commit.spark.rewrite.keys import Keys
-from dbio_commit.spark.session import is_connect
-from dbio_commit.spark.sight import read_as
-from dbio_commit.spark.values import Assigned, Fitted, Value, assign, refuse_no_texts
+from dbio_commit.spark.session.conf import is_connect
+from dbio_commit.spark.sql.conditions import NOTHING, SOURCE, TARGET, all_of, any_of, check, holds, target_part
+from dbio_commit.spark.sql.sight import read_as
+from dbio_commit.spark.sql.values import Assigned, Fitted, Value, assign, refuse_no_texts
+from dbio_commit.spark.write.constraints import with_defaults
+from dbio_commit.spark.write.fates import FATE, Fate, fate
 
 # --- what is asked for --------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dbio_commit import Table
-from dbio_commit.clock import Clock
+from dbio_commit.base.clock import Clock
 
 
 @pytest.fixture

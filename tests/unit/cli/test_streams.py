@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dbio_commit import HistoryLostError, InvalidInputError, Table
-from dbio_commit.follow import Follower
-from dbio_commit.protocol.feed import Feed, Wanted
-from dbio_commit.protocol.position import Start
+from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.follow import Follower
+from dbio_commit.feed.position import Start
 from tests.builders import QUERY, columns, stream_checkpoint
 from tests.command_line import dbio, dbio_json
 

@@ -1,0 +1,35 @@
+"""Loggers whose lines are one event each, whatever the names and the errors in them hold."""
+
+import logging
+from numbers import Number
+from traceback import format_exception
+from typing import Any
+
+from dbio_commit.base.texts import visible
+
+
+def get_logger(name: str) -> logging.Logger:
+    """The logger of a module. A name or a message in what it logs ends no line, and steers no terminal.
+
+    Every module of the package has one of these: a logger does not inherit the filters of those above it.
+    """
+    logger = logging.getLogger(name)
+    logger.addFilter(_escape)
+    return logger
+
+
+def _escape(record: logging.LogRecord) -> bool:
+    record.msg = visible(str(record.msg))
+    if isinstance(record.args, tuple):
+        record.args = tuple(map(_visible, record.args))
+    elif record.args:
+        record.args = {name: _visible(it) for name, it in record.args.items()}
+    if record.exc_info and record.exc_info[1]:
+        # Indented: then no line of an exception that is no error of ours looks like another event.
+        lines = "".join(format_exception(record.exc_info[1])).splitlines()
+        record.exc_text = "\n".join(f"  {visible(line)}" for line in lines)
+    return True
+
+
+def _visible(it: Any) -> Any:
+    return it if isinstance(it, Number) else visible(str(it))

@@ -1,0 +1,1 @@
+"""How a transaction begins, takes its turn and is decided."""

@@ -1,0 +1,225 @@
+"""How a transaction begins: look at what is there, create the table where there is nothing, claim a tid."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+import msgspec
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
+from dbio_commit.base.logs import get_logger
+from dbio_commit.base.options import checkpoint_every
+from dbio_commit.commit.directory_root import left_alone
+from dbio_commit.commit.draft import Terms, encode_begun
+from dbio_commit.commit.probe import create
+from dbio_commit.commit.roots import KINDS, Nothing, TableRoot, Target, find_root, read_snapshot
+from dbio_commit.commit.table_root import is_committed
+from dbio_commit.commit.tids import new_tid, new_uuid
+from dbio_commit.commit.transaction import Transaction
+from dbio_commit.data.footers import Inspector
+from dbio_commit.log.listing import until_quiet
+from dbio_commit.protocol import names
+from dbio_commit.protocol.etag import check_if_tid
+from dbio_commit.protocol.garbage import is_foreign
+from dbio_commit.protocol.markers import App, Descriptor, Operation, decode_descriptor, encode
+from dbio_commit.protocol.origin import Origin
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, Settings, layout_text
+from dbio_commit.protocol.versions import AppVersion, version_number
+from dbio_commit.store import Store
+
+_log = get_logger(__name__)
+
+
+def look(store: Store, clock: Clock, *, must_be_empty: bool = False) -> Target:
+    """What is at the root now; writes nothing. Raises TableExistsError where `must_be_empty` and there are commits."""
+    return until_quiet(store, lambda: _look(store, clock, must_be_empty=must_be_empty))
+
+
+def _look(store: Store, clock: Clock, *, must_be_empty: bool) -> Target:
+    looked = clock.moment()
+    if target := TableRoot(store, clock).find_target(must_be_empty=must_be_empty, looked=looked):
+        return target
+    root = find_root(store, clock)
+    if not isinstance(root, Nothing):
+        return root.target(must_be_empty=must_be_empty, looked=looked)
+    if foreign := [entry.path for entry in root.entries if is_foreign(entry.path)]:
+        _log.warning("%s: %s", store.url, left_alone(foreign))
+    if root.log.checkpoints:
+        raise InvalidInputError(
+            f"{store.url} holds nothing but the checkpoint of an adoption that did not come to its end; it would "
+            f"count in a new table: bring back what {names.checkpoint(root.log.last_checkpoint)} names, or write to "
+            "another path"
+        )
+    return Target(scope=None, looked=looked)
+
+
+def begin(
+    store: Store,
+    clock: Clock,
+    *,
+    operation: Operation = "append",
+    partition_by: Sequence[str] | None = None,
+    app: AppVersion | None = None,
+    must_be_empty: bool = False,
+    if_tid: str | None = None,
+    target: Target | None = None,
+    inspector: Inspector | None = None,
+    skipped: bool = False,
+    sets: Settings | None = None,
+    claims: bool = True,
+    changes_rows: bool = True,
+) -> Transaction:
+    """Creates the table where there is none, and claims a tid. `skipped`: what `has_committed` says.
+
+    Where it does not claim one, the transaction has none before it writes a file, or commits: see `Terms.unclaimed`.
+
+    `must_be_empty` asks for a table without commits so far, `if_tid` for one without commits since; `target` is what
+    `look` found, if it was asked before; `sets` are changes of settings, checked. A rewrite of which not `changes_rows`
+    says so in its marker.
+    Raises SchemaMismatchError for other partition columns than the table's, TableExistsError, CommitConflictError
+    where there is no table and `if_tid` names a commit, UnsupportedStoreError where the store has no put-if-absent.
+    """
+    application, if_tid = check_app(app), check_if_tid(if_tid)
+    every = checkpoint_every()
+    if not changes_rows and operation != "rewrite":
+        raise InvalidInputError(f"operation {operation!r} changes rows: data_change=False is for a rewrite")
+    target = target or look(store, clock, must_be_empty=must_be_empty)
+    columns = choose_partition_columns(target, partition_by, where=store.url, overwrites=operation == "overwrite")
+    moves = target.partition_columns not in (None, columns)
+    sets = {**(sets or {}), **({PARTITION_COLUMNS: layout_text(columns)} if moves else {})}
+    creates = target.scope is None
+    if moves:
+        _log.warning("%s is partitioned by %s: this overwrite changes that to %s, and its commit aborts whatever else "
+                     "is pending", store.url, list(target.partition_columns or ()), list(columns))  # fmt: skip
+    if creates and if_tid:
+        raise CommitConflictError(
+            f"there is no table at {store.url} any more, with the commit {if_tid} on which this write rests; nothing "
+            "was written: check the path"
+        )
+    if if_tid is not None and not target.is_table:
+        raise InvalidInputError(
+            f"{store.url} has no {names.DESCRIPTOR}: its markers cannot tell what was committed since; make it a table "
+            "with `dbio adopt` first"
+        )
+    if creates:
+        target = replace(_create(store, clock, columns), looked=target.looked)
+        if target.partition_columns != columns:  # somebody else was faster; our tasks may be planned already
+            raise SchemaMismatchError(
+                f"{store.url} was created by somebody else just now, partitioned by "
+                f"{list(target.partition_columns or ())}, not by {list(columns)}; nothing was written: try again"
+            )
+    if (application or not claims) and not target.is_table:
+        raise InvalidInputError(
+            f"{store.url} has no {names.DESCRIPTOR}: its markers cannot tell which versions of an application are "
+            "committed; write to a table of its own"
+        )
+    scope, job = target.scope or Scope.TABLE, new_uuid(clock)
+    root = KINDS[scope](store, clock)
+    begun, needs = encode_begun(application, job, target.origin), None if moves else columns
+    began = clock.moment()  # not after its start marker: who waits until it looks for that counts on it
+    terms = Terms(
+        tid=root.claim(target, needs, begun) if claims else new_tid(clock),
+        operation=operation,
+        scope=scope,
+        origin=target.origin,
+        partition_columns=columns,
+        app=application,
+        must_be_empty=must_be_empty,
+        if_tid=if_tid,
+        commit_id=new_uuid(clock),
+        job=job,
+        began=began,
+        metadata=target.metadata,
+        sets=sets,
+        changes_rows=changes_rows,
+        creates=creates,
+        checkpoint_every=every,
+        skipped=skipped,
+        unclaimed=None if claims else target.looked or clock.moment(),
+    )
+    return Transaction(store, clock, terms, inspector=inspector)
+
+
+def has_committed(store: Store, clock: Clock, app: AppVersion | None) -> bool:
+    """Whether there is a table where the application has committed this version (I8).
+
+    Raises AppVersionError where it may not commit this one.
+    """
+    application = check_app(app)
+    if application is None:
+        return False
+    with suppress(TableNotFoundError):
+        return is_committed(read_snapshot(store, clock), application)
+    return False
+
+
+def choose_partition_columns(
+    target: Target, partition_by: str | Sequence[str] | None, *, where: str, overwrites: bool = False
+) -> Layout:
+    """The table's own partition columns, or those asked for: where it has none yet, or an overwrite changes them.
+
+    Case makes no difference. Raises SchemaMismatchError where they differ else, InvalidInputError for impossible ones.
+    """
+    own = target.partition_columns
+    if partition_by is None:
+        return own or ()
+    asked = names.check_partition_columns(partition_by)
+    if own is None:
+        return asked
+    if [column.lower() for column in asked] == [column.lower() for column in own]:
+        return own
+    if overwrites and target.is_table:
+        return asked
+    if not asked:
+        return own  # who adds to a table need not repeat them
+    change = ", change them with an overwrite, or remove the table with `dbio drop`" if target.is_table else ""
+    raise SchemaMismatchError(
+        f"{where} is partitioned by {list(own)}, not by {list(asked)}; "
+        f"leave partition_by out, or write to another path{change}"
+    )
+
+
+def check_app(app: AppVersion | None) -> App | None:
+    """As it is recorded. Raises InvalidInputError."""
+    if app is None:
+        return None
+    try:
+        if isinstance(app, str):
+            raise ValueError("a text alone")
+        id, version = app
+        text = str.__str__(id) if isinstance(id, str) else id  # of a subclass, what it says
+        number, any_order = version_number(version)
+        found = msgspec.convert({"id": text, "version": number, "any_order": any_order}, App)
+        encode(found)  # or ValueError, for what UTF-8 cannot hold
+        return found
+    except (ValueError, TypeError):
+        raise InvalidInputError(
+            f"app={app!r:.200} is not (application id, version): give a text, and a whole number from 0, which counts "
+            "up, such as app=('orders', 17), or a day or a time (whole seconds), which may come in any order, such as "
+            "app=('nightly', date(2026, 11, 20))"
+        ) from None
+
+
+def _create(store: Store, clock: Clock, partition_by: tuple[str, ...]) -> Target:
+    """The new table, or what somebody else has created since we looked."""
+    table_id = new_uuid(clock)
+    if create_descriptor(store, clock, table_id, partition_by):
+        return Target(scope=Scope.TABLE, origin=Origin(table_id), partition_columns=partition_by)
+    found = decode_descriptor(store.get(names.DESCRIPTOR), where=store.url_of(names.DESCRIPTOR))
+    return Target(scope=Scope.TABLE, origin=Origin(found.id), partition_columns=tuple(found.partition_columns))
+
+
+def create_descriptor(
+    store: Store,
+    clock: Clock,
+    table_id: str,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str] | None = None,
+) -> bool:
+    """Makes the root a table; False where it was one already."""
+    descriptor = Descriptor(
+        id=table_id, created=clock.now(), partition_columns=list(partition_by), properties=dict(properties or {})
+    )
+    return create(store, names.DESCRIPTOR, encode(descriptor))

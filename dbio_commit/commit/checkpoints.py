@@ -1,0 +1,141 @@
+"""Writes checkpoints: what the log says, in one object."""
+
+import logging
+from collections.abc import Collection
+from datetime import timedelta
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.logs import get_logger
+from dbio_commit.commit.courtesies import courtesy
+from dbio_commit.commit.probe import prove_store
+from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.log.listing import are_many, are_too_many, read_checkpoint, read_descriptor, until_quiet
+from dbio_commit.log.settled import read_settled
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import HISTORY, Checkpoint, condense, encode_checkpoint
+from dbio_commit.protocol.commits import committed_by
+from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.store import Store
+
+_log = get_logger(__name__)
+
+
+def write_checkpoint(
+    store: Store,
+    clock: Clock,
+    snapshot: Snapshot,
+    *,
+    gone: Collection[str] = (),
+    history: timedelta = HISTORY,
+    again: bool = False,
+) -> str | None:
+    """Writes what the snapshot, of now, counted as the next checkpoint; returns its name.
+
+    `gone` are removed files that are deleted. None where somebody else was faster, or where there is nothing new; with
+    `again`, another says the same then. Raises InvalidInputError where it would not fit into one object.
+    """
+    before = snapshot.checkpoint
+    has_news = len(snapshot.decided) != len(before.commits) or gone
+    if not again and not (snapshot.decided and has_news):
+        return None
+    now = clock.now()
+    commits, known_since = condense(
+        snapshot.decided,
+        gone=gone,
+        noted=snapshot.log.started.keys() | snapshot.log.committed.keys(),
+        keep_since=now - history,
+        known_since=before.known_since,
+    )
+    checkpoint = Checkpoint(
+        number=snapshot.log.checkpoint_after(before.number),
+        table_id=snapshot.table_id,
+        commits=tuple(commits),
+        apps=snapshot.app_versions,
+        metadata=snapshot.metadata,
+        known_since=known_since,
+        redated_until=snapshot.redated_until,
+    )
+    name = names.checkpoint(checkpoint.number)
+    body = encode_checkpoint(checkpoint, created=now)
+    if store.put_if_absent(name, body) or store.get(name) == body:  # an answer of our own that was lost
+        return name
+    return None
+
+
+MOST_BYTES = 8 * 1024**2
+"""A writer makes none where the last was larger: it would take seconds, and is left to vacuum. Not for ever."""
+
+LOOK_BYTES = 64 * 1024**2
+"""Of commit markers; about as often as so many are written, a writer looks whether a checkpoint is due."""
+
+
+def checkpoint_by_chance(store: Store, clock: Clock, *, every: int, written: int) -> None:
+    """For writers, after a commit: in one of `every` cases, makes a checkpoint where more commits are not covered.
+
+    More often where the marker `written`, in bytes, was large. Of many that are covered, more must not be, so that all
+    of them together write not much more than is committed. But where readers would soon refuse the markers that are not
+    covered, it makes one however large the last was. A failure is logged, and nothing else: the commit stands. Only
+    vacuum purges.
+    """
+    if not every or clock.random_bits(31) % min(every, max(LOOK_BYTES // max(written, 1), 1)):
+        return
+    with courtesy(_log, "%s: no checkpoint was made after a commit", store.url, level=logging.INFO):
+        catch_up(store, clock)
+        snapshot = read_snapshot(store, clock)
+        covered = snapshot.checkpoint.covered
+        last = snapshot.log.checkpoints.get(snapshot.checkpoint.number)
+        new = snapshot.log.uncovered(covered)
+        is_due = len(new) > max(every, len(covered) // every) and (last is None or last.size <= MOST_BYTES)
+        if is_due or are_many(new.values()):
+            prove_store(store)
+            write_checkpoint(store, clock, snapshot)
+
+
+def checkpoint_now(store: Store, clock: Clock) -> str | None:
+    """As `write_checkpoint`, of the table as it is now. Raises InvalidInputError where it is no table of ours."""
+    caught_up = catch_up(store, clock)
+    snapshot = read_snapshot(store, clock)
+    if snapshot.scope is not Scope.TABLE:
+        raise InvalidInputError(
+            f"{store.url} has no {names.DESCRIPTOR}, so it has no checkpoints; `dbio adopt` makes it a table"
+        )
+    prove_store(store)
+    return write_checkpoint(store, clock, snapshot) or caught_up
+
+
+def catch_up(store: Store, clock: Clock) -> str | None:
+    """Makes a table readable of whose commit markers too many are not covered: by checkpoints, part by part.
+
+    Returns the name of the last that it wrote. Raises as `read_snapshot` and `write_checkpoint` do.
+    """
+    name = None
+    while (state := until_quiet(store, lambda: _read_oldest(store, clock))) is not None:
+        prove_store(store)
+        name = write_checkpoint(store, clock, state) or name
+    return name
+
+
+def _read_oldest(store: Store, clock: Clock) -> Snapshot | None:
+    """Of a table, and of no more commits than can be read at once; None where that can be all."""
+    log = parse_log(store.list_log())
+    if log.descriptor is None or log.dropped is not None or not are_too_many(log.committed.values()):
+        return None
+    covered = read_checkpoint(store, log, table_id=read_descriptor(store, log).id).covered
+    if not are_too_many(log.uncovered(covered).values()):
+        return None
+    settled = read_settled(store, clock, log, in_part=True)
+    settled.markers.only_valid(ignore_corrupt=False)
+    return Snapshot(
+        url=store.url,
+        scope=Scope.TABLE,
+        files=(),
+        partition_columns=(),
+        decided=tuple(committed_by(settled.decided, None)),
+        checkpoint=settled.checkpoint,
+        log=settled.log,
+        origin=settled.origin,
+        redated_until=settled.redated_until,
+    )

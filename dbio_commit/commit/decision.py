@@ -1,0 +1,320 @@
+"""Who decides a transaction: the first marker wins (I3). Here is the one answer to "was this decided already?".
+
+Three objects tell, and each may be purged by vacuum, in this order: the start marker, then the commit marker, both only
+after a checkpoint covers them. So what a checkpoint says was committed, was; without a start marker all was decided
+long ago, and a commit marker that no checkpoint covers came too late; with it, the commit marker alone decides.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import (
+    AccessDeniedError,
+    CommitStateUnknownError,
+    CorruptMarkerError,
+    DbioError,
+    ObjectNotFoundError,
+    StoreError,
+    TransactionAbortedError,
+    TransactionStateError,
+)
+from dbio_commit.base.logs import get_logger
+from dbio_commit.commit.tids import new_uuid
+from dbio_commit.log.listing import read_checkpoint, read_descriptor, until_quiet
+from dbio_commit.protocol import names
+from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.markers import CommitMarker, abort_marker, decode_commit, encode
+from dbio_commit.protocol.names import Kind
+from dbio_commit.store import Store
+
+PUT_ATTEMPTS = 5
+
+_log = get_logger(__name__)
+
+
+# --- was it decided? ----------------------------------------------------------------------------------------------
+
+
+def find_decision(store: Store, tid: str, *, commit_id: str, is_known: bool) -> CommitMarker | None:
+    """What the transaction of a table committed, however long ago; None while its commit marker decides, once it comes.
+
+    `is_known`: it was seen to be decided, or is too old to commit, so that its commit marker is read also while its
+    start marker is there. A commit marker that says something else than what counts is removed. One that says the same
+    stays, also where we put it just now: vacuum may have kept it, for what it removes (a writer may sleep for days
+    after its PUT), and else deletes it.
+
+    Raises TransactionAbortedError where it was aborted, CorruptMarkerError where another writer has its tid,
+    CommitStateUnknownError where a marker that decides nothing cannot be removed.
+    """
+    path = names.committed(tid)
+    is_purged = not has_start(store, tid)
+    if not is_purged and not is_known:
+        return None
+    covered = _covered_commit(store, tid)
+    found = _read_commit(store, path)
+    if found is None and covered is None:
+        covered = _covered_commit(store, tid)  # purged in this moment
+    if covered is not None:
+        if found is not None and not covered.is_of(found.data_files):
+            withdraw(store, path)
+        return covered
+    if found is None:
+        raise _aborted_long_ago(store, tid)
+    mine = _own(store, path, found, commit_id=commit_id)
+    if is_purged:
+        _withdraw_late(store, tid)
+    return mine
+
+
+def has_start(store: Store, tid: str, directory: str = "") -> bool:
+    """Whether the start marker is there. Once it is not, the transaction is decided: vacuum purges it first."""
+    return store.stat_many([names.join(directory, names.started(tid))]) != [None]
+
+
+def read_own(store: Store, path: str, *, commit_id: str) -> CommitMarker:
+    """The commit marker that is there, if it is ours. Raises TransactionAbortedError where somebody else's is."""
+    return _own(store, path, decode_commit(store.get(path), where=store.url_of(path)), commit_id=commit_id)
+
+
+def _own(store: Store, path: str, found: CommitMarker, *, commit_id: str) -> CommitMarker:
+    if found.dbio_commit and found.dbio_commit.commit_id == commit_id:
+        store.make_durable([path])  # the call that created it may have failed before that
+        return found
+    marker = names.parse_log_name(path)
+    if found.is_abort and marker and (covered := _covered_commit(store, marker.id)):
+        return covered  # the abort came after vacuum had purged ours, and decided nothing
+    raise _lost(store, path, found)
+
+
+def _read_commit(store: Store, path: str) -> CommitMarker | None:
+    with suppress(ObjectNotFoundError):
+        return decode_commit(store.get(path), where=store.url_of(path))
+    return None
+
+
+def _covered_commit(store: Store, tid: str) -> CommitMarker | None:
+    """What the transaction committed, where a checkpoint says so: then no marker decides anything any more."""
+    return _covered_commits(store).get(tid)
+
+
+def _covered_commits(store: Store) -> dict[str, CommitMarker]:
+    """The same of all transactions, by tid."""
+
+    def read() -> dict[str, CommitMarker]:
+        front = parse_log(store.list_log("_d", Kind.PURGE))
+        if front.descriptor is None:
+            return {}  # the directory scope has none that says anything
+        log = replace(front, checkpoints=parse_log(store.list_log(Kind.CHECKPOINT)).checkpoints)
+        if not log.checkpoints and not log.purges:
+            return {}
+        checkpoint = read_checkpoint(store, log, table_id=read_descriptor(store, front).id)
+        return {commit.tid: commit.marker for commit in checkpoint.commits if not commit.marker.is_abort}
+
+    return until_quiet(store, read)
+
+
+def withdraw(store: Store, path: str) -> bool:
+    """Removes a commit marker that decides nothing, but that readers may believe; False where it cannot."""
+    failures = store.delete_many([path])
+    for failure in failures.values():
+        _log.warning("%s decides nothing, but readers may believe it; remove it: %s", store.url_of(path), failure)
+    return not failures
+
+
+def _withdraw_late(store: Store, tid: str) -> None:
+    """Raises TransactionAbortedError: a commit marker came after the abort was purged."""
+    path = names.committed(tid)
+    if not withdraw(store, path):
+        raise CommitStateUnknownError(
+            f"{store.url_of(path)} came after its transaction was aborted and vacuumed, and cannot be deleted: "
+            "remove it, since it names files that are gone; then write again"
+        )
+    raise _aborted_long_ago(store, tid)
+
+
+# --- commit -------------------------------------------------------------------------------------------------------
+
+
+def decide(store: Store, path: str, body: bytes, *, commit_id: str) -> CommitMarker | None:
+    """Creates the commit marker: whoever creates it first decides the transaction (I3).
+
+    Returns once our own is there; what it says, where it was there before. Raises TransactionAbortedError where
+    somebody else's is, CommitStateUnknownError where the store does not tell, AccessDeniedError where it refused.
+    """
+    failure: StoreError | None = None
+    for _ in range(PUT_ATTEMPTS):
+        is_first = failure is None
+        try:
+            if store.put_if_absent(path, body):
+                return None
+        except StoreError as error:
+            failure = error
+        try:
+            return read_own(store, path, commit_id=commit_id)
+        except ObjectNotFoundError:
+            # A refusal may be the answer to the client's own second attempt: only now it is clear that none landed.
+            if isinstance(failure, AccessDeniedError) and is_first:
+                raise failure from None
+            continue  # it had not landed: put again
+        except StoreError as error:
+            raise unknown(store, path, error) from error
+    raise unknown(store, path, failure) from failure
+
+
+def commit_once(
+    store: Store, tid: str, body: bytes, *, commit_id: str, is_young: Callable[[], bool]
+) -> CommitMarker | None:
+    """As `decide`, of a transaction of a table; while it `is_young`, vacuum cannot have purged it as decided."""
+    path = names.committed(tid)
+    found = decide(store, path, body, commit_id=commit_id)
+    if is_young():
+        return found
+    try:
+        return find_decision(store, tid, commit_id=commit_id, is_known=False) or found
+    except StoreError as error:
+        raise unknown(store, path, error) from error
+
+
+def _lost(store: Store, path: str, found: CommitMarker) -> Exception:
+    if found.is_abort:
+        when = found.dbio_commit.timestamp.isoformat() if found.dbio_commit else "?"
+        return TransactionAbortedError(
+            f"{store.url_of(path)}: this transaction was aborted at {when} by somebody else (vacuum, `dbio abort`, or "
+            "a writer that waited too long for it); nothing was committed: begin again"
+        )
+    return CorruptMarkerError(
+        f"{store.url_of(path)} commits files of another writer under this transaction's tid; nothing of ours was "
+        "committed. Inspect it with `dbio show`, then begin again"
+    )
+
+
+def unknown(store: Store, path: str, cause: Exception | None) -> CommitStateUnknownError:
+    """For a commit marker of which the store does not tell whether it counts."""
+    return CommitStateUnknownError(
+        f"whether {store.url_of(path)} was created is not known: {cause}; look for the tid with `dbio log` before you "
+        "write the same data again"
+    )
+
+
+def _aborted_long_ago(store: Store, tid: str) -> TransactionAbortedError:
+    return TransactionAbortedError(
+        f"transaction {tid} of {store.url} was aborted long ago; nothing was committed: begin again"
+    )
+
+
+# --- abort --------------------------------------------------------------------------------------------------------
+
+
+def abort_transaction(store: Store, clock: Clock, tid: str) -> None:
+    """Decides a pending transaction of a table against its writer, whoever that is (I3). Done already is fine.
+
+    Raises TransactionStateError where it is committed, or was decided so long ago that its markers are purged;
+    StoreError where the store does not tell.
+    """
+    if failure := _try_abort(store, tid, _new_abort(clock)):
+        raise failure
+    if _covered_commit(store, tid) is not None:
+        withdraw(store, names.committed(tid))
+        raise decided_long_ago(store, tid)
+
+
+def abort_in_directory(store: Store, clock: Clock, tid: str, directory: str) -> None:
+    """The same in one directory of the directory scope.
+
+    No checkpoint tells there, but vacuum purges the start marker before the commit marker.
+    """
+    path = names.join(directory, names.committed(tid))
+    is_ours = _put_abort(store, path, tid, _new_abort(clock), may_put=lambda: has_start(store, tid, directory))
+    if not has_start(store, tid, directory):
+        if is_ours:  # another's may be an old one, which vacuum keeps
+            withdraw(store, path)
+        raise decided_long_ago(store, tid)
+
+
+def abort_many(store: Store, clock: Clock, tids: Sequence[str]) -> dict[str, DbioError | None]:
+    """As `abort_transaction`, for vacuum: many transactions of a table at once. Why each is not aborted; None: it is.
+
+    All abort markers are put before the one look at the log that tells whether any of them decides nothing.
+    """
+    markers = [_new_abort(clock) for _ in tids]
+    failures = store.ask_each(lambda put: _try_abort(store, *put), [*zip(tids, markers, strict=True)])
+    outcomes = dict(zip(tids, failures, strict=True))
+    aborted = [tid for tid, failure in outcomes.items() if failure is None]
+    if not aborted:
+        return outcomes
+    try:
+        covered = _covered_commits(store)
+    except DbioError as error:
+        return outcomes | dict.fromkeys(aborted, error)
+    for tid in aborted:
+        if tid in covered:
+            withdraw(store, names.committed(tid))
+            outcomes[tid] = decided_long_ago(store, tid)
+    return outcomes
+
+
+def abort_all(store: Store, clock: Clock, tids: Sequence[str]) -> Iterator[str]:
+    """As `abort_many`, for who must not go on beside any of them; tells whom it aborted: the others have committed.
+
+    Raises StoreError, and whatever else keeps one of them undecided.
+    """
+    for tid, failure in abort_many(store, clock, tids).items():
+        if failure is None:
+            yield tid
+        elif not isinstance(failure, TransactionStateError):
+            raise failure
+
+
+def _new_abort(clock: Clock) -> CommitMarker:
+    return abort_marker(commit_id=new_uuid(clock), timestamp=clock.now())
+
+
+def _put_abort(
+    store: Store, path: str, tid: str, marker: CommitMarker, *, may_put: Callable[[], bool] = lambda: True
+) -> bool:
+    """Sees to it that an abort marker is there; whether it is this one. Raises TransactionStateError for a commit's."""
+    for _ in range(PUT_ATTEMPTS):
+        if not may_put():
+            raise decided_long_ago(store, tid)
+        if store.put_if_absent(path, encode(marker)):
+            return True
+        found = _read_commit(store, path)
+        if found is None:
+            continue
+        if not found.is_abort:
+            raise TransactionStateError(f"transaction {tid} of {store.url} is committed; it cannot be aborted")
+        return found == marker  # the answer to an earlier attempt of this very request was lost
+    raise StoreError(f"{store.url_of(path)} comes and goes; try again")
+
+
+def _try_abort(store: Store, tid: str, marker: CommitMarker, *, makes_room: bool = True) -> DbioError | None:
+    """What kept an abort marker from being there, if anything did.
+
+    A commit marker without content, left by a disk that failed, counts as absent, and nobody who created it is at work
+    any more: it makes room.
+    """
+    path = names.committed(tid)
+    try:
+        _put_abort(store, path, tid, marker)
+    except CorruptMarkerError as error:
+        if not makes_room:
+            return error
+        return _remove_empty(store, path) or _try_abort(store, tid, marker, makes_room=False)
+    except DbioError as error:
+        return error
+    return None
+
+
+def _remove_empty(store: Store, path: str) -> DbioError | None:
+    try:
+        (found,) = store.stat_many([path])
+        empty = [path] if found is not None and not found.size else []
+        return next(iter(store.delete_many(empty).values()), None)
+    except DbioError as error:
+        return error
+
+
+def decided_long_ago(store: Store, tid: str) -> TransactionStateError:
+    return TransactionStateError(f"transaction {tid} of {store.url} was decided long ago; it cannot be aborted")

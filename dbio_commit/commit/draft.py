@@ -1,0 +1,171 @@
+"""What a transaction is about (`Terms`), and what it would commit (`Draft`)."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import (
+    App,
+    Begun,
+    CommitInfo,
+    CommitMarker,
+    FileInfo,
+    Operation,
+    encode,
+    pack_files,
+    pack_schema,
+)
+from dbio_commit.protocol.origin import Origin
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings
+from dbio_commit.protocol.state import Metadata
+
+if TYPE_CHECKING:
+    from dbio_commit.base.clock import Moment
+    from dbio_commit.commit.isolation import Read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a transaction is about; settled when it begins, so it may be pickled and resumed in another process."""
+
+    tid: str
+    operation: Operation
+    scope: Scope
+    partition_columns: tuple[str, ...]
+    app: App | None
+    must_be_empty: bool
+    """Whether it may only commit to a table that has no commits yet."""
+    if_tid: str | None = None
+    """It may only commit where nothing was committed since this, as `since.name_last` has it; None: whatever was."""
+    commit_id: str
+    job: str
+    """Random, in the name of each data file, as DBIO has it."""
+    began: "Moment"
+    metadata: Metadata
+    """The table's columns and settings when it began."""
+    sets: Settings = field(default_factory=dict)
+    """The settings that it changes, as `settings.check_changes` has them."""
+    changes_rows: bool = True
+    """Of a rewrite: False where what it adds holds the rows of what it removes, and no others."""
+    creates: bool = False
+    """Whether it created the table."""
+    checkpoint_every: int = 0
+    """After about so many commits its writer makes a checkpoint; 0 is never."""
+    unclaimed: "Moment | None" = None
+    """Where nobody has claimed its tid yet: when the table was looked at. Whoever writes its first file does so."""
+    skipped: bool = False
+    """Whether its application's version was committed before it began: it commits nothing, and leaves no marker."""
+    origin: Origin | None = None
+    """The table's; None in the directory scope."""
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it writes to a table of ours, whose commits tell its columns."""
+        return self.scope is Scope.TABLE
+
+    @property
+    def changes_layout(self) -> bool:
+        """Whether the table's partition columns were others when it began."""
+        return PARTITION_COLUMNS in self.sets
+
+    @property
+    def is_conditional(self) -> bool:
+        """Whether it commits only to a table that is as it was asked for."""
+        return self.must_be_empty or self.if_tid is not None
+
+    @property
+    def begun(self) -> bytes:
+        """The body of its start marker."""
+        return encode_begun(self.app, self.job, self.origin)
+
+
+def encode_begun(app: App | None, job: str, origin: Origin | None) -> bytes:
+    """In the directory scope, which has no `origin`, start markers are empty."""
+    return encode(Begun(table_id=origin.table_id, app=app, job=job)) if origin else b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What a transaction would commit. Paths are relative to the root."""
+
+    terms: Terms
+    files: Sequence[FileInfo]
+    """That become live."""
+    schema: Mapping[str, Any] | None = None
+    """The table's columns after it, as Spark's JSON; None leaves them as they are."""
+    rewritten: Collection[str] = ()
+    """Of a rewrite: the live files that go."""
+    whole: Collection[str] | None = None
+    """Of a rewrite that tells what it changed: the files, added and removed, all of whose rows came or went."""
+    read: "Read | None" = None
+    """Of a rewrite: what it went by; None where it goes by the files alone that it removes."""
+    replaced: Sequence[names.Partition] = ()
+    """Of a partition replacement: the partitions that it replaces; none stands for those of `files`."""
+    counted: Mapping[str, int] = field(default_factory=dict)
+    """More metrics, that whoever wrote the files knows."""
+    began_s: float = 0.0
+    """When its commit began, by the monotonic clock."""
+
+    @property
+    def data_files(self) -> list[FileInfo]:
+        """Those of `files` that hold rows of the table; the others tell what it changed."""
+        return [file for file in self.files if not self._tells(file)]
+
+    def _tells(self, file: FileInfo) -> bool:
+        return self.whole is not None and names.is_change_file(file.path)
+
+    @property
+    def changes_schema(self) -> bool:
+        return self.schema is not None and self.schema != self.terms.metadata.schema
+
+    def metrics(self, now_s: float) -> dict[str, int]:
+        files = self.data_files
+        rows = [file.rows for file in files]
+        metrics = {
+            "numFiles": len(files),
+            "numOutputBytes": sum(file.size for file in files),
+            "numParts": len({names.split(file.path)[0] for file in files} - {""}),
+            "jobCommitTime": self.commit_ms(now_s),
+            **self.counted,
+        }
+        known = [count for count in rows if count is not None]
+        return {**metrics, "numOutputRows": sum(known)} if len(known) == len(rows) else metrics
+
+    def commit_ms(self, now_s: float) -> int:
+        return round((now_s - self.began_s) * 1000)
+
+    def marker(
+        self,
+        files: Sequence[FileInfo],
+        removed: Sequence[str],
+        metrics: dict[str, int],
+        *,
+        now: datetime,
+        origin: Origin | None = None,
+        turn: int | None = None,
+        metadata: Metadata | None = None,
+    ) -> CommitMarker:
+        """The commit marker that adds and removes these; `metadata` of the table after it, `origin` as it is now."""
+        return CommitMarker(
+            added=[file.path for file in files],
+            removed=[*removed, *(file.path for file in files if self._tells(file))],
+            dbio_commit=CommitInfo(
+                operation=self.terms.operation,
+                commit_id=self.terms.commit_id,
+                timestamp=now,
+                table_id=origin.table_id if origin else None,
+                dated=origin.dated if origin else None,
+                turn=turn,
+                app=self.terms.app,
+                metrics=metrics,
+                schema=pack_schema(metadata and metadata.schema),
+                schema_turn=metadata.turn if metadata else None,
+                settings=dict(metadata.settings) if metadata and metadata.settings is not None else None,
+                data_change=None if self.terms.changes_rows else False,
+                files=pack_files(files),
+                whole=None if self.whole is None else sorted(self.whole),
+            ),
+        )

@@ -1,0 +1,263 @@
+"""What a transaction must know of a table to begin: its descriptor; its columns and settings as of a decided turn.
+
+It costs the same at any length of the log. Turns come one after the other and never change, so a process that has been
+here looks for the next one only; and as long as that is undecided, all is as of the one before.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from cachetools import LRUCache
+
+from dbio_commit.base.clock import Clock, Moment
+from dbio_commit.base.errors import ObjectNotFoundError
+from dbio_commit.base.forks import ProcessLock
+from dbio_commit.commit.decision import has_start
+from dbio_commit.log.listing import read_descriptor, read_last_turn, read_turn, refuse_dropped
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.markers import CommitMarker, Descriptor, Turn, decode_commit
+from dbio_commit.protocol.names import Kind
+from dbio_commit.protocol.origin import Origin
+from dbio_commit.protocol.settings import Layout, Settings, layout_of
+from dbio_commit.protocol.state import NO_METADATA, Metadata
+from dbio_commit.store import Store
+
+_TABLES = 1000
+"""How many a process remembers."""
+
+_UNDECIDED_S = 20 * 60.0
+"""For so long a holder that was undecided is so while its commit marker is not there; vacuum purges none so young."""
+
+_SAME_SECOND = timedelta(seconds=2)
+"""A descriptor that was older when it was read is no other of the same time and size, where times are whole seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A table, as a transaction that began has seen it."""
+
+    entry: Entry
+    """Of its descriptor."""
+    descriptor: Descriptor
+    metadata: Metadata
+    """As of a decided turn."""
+    turn: Entry | None = None
+    """The object of that turn. By its number alone, a turn that was taken anew in a table that was brought back from a
+    backup would be taken for it. None where it was not listed."""
+    holder: Turn | None = None
+    """The turn after that, where it is taken, and was undecided."""
+    at: Moment | None = None
+    """When that was so; None where there is no holder."""
+
+    @property
+    def layout(self) -> Layout:
+        """The partition columns."""
+        return layout_of(self.metadata.settings, self.descriptor.partition_columns)
+
+    @property
+    def origin(self) -> Origin:
+        return Origin(self.descriptor.id, self.entry.modified)
+
+    @property
+    def new_layout_by(self) -> Turn | None:
+        """The turn of who is changing it, if somebody is: until that is decided, nobody may begin."""
+        return self.holder if self.holder and self.holder.new_layout else None
+
+    def as_of(self, metadata: Metadata, log: Log, holder: Turn | None = None, at: Moment | None = None) -> "Seen":
+        """The same table with these columns and settings, by these turns; `holder` was undecided then."""
+        return replace(self, metadata=metadata, turn=log.turns.get(metadata.turn), holder=holder, at=at)
+
+
+_SEEN: LRUCache[tuple[str, ...], Seen] = LRUCache(_TABLES)
+
+
+def _begin_anew() -> None:
+    global _SEEN
+    _SEEN = LRUCache(_TABLES)
+
+
+_LOCK = ProcessLock(_begin_anew)
+
+
+def look_at_table(store: Store, clock: Clock, read_snapshot: Callable[[], Snapshot]) -> Seen | None:
+    """The table that is there; None where there is none. All is as new as each turn that was decided before.
+
+    Raises TableNotFoundError where it was dropped.
+    """
+    seen = _recall(store, clock)
+    if seen is None:
+        front = parse_log(store.list_log("_d", Kind.TURN))
+    else:
+        front = parse_log(store.stat_log(names.DESCRIPTOR, names.DROPPED).values())
+    refuse_dropped(store, front)
+    if front.descriptor is None:
+        return None
+    if seen is not None and seen.entry == front.descriptor:
+        seen = _go_on(store, clock, seen, read_snapshot)
+        _remember(store, clock, seen)
+        return seen
+    now = clock.now()
+    turns = front if seen is None else parse_log(store.list_log(Kind.TURN))
+    fresh = Seen(front.descriptor, read_descriptor(store, front), NO_METADATA)
+    seen = _look_anew(store, clock, fresh, turns, read_snapshot)
+    if now - front.descriptor.modified >= _SAME_SECOND:
+        _remember(store, clock, seen)
+    return seen
+
+
+def remember_metadata(store: Store, clock: Clock, metadata: Metadata, log: Log) -> None:
+    """What this process has committed under a turn that the log shows; nothing where it does not remember the table."""
+    seen = _recall(store, clock)
+    if seen is not None and seen.entry == log.descriptor and seen.metadata.turn < metadata.turn:
+        _remember(store, clock, seen.as_of(metadata, log))
+
+
+def forget_holder(store: Store, clock: Clock) -> None:
+    """The next look asks the store what became of the holder that was undecided, whatever there was to see of it."""
+    if (seen := _recall(store, clock)) is not None:
+        _remember(store, clock, replace(seen, holder=None, at=None))
+
+
+def remembered_id(store: Store, clock: Clock) -> str | None:
+    """Of the table that this process remembers here; None where it remembers none."""
+    seen = _recall(store, clock)
+    return seen.descriptor.id if seen else None
+
+
+def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], Snapshot]) -> Seen:
+    """From what was seen, turn by turn."""
+    while True:
+        at, turn = clock.moment(), seen.metadata.turn
+        found = parse_log(store.list_log_from(names.turn(turn), Kind.TURN))
+        if turn not in found.turns or found.turns[turn] != seen.turn:
+            break  # purged, because there are others; or another turn of this number
+        if found.last_turn == turn:
+            return seen.as_of(seen.metadata, found)
+        if turn + 1 not in found.turns:
+            break  # purged before this one was
+        holder = read_turn(store, found, turn + 1, table_id=seen.descriptor.id)
+        marker = _read_commit(store, holder.tid) if holder else None
+        if marker is None:
+            is_watched = holder == seen.holder and seen.at is not None and clock.is_within(seen.at, _UNDECIDED_S)
+            if holder is None or not (is_watched or _precedes(_start_of(store, holder), found.turns[turn + 1])):
+                break
+            return seen if is_watched else seen.as_of(seen.metadata, found, holder, at)
+        if (metadata := _metadata_after(marker, seen.metadata, turn + 1, is_next=True)) is None:
+            break
+        seen = seen.as_of(metadata, found)
+    return _look_anew(store, clock, seen, parse_log(store.list_log(Kind.TURN)), read_snapshot)
+
+
+def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: Callable[[], Snapshot]) -> Seen:
+    """From the last turn; while that is undecided, from the one before, which is decided."""
+    at, last = clock.moment(), read_last_turn(store, log)
+    if not last:
+        metadata = _before_turns(seen)
+        return seen.as_of(read_snapshot().metadata if metadata is None else metadata, log)
+    holder = read_turn(store, log, table_id=seen.descriptor.id)
+    marker = _read_commit(store, holder.tid) if holder else None
+    started = _start_of(store, holder) if holder is not None and (marker is None or marker.is_abort) else None
+    if _precedes(started, log.turns[last]):
+        if (metadata := _metadata_of(store, log, last - 1, seen)) is not None:
+            if marker is None:
+                return seen.as_of(metadata, log, holder, at)
+            return seen.as_of(metadata._replace(turn=last), log)
+    elif marker is not None and (metadata := _metadata_after(marker, seen.metadata, last)) is not None:
+        return seen.as_of(metadata, log)
+    # A snapshot tells in any case.
+    snapshot = read_snapshot()
+    metadata = snapshot.metadata
+    if metadata.turn < last and holder:
+        if holder.tid in snapshot.checkpoint.covered or holder.tid in {commit.tid for commit in snapshot.decided}:
+            return seen.as_of(metadata._replace(turn=last), log)  # that turn ended without a change
+        if started is not None and marker is None:
+            return seen.as_of(metadata._replace(turn=last - 1), log, holder, at)
+    return seen.as_of(metadata, log)
+
+
+def _start_of(store: Store, holder: Turn) -> Entry | None:
+    """Its start marker, if it is there."""
+    (started,) = store.stat_many([names.started(holder.tid)])
+    return started
+
+
+def _precedes(started: Entry | None, turn: Entry) -> bool:
+    """Whether there is a start marker, and from before the turn, as that of all who take one.
+
+    A later one may be of a late task, which puts it again after vacuum has purged the decision.
+    """
+    return started is not None and started.modified <= turn.modified
+
+
+def _metadata_of(store: Store, log: Log, turn: int, seen: Seen) -> Metadata | None:
+    """What its holder recorded of a decided turn; where that was aborted, what the one of the turn before did.
+
+    None where vacuum has purged it, or nothing is recorded.
+    """
+    for earlier in range(turn, 0, -1):
+        if earlier == seen.metadata.turn and log.turns.get(earlier) == seen.turn:
+            return seen.metadata._replace(turn=turn)
+        if earlier not in log.turns:
+            return None
+        holder = read_turn(store, log, earlier, table_id=seen.descriptor.id)
+        marker = _read_commit(store, holder.tid) if holder else None
+        if holder is None or marker is None:
+            return None
+        if not marker.is_abort:
+            return _metadata_after(marker, seen.metadata, turn)
+        if not has_start(store, holder.tid):
+            return None
+    first = _before_turns(seen)
+    return first and first._replace(turn=turn)
+
+
+def _before_turns(seen: Seen) -> Metadata | None:
+    """What a table is like before anybody has taken a turn. None where only a snapshot tells: it was adopted so."""
+    if seen.metadata.turn == 0 and seen.metadata.schema is not None:
+        return seen.metadata
+    return None if seen.descriptor.tells_columns else NO_METADATA
+
+
+def _metadata_after(marker: CommitMarker, before: Metadata, turn: int, *, is_next: bool = False) -> Metadata | None:
+    """What the holder of the turn left; None where its marker does not tell.
+
+    `before` is what is known as of an earlier turn, and `is_next` whether of the one right before.
+    """
+    if marker.is_abort:
+        return before._replace(turn=turn) if is_next else None
+    info = marker.dbio_commit
+    if info is None or info.schema_turn is None:
+        return None
+    settings: Settings | None = info.settings
+    if settings is None and before.settings is not None:  # an earlier version wrote it, which changes no settings
+        if not is_next:
+            return None  # but those between may have
+        settings = before.settings
+    return Metadata(info.table_schema, turn, settings)
+
+
+def _read_commit(store: Store, tid: str) -> CommitMarker | None:
+    path = names.committed(tid)
+    with suppress(ObjectNotFoundError):
+        body = store.get(path)
+        return decode_commit(body, where=store.url_of(path)) if body else None
+    return None
+
+
+def _key(store: Store, clock: Clock) -> tuple[str, ...]:
+    return store.identity, store.principal, store.url, clock.boot()
+
+
+def _recall(store: Store, clock: Clock) -> Seen | None:
+    with _LOCK:
+        return _SEEN.get(_key(store, clock))
+
+
+def _remember(store: Store, clock: Clock, seen: Seen) -> None:
+    with _LOCK:
+        _SEEN[_key(store, clock)] = seen

@@ -1,0 +1,69 @@
+"""The operations: for each, whether it takes a turn, what it removes, and what it checks. One record for each."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dbio_commit.base.errors import CommitConflictError
+from dbio_commit.commit.draft import Draft
+from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.partitions import partition_types, replaced_files
+from dbio_commit.protocol.state import DataFile
+
+
+class TableState(Protocol):
+    """The table as an operation finds it; a Snapshot is one."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def files(self) -> Sequence[DataFile]: ...
+    @property
+    def partition_columns(self) -> Sequence[str]: ...
+    @property
+    def schema(self) -> Mapping[str, Any] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What an operation means."""
+
+    needs_state: bool
+    """Whether what it does depends on the table's state: then it takes a turn (I7)."""
+    sets_schema: bool
+    """Whether the columns after it are its own, whatever the table's were."""
+    removes: Callable[[Draft, TableState], list[str]]
+    """The paths of the live files that go. Raises CommitConflictError where it cannot do what it was to do."""
+
+
+def _nothing(draft: Draft, table: TableState) -> list[str]:
+    return []
+
+
+def _everything(draft: Draft, table: TableState) -> list[str]:
+    return [file.path for file in table.files]
+
+
+def _what_lies_in_its_partitions(draft: Draft, table: TableState) -> list[str]:
+    replaced = draft.replaced or [file.partition for file in draft.files]
+    types = partition_types(draft.schema or table.schema, table.partition_columns)
+    return [file.path for file in replaced_files(table.files, replaced, types)]
+
+
+def _what_it_rewrites(draft: Draft, table: TableState) -> list[str]:
+    live = {file.path for file in table.files}
+    if gone := set(draft.rewritten) - live:
+        raise CommitConflictError(
+            f"{len(gone)} of the {len(draft.rewritten)} files that transaction {draft.terms.tid} rewrites are not "
+            f"live any more in {table.url}, first {min(gone)}; read the table again and begin again"
+        )
+    return sorted(draft.rewritten)
+
+
+RULES: Mapping[Operation, Rules] = {
+    "append": Rules(needs_state=False, sets_schema=False, removes=_nothing),
+    "overwrite": Rules(needs_state=True, sets_schema=True, removes=_everything),
+    "replace_partitions": Rules(needs_state=True, sets_schema=False, removes=_what_lies_in_its_partitions),
+    "rewrite": Rules(needs_state=True, sets_schema=False, removes=_what_it_rewrites),
+}
+"""Those that a transaction may begin with; "adopt" and "abort" are in markers only."""

@@ -1,0 +1,96 @@
+"""Where the markers that decide are: at the root of a table of ours, or in each directory (the seam of scope)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import TableNotFoundError
+from dbio_commit.commit.directory_root import DirectoryRoot, check_directories
+from dbio_commit.commit.root import Target
+from dbio_commit.commit.table_root import TableRoot
+from dbio_commit.log.listing import refuse_dropped, refuse_lost_descriptor, until_quiet
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol.commits import AsOf
+from dbio_commit.protocol.directory import is_empty, parse_directories
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import Log, parse_log
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.store import Store
+
+__all__ = ["KINDS", "DirectoryRoot", "Nothing", "TableRoot", "Target", "find_root", "open_root", "read_snapshot"]
+
+KINDS: Mapping[Scope, type[TableRoot] | type[DirectoryRoot]] = {
+    Scope.TABLE: TableRoot,
+    Scope.DIRECTORY: DirectoryRoot,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Neither a marker that decides nor a data file: a table may be created here."""
+
+    log: Log
+    entries: Sequence[Entry]
+
+
+def find_root(
+    store: Store, clock: Clock, *, entries: Sequence[Entry] | None = None, even_dropped: bool = False
+) -> TableRoot | DirectoryRoot | Nothing:
+    """What is there. `entries` are all files, where the caller has listed them just now.
+
+    Raises TableNotFoundError where it was dropped (unless told otherwise), UnsupportedTableError, InvalidInputError.
+    """
+    log = _list_log(store, even_dropped=even_dropped)
+    if log.descriptor is not None:
+        return TableRoot(store, clock, log)
+    if entries is None:
+        entries = store.list_files()
+    if entries:
+        log = _look_again(store, log, even_dropped=even_dropped)
+    if log.descriptor is not None:
+        return TableRoot(store, clock, log)
+    refuse_lost_descriptor(store, log)
+    check_directories(store, (entry.path for entry in entries))
+    if is_empty(parse_directories(entries)):
+        return Nothing(log, entries)
+    return DirectoryRoot(store, clock, entries, log)
+
+
+def open_root(
+    store: Store, clock: Clock, *, entries: Sequence[Entry] | None = None, even_dropped: bool = False
+) -> TableRoot | DirectoryRoot:
+    """As `find_root`. Raises TableNotFoundError where there is nothing."""
+    root = find_root(store, clock, entries=entries, even_dropped=even_dropped)
+    if isinstance(root, Nothing):
+        raise TableNotFoundError(
+            f"there is no table at {store.url}: no descriptor, no Parquet file and no marker; check the path"
+        )
+    return root
+
+
+def read_snapshot(
+    store: Store, clock: Clock, *, as_of: AsOf = None, ignore_corrupt_markers: bool = False, even_dropped: bool = False
+) -> Snapshot:
+    """The table's state now, or as of a time or tid; `even_dropped` is for whoever drops it.
+
+    Raises TableNotFoundError where there is nothing, CorruptMarkerError (unless told to ignore corrupt markers, whose
+    transactions then count as pending), UnsupportedTableError, InvalidInputError for an impossible `as_of`.
+    """
+
+    def read() -> Snapshot:
+        root = open_root(store, clock, even_dropped=even_dropped)
+        return root.snapshot(as_of=as_of, ignore_corrupt=ignore_corrupt_markers)
+
+    return until_quiet(store, read)
+
+
+def _list_log(store: Store, *, even_dropped: bool) -> Log:
+    log = parse_log(store.list_log())
+    if not even_dropped:
+        refuse_dropped(store, log)
+    return log
+
+
+def _look_again(store: Store, log: Log, *, even_dropped: bool) -> Log:
+    """A descriptor comes before all else of its table: whoever saw anything after the log looks again (I1)."""
+    return _list_log(store, even_dropped=even_dropped)

@@ -1,0 +1,16 @@
+"""New names, made of time and chance: of transactions, and uuids."""
+
+from datetime import UTC
+from uuid import UUID
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.protocol import names
+
+
+def new_tid(clock: Clock) -> str:
+    millis = int(clock.now().astimezone(UTC).timestamp() * 1000)
+    return names.format_tid(millis, clock.random_bits(names.RANDOM_BITS))
+
+
+def new_uuid(clock: Clock) -> str:
+    return str(UUID(int=clock.random_bits(128), version=4))

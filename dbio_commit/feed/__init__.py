@@ -1,0 +1,1 @@
+"""What a stream reads next: the history of a table, commit by commit."""

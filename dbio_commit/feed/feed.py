@@ -1,0 +1,322 @@
+"""What a stream is to read next: the rows that came with each commit, in the order of the history. Pure.
+
+Where a stream is, is in `position`; rules: PROTOCOL.md 8.4.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from dbio_commit.base.errors import ChangedRowsError, HistoryLostError, InvalidInputError
+from dbio_commit.feed.position import Part, Position, Start, position_of
+from dbio_commit.protocol.checkpoint import HISTORY
+from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.history import Change, History, recorded_operation, takes_rows
+from dbio_commit.protocol.state import DataFile, live_files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a stream asks for."""
+
+    changes: bool = False
+    """Rows that went, too; each row then says which it is."""
+    skip_change_commits: bool = False
+    """Commits that remove rows are passed over, with what they add."""
+    ignore_changes: bool = False
+    """Of commits that remove rows, all that they add is read, also what they only carried over."""
+    fail_on_data_loss: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Most:
+    """How much a batch may take; at least one file, whatever its size."""
+
+    files: int | None = None
+    size_bytes: int | None = None
+
+    def count(self, files: Sequence[DataFile]) -> int:
+        """How many of these, in their order."""
+        count = size = 0
+        for file in files:
+            size += max(file.size, 0)
+            if count == self.files or (self.size_bytes is not None and size > self.size_bytes and count):
+                break
+            count += 1
+        return count
+
+    def less(self, files: Sequence[DataFile]) -> "Most | None":
+        """What is left once these are taken; None where nothing is."""
+        size = sum(max(file.size, 0) for file in files)
+        if (self.files is not None and self.files <= len(files)) or (
+            self.size_bytes is not None and self.size_bytes <= size
+        ):
+            return None
+        return Most(
+            files=None if self.files is None else self.files - len(files),
+            size_bytes=None if self.size_bytes is None else self.size_bytes - size,
+        )
+
+
+ALL = Most()
+
+
+class Lag(NamedTuple):
+    """What a stream has not had yet."""
+
+    commits: int
+    files: int
+    size_bytes: int
+    oldest: datetime | None
+    """When the oldest of these commits came."""
+
+
+class Feed:
+    """A table's history, as one stream reads it."""
+
+    def __init__(self, history: History, wanted: Wanted) -> None:
+        self._history, self._wanted = history, wanted
+        self.warnings: list[str] = []
+        """What had to be passed over, of a stream that does not want to fail."""
+
+    def newest(self) -> Position:
+        """The position of who has had everything."""
+        return self._position(self._history.commits)
+
+    def after(self, at: Position | Start, most: Most = ALL, *, target: Position | None = None) -> Position | Start:
+        """Where the next batch ends; `at` itself where there is nothing new. What the `target` has not had, is not new.
+
+        Raises HistoryLostError, ChangedRowsError, InvalidInputError for a start that the history does not know.
+        """
+        if isinstance(at, Start) and at.begin == "state":
+            known = [commit for commit in self._history.commits if target is None or target.had(commit)]
+            part = Part(done=0, files=len(live_files(known)))
+            return self._within_state(self._position(known, part), most) if known else at
+        self._check(at)
+        if isinstance(at, Position) and at.part and at.part.tid is None and at.part.done < at.part.files:
+            return self._within_state(at, most)
+        done, cut = list[Decided](), None
+        left: Most | None = most
+        rest = [commit for commit in self._rest(at) if target is None or target.had(commit)]
+        for commit in rest:
+            try:
+                changes = self._changes(commit)
+            except (ChangedRowsError, HistoryLostError):
+                if done:
+                    break  # what comes before it is still read
+                raise
+            files = [change.file for change in changes]
+            skip = _done(at, commit.tid, len(files))
+            had = skip + (left.count(files[skip:]) if left else 0)
+            if any(change.kind == "recorded" for change in changes[skip:had]):
+                had = len(files)  # what a row was, and what it is, may be in two files: both are read at once
+            if had < len(files):
+                cut = Part(tid=commit.tid, done=had, files=len(files)) if had else None
+                break
+            done.append(commit)
+            left = left and left.less(files[skip:])
+        if not done and cut == (at.part if isinstance(at, Position) and at.part and at.part.tid else None):
+            return at
+        until = at.until if isinstance(at, Position) else None
+        return self._position([*self._had(at), *done], cut, until=until)
+
+    def between(self, start: Position | Start, end: Position) -> list[Change]:
+        """What the batch from here to there reads, in order; the same whenever it is asked. Raises as `after` does."""
+        self._check(start)
+        self._check(end)
+        if end.part and end.part.tid is None:
+            return self._state(end)[_done(start, None, end.part.files) : end.part.done]
+        found = list[Change]()
+        for commit in self._rest(start):
+            is_part = end.part is not None and end.part.tid == commit.tid
+            if end.had(commit) or is_part:
+                changes = self._changes(commit)
+                stop = _done(end, commit.tid, len(changes)) if is_part else None
+                found += changes[_done(start, commit.tid, len(changes)) : stop]
+        return found
+
+    def lag(self, at: Position | Start) -> Lag:
+        """What is there after a position, whatever the stream will make of it."""
+        if isinstance(at, Start) and at.begin == "state":
+            rest, files = self._history.commits, [*live_files(self._history.commits)]
+        else:
+            rest = self._rest(at)
+            files = [it.file for commit in rest for it in self._history.added(commit)[self._added(at, commit) :]]
+            if isinstance(at, Position) and at.part and at.part.tid is None:
+                files += [it.file for it in self._state(at)[at.part.done :]]
+        oldest = min((commit.modified for commit in rest), default=None)
+        return Lag(len(rest), len(files), sum(max(file.size, 0) for file in files), oldest)
+
+    def span(self, start: Start, end: datetime | str | None) -> list[tuple[Decided, list[Change]]]:
+        """The commits from one to another, both included, each with what the stream would read of it.
+
+        The end is a time or a tid; None is now. Raises HistoryLostError, InvalidInputError.
+        """
+        self._check(start)
+        commits = self._rest(start)
+        if isinstance(end, datetime):
+            commits = [commit for commit in commits if commit.modified <= end]
+        elif end is not None:
+            tids = [commit.tid for commit in commits]
+            if end not in tids:
+                raise InvalidInputError(
+                    f"{self._history.url} has no commit {end!r:.100} at or after the start; `dbio log` lists them"
+                )
+            commits = commits[: tids.index(end) + 1]
+        return [(commit, self._changes(commit)) for commit in commits]
+
+    def doubtful(self, changes: Sequence[Change]) -> list[str]:
+        """The paths of those that vacuum may have deleted: a commit has removed them."""
+        return [it.file.path for it in changes if it.file.path in self._history.removers]
+
+    def lose(self, what: str) -> None:
+        """Raises HistoryLostError, or warns where the stream does not want to fail."""
+        if self._wanted.fail_on_data_loss:
+            raise HistoryLostError(
+                f"{what}; begin anew with another checkpoint, or set failOnDataLoss=false to go on without them. "
+                "Vacuum with a longer retention, so that a stream has the time to read"
+            )
+        self.warnings.append(what)
+
+    # --- commits --------------------------------------------------------------------------------------------------
+
+    def _rest(self, at: Position | Start) -> list[Decided]:
+        """The commits that were not had, oldest first; but first the one of which a part was had."""
+        commits = self._history.commits
+        if isinstance(at, Position):
+            tid = at.part.tid if at.part else None
+            return sorted((it for it in commits if not at.had(it)), key=lambda it: it.tid != tid)
+        if at.time is not None:
+            return [commit for commit in commits if commit.modified >= at.time]
+        first = next((i for i, commit in enumerate(commits) if commit.tid == at.tid), None)
+        if first is None:
+            raise InvalidInputError(
+                f"{self._history.url} has no commit {at.tid!r:.100} to begin with; `dbio log` lists those it has"
+            )
+        return [*commits[first:]]
+
+    def _added(self, at: Position | Start, commit: Decided) -> int:
+        """How many of the files that a commit added were had; those that it removed come before them."""
+        removed = len(self._history.removed(commit)) if self._wanted.changes else 0
+        return max(_done(at, commit.tid) - removed, 0)
+
+    def _had(self, at: Position | Start) -> list[Decided]:
+        rest = {commit.tid for commit in self._rest(at)}
+        return [commit for commit in self._history.commits if commit.tid not in rest]
+
+    def _position(self, had: Sequence[Decided], part: Part | None = None, *, until: datetime | None = None) -> Position:
+        tids = {commit.tid for commit in had}
+        rest = (commit for commit in self._history.commits if commit.tid not in tids)
+        at_least = {} if until is None else {"at_least": until}
+        history = self._history
+        return position_of(
+            had, rest, table_id=history.origin.table_id, redated_until=history.redated_until, part=part, **at_least
+        )
+
+    def _check(self, at: Position | Start) -> None:
+        """Whether the history still tells all that comes after."""
+        history = self._history
+        if isinstance(at, Position) and at.table != history.origin.table_id:
+            raise HistoryLostError(
+                f"{history.url} is another table than the one that this stream began to read: that was removed, and "
+                "this one made anew; begin anew with another checkpoint"
+            )
+        if history.redated_until and self._rests_on_times(at, history.redated_until):
+            raise HistoryLostError(
+                f"{history.url} was copied, and its objects got new times until {history.redated_until.isoformat()}: "
+                "nobody can tell which of the commits before that this stream has read, or is to begin with; begin "
+                "with the state of the table, in a new checkpoint, and copy tables with `dbio copy`, which keeps times"
+            )
+        if isinstance(at, Position) and (late := _late(at, history.commits)):
+            self.lose(
+                f"{late} commits of {history.url} have come with times before {at.until.isoformat()}, all until which "
+                "this stream has read: the store's clock was set back, or somebody restored old markers. It has not "
+                "read the rows of these commits"
+            )
+        last = self._last(at)
+        if history.known_since and last is not None and last < min(history.known_since, history.now - _REMEMBERED):
+            self.lose(
+                f"{history.url} has forgotten commits since {last.isoformat()}, where this stream stands: of those "
+                "older than 30 days it keeps what is still live"
+            )
+
+    def _rests_on_times(self, at: Position | Start, until: datetime) -> bool:
+        """Whether it goes by times of commits that are not what they were."""
+        if isinstance(at, Position):
+            return at.redated_until != until
+        return at.begin != "state" and any(commit.modified <= until for commit in self._rest(at))
+
+    def _last(self, at: Position | Start) -> datetime | None:
+        """As of when the history must be complete; None where nothing of it is needed."""
+        if isinstance(at, Start) and at.begin != "tid":
+            return at.time
+        known = self._had(at) if isinstance(at, Position) else self._rest(at)[:1]
+        return max((commit.modified for commit in known), default=at.until if isinstance(at, Position) else None)
+
+    def _changes(self, commit: Decided) -> list[Change]:
+        """What the stream reads of a commit."""
+        wanted, marker = self._wanted, commit.marker
+        if not marker.is_data_change:
+            return []
+        takes = takes_rows(commit)
+        if takes and not wanted.changes:
+            if wanted.skip_change_commits:
+                return []
+            if not wanted.ignore_changes:
+                raise ChangedRowsError(
+                    f"commit {commit.tid} of {self._history.url} ({recorded_operation(commit) or 'another writer'}) has taken "
+                    "rows away, which a stream of appended rows cannot tell; set skipChangeCommits=true to pass over "
+                    "such commits, ignoreChanges=true to read all that they add, or readChangeFeed=true"
+                )
+        if lost := commit.forgotten.added + (commit.forgotten.removed if takes and wanted.changes else 0):
+            self.lose(
+                f"{lost} files of commit {commit.tid} of {self._history.url} were removed, and vacuumed, before this "
+                "stream read them"
+            )
+        return self._history.all_changes(commit) if wanted.changes else self._history.added(commit)
+
+    # --- the state that a stream begins with ------------------------------------------------------------------------
+
+    def _within_state(self, at: Position, most: Most) -> Position:
+        assert at.part
+        files = [change.file for change in self._state(at)[at.part.done :]]
+        done = at.part.done + most.count(files)
+        return replace(at, part=Part(done=done, files=at.part.files))
+
+    def _state(self, at: Position) -> list[Change]:
+        """The files that were live when the commits were those that the position has had."""
+        had = [commit for commit in self._history.commits if at.had(commit)]
+        times = {commit.tid: commit.modified for commit in had}
+        found = [Change(file, "insert", str(file.tid), times[str(file.tid)]) for file in live_files(had)]
+        if at.part and at.part.files != len(found):
+            raise HistoryLostError(
+                f"of {at.part.files} files that were live in {self._history.url} when this stream began, "
+                f"{at.part.files - len(found)} were removed, and vacuumed, before it had read them all; begin anew "
+                "with another checkpoint, and vacuum with a longer retention"
+            )
+        return found
+
+
+def _late(at: Position, commits: Sequence[Decided]) -> int:
+    """How many came with times before it since it was told."""
+    watched, older = at.count_watched(commits)
+    return max(watched - at.commits, 0) + max(older - at.older, 0)
+
+
+_REMEMBERED = HISTORY - timedelta(days=1)
+"""A checkpoint remembers all commits that are younger, by whichever clock."""
+
+
+def _done(at: Position | Start, tid: str | None, files: int | None = None) -> int:
+    """How many files of a commit were had (None: of the state). `files` is how many it has now."""
+    if not isinstance(at, Position) or not at.part or at.part.tid != tid:
+        return 0
+    if files is not None and at.part.files != files:
+        raise HistoryLostError(
+            f"commit {tid} had {at.part.files} files when this stream had read {at.part.done} of them, and has "
+            f"{files} now: the others were removed, and vacuumed; begin anew with another checkpoint"
+        )
+    return at.part.done

@@ -1,0 +1,68 @@
+"""A table's history, for who reads it again and again: streams, change feeds, and what tells how far they are."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.commit.roots import TableRoot, open_root
+from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.position import Start
+from dbio_commit.log.listing import refuse_dropped, until_quiet
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.history import Change, History
+from dbio_commit.protocol.log import parse_log
+from dbio_commit.store import Store
+
+_TOLD = "_c", "_d"
+"""With these begin the names of what tells what was decided, commit markers and checkpoints; and of what tells which
+table that is, and whether it was dropped: descriptor and tombstone."""
+
+
+class Follower:
+    """The history as it stands now. Where nothing is new since the last look, one LIST tells so; on Azure, two."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._seen: tuple[tuple[Entry | None, frozenset[str], int], History] | None = None
+
+    def history(self) -> History:
+        """Raises TableNotFoundError, InvalidInputError where it is none of ours, CorruptMarkerError, StoreError."""
+        log = parse_log(self._store.list_log(*_TOLD))
+        refuse_dropped(self._store, log)
+        # A marker that came and was purged since is told by a newer checkpoint.
+        told = log.descriptor, frozenset(log.committed), log.last_checkpoint
+        if self._seen is None or self._seen[0] != told:
+            self._seen = told, until_quiet(self._store, self._read)  # which has all that was there before it
+        return self._seen[1]
+
+    def _read(self) -> History:
+        root = open_root(self._store, self._clock)
+        if isinstance(root, TableRoot):
+            return root.history()
+        raise InvalidInputError(
+            f"{self._store.url} is no table of ours, and its markers tell no history that can be followed; make it one "
+            "with `dbio adopt`"
+        )
+
+    def changes(self, start: Start, end: datetime | str | None) -> tuple[History, list[Change]]:
+        """The history, and what came and went with its commits from one to another, both included.
+
+        Raises HistoryLostError where a file of these is not there any more, InvalidInputError, and as `history`.
+        """
+        history = self.history()
+        feed = Feed(history, Wanted(changes=True))
+        found = [change for _, changes in feed.span(start, end) for change in changes]
+        return history, self.without_deleted(feed, found)
+
+    def without_deleted(self, feed: Feed, changes: Sequence[Change]) -> list[Change]:
+        """These changes, if their files are still there. Raises HistoryLostError as `Feed.lose` does."""
+        doubtful = feed.doubtful(changes)
+        found = self._store.stat_many(doubtful)
+        gone = {path for path, entry in zip(doubtful, found, strict=True) if entry is None}
+        if gone:
+            feed.lose(
+                f"{len(gone)} files of {self._store.url} were removed, and vacuumed, before they were read, first "
+                f"{min(gone)}"
+            )
+        return [change for change in changes if change.file.path not in gone]

@@ -1,0 +1,151 @@
+"""What streams read of a table: how far one is behind, by its checkpoint; and what came and went with each commit."""
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
+from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.follow import Follower
+from dbio_commit.feed.position import Position, Start, decode_position
+from dbio_commit.protocol.commits import Decided, count_rows, parse_time, recorded_rows
+from dbio_commit.protocol.history import Change, History
+from dbio_commit.protocol.names import is_tid
+from dbio_commit.store import Store
+
+# --- changes by commit --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitChanges:
+    """What came and went with one commit."""
+
+    tid: str
+    timestamp: datetime
+    operation: str
+    inserted: Sequence[str]
+    """The files whose rows came; paths relative to the root of the table."""
+    deleted: Sequence[str]
+    """The files whose rows went."""
+    inserted_rows: int | None
+    """None where a writer did not say."""
+    deleted_rows: int | None
+    recorded: Sequence[str] = ()
+    """The files that tell row by row what the commit changed; it has updated rows then, too."""
+    updated_rows: int | None = 0
+
+
+def list_changes(
+    store: Store, clock: Clock, start: datetime | str, end: datetime | str | None = None
+) -> list[CommitChanges]:
+    """The commits from one to another, both included, oldest first; each end is a time or a tid.
+
+    Raises HistoryLostError where vacuum has deleted what it takes, InvalidInputError.
+    """
+    history = Follower(store, clock).history()
+    known = recorded_rows(history.commits)
+    span = Feed(history, Wanted(changes=True)).span(start_at(start), end_at(end))
+    return [_changes(commit, changes, known) for commit, changes in span]
+
+
+def start_at(start: datetime | str) -> Start:
+    """From a time, or from the commit with a tid. Raises InvalidInputError."""
+    if isinstance(start, str) and is_tid(start):
+        return Start(begin="tid", tid=start)
+    return Start(begin="time", time=parse_time(start, what="start"))
+
+
+def end_at(end: datetime | str | None) -> datetime | str | None:
+    """Up to a time, or to the commit with a tid; None is now. Raises InvalidInputError."""
+    return end if end is None or (isinstance(end, str) and is_tid(end)) else parse_time(end, what="end")
+
+
+def _changes(commit: Decided, changes: Sequence[Change], known: Mapping[str, int | None]) -> CommitChanges:
+    came = [change.file.path for change in changes if change.kind == "insert"]
+    went = [change.file.path for change in changes if change.kind == "delete"]
+    info = commit.marker.dbio_commit
+    told = info.metrics if info and commit.marker.is_recorded else None
+    return CommitChanges(
+        tid=commit.tid,
+        timestamp=commit.modified,
+        operation=info.operation if info else "unknown",
+        inserted=came,
+        deleted=went,
+        inserted_rows=count_rows(came, known) if told is None else _told(told, "Inserted"),
+        deleted_rows=count_rows(went, known) if told is None else _told(told, "Deleted"),
+        recorded=[change.file.path for change in changes if change.kind == "recorded"],
+        updated_rows=0 if told is None else _told(told, "Updated"),
+    )
+
+
+def _told(metrics: Mapping[str, int], what: str) -> int:
+    """Of a merge, or of another rewrite."""
+    return metrics.get(f"numTargetRows{what}", metrics.get(f"num{what}Rows", 0))
+
+
+# --- how far a stream is behind -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamLag:
+    """How far a stream of the table is behind."""
+
+    query: str
+    """The id of the query, which its checkpoint tells."""
+    batch: int | None
+    """The last that it has done; None before the first."""
+    commits: int
+    files: int
+    size_bytes: int
+    oldest: datetime | None
+    """When the oldest commit came that it has not had; None where there is none."""
+
+
+def find_lag(store: Store, clock: Clock, checkpoint: Store) -> StreamLag:
+    """How far the stream with this checkpoint, which Spark keeps, is behind the table.
+
+    Raises InvalidInputError where that is no checkpoint of a stream of this table, HistoryLostError.
+    """
+    history = Follower(store, clock).history()
+    query = _read_query(checkpoint)
+    batch = max(_numbers(checkpoint, "commits"), default=None)
+    at = Start() if batch is None else _read_offset(checkpoint, batch, history)
+    lag = Feed(history, Wanted(fail_on_data_loss=False)).lag(at)
+    return StreamLag(
+        query=query,
+        batch=batch,
+        commits=lag.commits,
+        files=lag.files,
+        size_bytes=lag.size_bytes,
+        oldest=lag.oldest,
+    )
+
+
+def _read_query(checkpoint: Store) -> str:
+    with suppress(ObjectNotFoundError, ValueError, TypeError, KeyError):
+        return str(json.loads(checkpoint.get("metadata"))["id"])
+    raise InvalidInputError(
+        f"{checkpoint.url} is no checkpoint of a query of Spark's: it has no metadata; give the checkpointLocation"
+    )
+
+
+def _numbers(checkpoint: Store, directory: str) -> list[int]:
+    names = (entry.path.rpartition("/")[2] for entry in checkpoint.list_directory(directory).entries)
+    return [int(name) for name in names if name.isascii() and name.isdigit()]
+
+
+def _read_offset(checkpoint: Store, batch: int, history: History) -> Position | Start:
+    for line in checkpoint.get(f"offsets/{batch}").decode().splitlines():
+        told: Any = None
+        with suppress(ValueError):
+            told = json.loads(line)
+        if isinstance(told, dict) and told.get("table") == history.origin.table_id:
+            return decode_position(told)
+    raise InvalidInputError(
+        f"batch {batch} of {checkpoint.url} has read nothing of {history.url}: it is the checkpoint of another stream, "
+        "or the table was made anew since"
+    )

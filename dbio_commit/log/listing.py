@@ -1,0 +1,359 @@
+"""Lists the log and reads what is in it: descriptor, markers, checkpoints, turns; and what it lacks. Writes nothing."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from itertools import groupby
+from sys import getsizeof
+from typing import NamedTuple, Self, TypeVar
+
+from dbio_commit.base.errors import (
+    CheckpointLostError,
+    CommitConflictError,
+    CorruptMarkerError,
+    ObjectNotFoundError,
+    StoreError,
+    TableNotFoundError,
+)
+from dbio_commit.log.collector import collector_paused
+from dbio_commit.log.recall import is_recalled, recall
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_checkpoint, is_of_adoption
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.footprint import checkpoint_bytes, marker_bytes
+from dbio_commit.protocol.log import Log
+from dbio_commit.protocol.markers import (
+    INSPECT,
+    MAX_BYTES,
+    App,
+    Begun,
+    CommitInfo,
+    CommitMarker,
+    Descriptor,
+    Purge,
+    Schemas,
+    Turn,
+    decode_begun,
+    decode_commit,
+    decode_descriptor,
+    decode_purge,
+    decode_turn,
+)
+from dbio_commit.protocol.origin import Origin
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import LiveFiles
+from dbio_commit.store import Store
+
+_T = TypeVar("_T")
+
+_ATTEMPTS = 100
+"""How often a read starts again because others overtook it, before it gives up."""
+
+_MOST_STRANGE = 20
+"""Checkpoints, and purge records, of other tables: each is of a process that slept while a table was made anew."""
+
+MAX_TOTAL_BYTES = 1024**3
+"""Of the commit markers that one state is read from. Checkpoints of vacuum and of writers keep it far below."""
+
+_PARTS = 4
+"""A part of them is so much less: what is read at once where all would be too many; more, a writer covers at once."""
+
+
+def until_quiet(store: Store, read: Callable[[], _T]) -> _T:
+    """What `read` returns once it finds every marker that it had listed: vacuum may purge one in between."""
+    for _ in range(_ATTEMPTS):
+        with suppress(ObjectNotFoundError):
+            return read()
+    raise StoreError(f"{store.url} changed under each of {_ATTEMPTS} attempts to read it; try again when it is quieter")
+
+
+def refuse_dropped(store: Store, log: Log) -> None:
+    """Raises TableNotFoundError where there is a tombstone: what is left of the table is no table."""
+    if log.dropped is not None:
+        raise TableNotFoundError(
+            f"the table at {store.url} was dropped, and what is left of it is still to be deleted; end that with "
+            "`dbio drop`, by whoever may delete there"
+        )
+
+
+def refuse_lost_descriptor(store: Store, log: Log) -> None:
+    """Raises CorruptMarkerError where there is no descriptor, and turns or a checkpoint say that there was a table.
+
+    Adoptions put a checkpoint before the descriptor: one of these says nothing yet. Raises ObjectNotFoundError where
+    a creation or a drop has overtaken the listing.
+    """
+    if log.descriptor is not None or log.dropped is not None:
+        return
+    if log.turns or (log.is_being_adopted and not is_of_adoption(read_checkpoint(store, log))):
+        what = names.turn(log.last_turn) if log.turns else names.checkpoint(log.last_checkpoint)
+        descriptor, dropped, witness = store.stat_many([names.DESCRIPTOR, names.DROPPED, what])
+        if descriptor or dropped or not witness:
+            raise ObjectNotFoundError(f"{store.url} was created or dropped while it was listed; look again")
+        raise CorruptMarkerError(
+            f"{store.url_of(names.DESCRIPTOR)} is missing, and {what} says that there is a table: a copy may have left "
+            "it out, or somebody deleted it. Its markers and files say all else: bring back that one object, from "
+            "where the table was copied or from a backup, before anything reads, writes or deletes here"
+        )
+
+
+def read_checkpoint(store: Store, log: Log, *, table_id: str | None = None) -> Checkpoint:
+    """The newest checkpoint of the table with this id, which is remembered; of any table, where no id is given.
+
+    Raises ObjectNotFoundError where vacuum has purged it since, CheckpointLostError where it cannot be read, or where
+    all are gone that tell what was purged.
+    """
+    found = NO_CHECKPOINT
+    for place, number in enumerate(sorted(log.checkpoints, reverse=True)):
+        checkpoint = read_numbered_checkpoint(store, log, number, table_id=table_id)
+        if is_of_table(checkpoint.table_id, table_id):
+            found = checkpoint
+            break
+        if place >= _MOST_STRANGE:
+            raise CorruptMarkerError(
+                f"{store.url} has over {_MOST_STRANGE} checkpoints of other tables, and no writer leaves so many: "
+                f"inspect {log.checkpoints[number].path} and those above it"
+            )
+    _refuse_lost(store, log, found.number, table_id)
+    return found
+
+
+def is_of_table(told: str | None, table_id: str | None) -> bool:
+    """Whether an object that tells this id is of the table; earlier versions tell none."""
+    return told is None or table_id is None or told == table_id
+
+
+def _refuse_lost(store: Store, log: Log, number: int, table_id: str | None) -> None:
+    """Raises CheckpointLostError where markers were purged that this checkpoint does not tell."""
+    told = sorted((purged for purged in log.purges if purged > number), reverse=True)
+    if len(told) > _MOST_STRANGE:
+        raise CorruptMarkerError(
+            f"{store.url} has {len(told)} objects such as {log.purges[told[0]].path} without a checkpoint of these "
+            f"numbers, and no writer leaves so many; {INSPECT}"
+        )
+    for purged in told:
+        entry = log.purges[purged]
+        if is_of_table(_read_purge(store, entry, table_id).table_id, table_id):
+            raise CheckpointLostError(
+                f"{store.url_of(names.checkpoint(purged))} is gone, and so is every later checkpoint: commit markers "
+                f"were purged that only they tell, as {entry.path} says, so that nobody can tell which files are live. "
+                "Stop vacuum, and bring the newest of them back, from a version of the bucket or from a backup"
+            )
+
+
+def _read_purge(store: Store, entry: Entry, table_id: str | None) -> Purge:
+    def read() -> Purge:
+        return decode_purge(read_marker(store, entry), where=store.url_of(entry.path))
+
+    try:
+        return recall(store, table_id, entry, read, bytes=lambda it: getsizeof(it.table_id))
+    except CorruptMarkerError as error:
+        raise CheckpointLostError(
+            f"{error.args[0]}. It says that commit markers were purged, and no checkpoint of its number is there: do "
+            "not remove it, but bring the checkpoint back, from a version of the bucket or from a backup"
+        ) from None
+
+
+def read_numbered_checkpoint(store: Store, log: Log, number: int, *, table_id: str | None = None) -> Checkpoint:
+    """One of the log's checkpoints, whichever table's it is. Raises as `read_checkpoint`."""
+    entry = log.checkpoints[number]
+    where = store.url_of(entry.path)
+    if number >= names.LAST_NUMBER - 1:
+        raise CorruptMarkerError(f"{where} is a checkpoint that no writer reaches; {INSPECT}")
+
+    def read() -> Checkpoint:
+        body = read_marker(store, entry)
+        try:
+            with collector_paused():
+                return decode_checkpoint(body, number=number, where=where)
+        except CorruptMarkerError as error:
+            raise CheckpointLostError(str(error)) from None
+
+    return recall(store, table_id, entry, read, bytes=checkpoint_bytes)
+
+
+def read_begun(store: Store, entry: Entry, *, table_id: str | None) -> App | None:
+    """For which application a transaction began, as its start marker tells; None for none, or another table's."""
+
+    def read() -> Begun | None:
+        return decode_begun(read_marker(store, entry), where=store.url_of(entry.path))
+
+    begun = recall(store, table_id, entry, read, bytes=lambda it: getsizeof(it.app.id) if it and it.app else 0)
+    return begun.app if begun and is_of_table(begun.table_id, table_id) else None
+
+
+def read_descriptor(store: Store, log: Log) -> Descriptor:
+    """The table's descriptor. Raises UnsupportedTableError where a later version wrote it."""
+    if log.descriptor is None:
+        raise ObjectNotFoundError(f"{store.url_of(names.DESCRIPTOR)} has gone; somebody deleted the table")
+    return decode_descriptor(read_marker(store, log.descriptor), where=store.url_of(names.DESCRIPTOR))
+
+
+def refuse_other_table(store: Store, log: Log, origin: Origin | None) -> None:
+    """Raises CommitConflictError where the listing shows no descriptor any more, or that of another table."""
+    found = log.descriptor
+    if origin is None or (found is not None and found.modified == origin.dated):
+        return
+    if found is None or read_descriptor(store, log).id != origin.table_id:
+        raise CommitConflictError(
+            f"the table at {store.url} was removed, or moved, since this transaction began"
+            + (", and another one is there now" if found else "")
+            + "; nothing was committed: check the path, and begin again"
+        )
+
+
+def read_marker(store: Store, entry: Entry) -> bytes:
+    """The body of a marker that was listed; none that could not be a marker's takes our memory."""
+    if entry.size > MAX_BYTES:
+        raise CorruptMarkerError(
+            f"{store.url_of(entry.path)} has {entry.size} bytes, and no writer writes over {MAX_BYTES}; {INSPECT}"
+        )
+    return store.get(entry.path)
+
+
+def unread(store: Store, log: Log, table_id: str | None) -> set[Entry]:
+    """What of the newest checkpoint, and of the commit markers that it does not cover, this process would have to read.
+
+    Where it has not read that checkpoint, all markers may be among them.
+    """
+    newest = log.checkpoints.get(log.last_checkpoint)
+    is_known = newest is None or (table_id is not None and is_recalled(store, table_id, newest))
+    covered = read_checkpoint(store, log, table_id=table_id).covered if is_known else ()
+    found = {*log.uncovered(covered).values(), *([newest] if newest and not is_known else [])}
+    return {entry for entry in found if table_id is None or not is_recalled(store, table_id, entry)}
+
+
+class Markers(NamedTuple):
+    """Commit markers as they were read, by path."""
+
+    valid: dict[str, CommitMarker]
+    corrupt: dict[str, CorruptMarkerError]
+    gone: dict[str, ObjectNotFoundError]
+    """What is there no more."""
+    strange: dict[str, CommitMarker]
+    """Of a table that was here before: they decide nothing of this one."""
+
+    def refuse_gone(self) -> Self:
+        """Raises ObjectNotFoundError where one is there no more: others have overtaken the listing."""
+        for error in self.gone.values():
+            raise error
+        return self
+
+    def only_valid(self, *, ignore_corrupt: bool) -> dict[str, CommitMarker]:
+        """Raises CorruptMarkerError unless told to ignore what is corrupt, and as `refuse_gone`."""
+        for error in self.refuse_gone().corrupt.values():
+            if not ignore_corrupt:
+                raise error
+        return self.valid
+
+
+def are_too_many(markers: Iterable[Entry]) -> bool:
+    """Whether readers refuse to read so many at once."""
+    return _total_bytes(markers) > MAX_TOTAL_BYTES
+
+
+def are_many(markers: Iterable[Entry]) -> bool:
+    """Whether they soon will be too many."""
+    return _total_bytes(markers) > MAX_TOTAL_BYTES // _PARTS
+
+
+def _total_bytes(markers: Iterable[Entry]) -> int:
+    return sum(min(entry.size, MAX_BYTES) for entry in markers)  # of one that is too large, no more is read
+
+
+def in_parts(markers: Mapping[str, Entry]) -> list[dict[str, Entry]]:
+    """Commit markers by tid, the oldest first, in parts that may be read at once.
+
+    Those of the same time are in one part, where they fit: what is in between orders them.
+    """
+    most = MAX_TOTAL_BYTES // _PARTS
+    listed = sorted(markers.items(), key=lambda it: (it[1].modified, it[0]))
+    together = [list(same) for _, same in groupby(listed, key=lambda it: it[1].modified)]
+    units = [
+        unit
+        for same in together
+        for unit in ([same] if _total_bytes(entry for _, entry in same) <= most else [[it] for it in same])
+    ]
+    parts: list[dict[str, Entry]] = []
+    left = 0
+    for unit in units:
+        size = _total_bytes(entry for _, entry in unit)
+        if not parts or size > left:
+            parts.append({})
+            left = most
+        parts[-1].update(unit)
+        left -= size
+    return parts
+
+
+def read_markers(store: Store, entries: Iterable[Entry], *, scope: Scope, table_id: str | None = None) -> Markers:
+    """The commit markers, read in parallel; of a `table_id`, they are remembered, and another table's are strange."""
+    entries = list(entries)
+    if are_too_many(entries):
+        mend = {
+            Scope.TABLE: "`dbio checkpoint` and `dbio vacuum` read them part by part, and make a checkpoint that tells "
+            "what they do: run one of them, then try again",
+            Scope.DIRECTORY: "only in a table a checkpoint can tell what they do; read its directories one by one, or "
+            "inspect the largest",
+        }
+        raise CorruptMarkerError(
+            f"the {len(entries)} commit markers of {store.url} that are to be read have {_total_bytes(entries)} bytes "
+            f"together, and {MAX_TOTAL_BYTES} are read at most; {mend[scope]}"
+        )
+
+    schemas: Schemas = {}
+
+    def read(entry: Entry) -> CommitMarker:
+        where = store.url_of(entry.path)
+        return decode_commit(read_marker(store, entry), where=where, scope=scope, schemas=schemas)
+
+    def find(entry: Entry) -> CommitMarker | CorruptMarkerError | ObjectNotFoundError:
+        try:
+            return recall(store, table_id, entry, lambda: read(entry), bytes=marker_bytes)
+        except (CorruptMarkerError, ObjectNotFoundError) as error:
+            return error
+
+    markers = Markers({}, {}, {}, {})
+    with collector_paused():
+        each = store.ask_each(find, entries)
+    for entry, found in zip(entries, each, strict=True):
+        match found:
+            case CommitMarker(dbio_commit=CommitInfo(table_id=told)) if not is_of_table(told, table_id):
+                markers.strange[entry.path] = found
+            case CommitMarker():
+                markers.valid[entry.path] = found
+            case CorruptMarkerError():
+                markers.corrupt[entry.path] = found
+            case ObjectNotFoundError():
+                markers.gone[entry.path] = found
+    return markers
+
+
+def read_last_turn(store: Store, log: Log) -> int:
+    """The highest turn that was taken. Raises CorruptMarkerError for one that no writer reaches."""
+    if log.last_turn >= names.LAST_NUMBER - 1:
+        raise CorruptMarkerError(
+            f"{store.url_of(names.turn(log.last_turn))} is a turn that no writer reaches; inspect it"
+        )
+    return log.last_turn
+
+
+def read_turn(store: Store, log: Log, number: int | None = None, *, table_id: str | None = None) -> Turn | None:
+    """The last turn, or another; None where vacuum has purged it since it was listed, or where a writer of another
+    table took it, which was here before: nobody holds it.
+    """
+    entry = log.turns[log.last_turn if number is None else number]
+
+    def read() -> Turn:
+        return decode_turn(read_marker(store, entry), where=store.url_of(entry.path))
+
+    with suppress(ObjectNotFoundError):
+        turn = recall(store, table_id, entry, read, bytes=lambda turn: getsizeof(turn.tid))
+        return turn if is_of_table(turn.table_id, table_id) else None
+    return None
+
+
+def with_sizes(store: Store, files: LiveFiles) -> LiveFiles:
+    """The files with the sizes that their writers left out (another DBIO writer's, in a table of ours)."""
+    unknown = files.of_unknown_size()
+    if not unknown:
+        return files
+    return files.with_sizes({entry.path: entry.size for entry in store.stat_many(unknown) if entry})

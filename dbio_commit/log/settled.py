@@ -1,0 +1,166 @@
+"""One state of a table from listings of its log, however many commits come meanwhile (PROTOCOL.md 8.1)."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import ObjectNotFoundError, StoreError
+from dbio_commit.log.listing import Markers, in_parts, read_checkpoint, read_descriptor, read_markers
+from dbio_commit.protocol.checkpoint import Checkpoint
+from dbio_commit.protocol.commits import Decided, latest, redated_until
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.log import Log, parse_log, settle
+from dbio_commit.protocol.markers import CommitInfo, Descriptor
+from dbio_commit.protocol.names import Kind
+from dbio_commit.protocol.origin import Origin
+from dbio_commit.protocol.references import resolve
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import Layout, layout_of
+from dbio_commit.protocol.state import Metadata, current_metadata, known_layouts
+from dbio_commit.store import Store
+
+_COARSE_S = 2.0
+"""What to wait on a disk that keeps whole seconds, or every other."""
+
+_ATTEMPTS = 10
+"""How many newer checkpoints a read may find, each purged before it is read: half an hour is between any two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What the log says, as one state."""
+
+    log: Log
+    """`committed` is what counts; `later` came too late to."""
+    descriptor: Descriptor
+    checkpoint: Checkpoint
+    """The newest."""
+    markers: Markers
+    """Of the transactions that the checkpoint does not cover."""
+
+    @property
+    def origin(self) -> Origin:
+        """Which table it is."""
+        return Origin(self.descriptor.id, self.log.descriptor.modified if self.log.descriptor else None)
+
+    @property
+    def strange(self) -> list[str]:
+        """Paths of commit markers, checkpoints and purge records of another table, as far as they were looked at."""
+        above = (*self.log.checkpoints.items(), *self.log.purges.items())
+        return sorted([*self.markers.strange, *(it.path for number, it in above if number > self.checkpoint.number)])
+
+    @property
+    def redated_until(self) -> datetime | None:
+        """A copy has given commits new times until then, so that they tell no order."""
+        return latest(self.checkpoint.redated_until, redated_until(self._told, self.origin.dated))
+
+    def metadata(self, decided: Iterable[Decided]) -> Metadata:
+        """What the table is like now, by all that is decided."""
+        return current_metadata((commit.marker for commit in decided), before=self.checkpoint.metadata)
+
+    def layout(self, metadata: Metadata) -> Layout:
+        """The partition columns of the table when it was like this."""
+        return layout_of(metadata.settings, self.descriptor.partition_columns)
+
+    def layouts(self, decided: Iterable[Decided]) -> frozenset[Layout]:
+        """Those of now, and of before as far as these and the checkpoint tell."""
+        markers = (commit.marker for commit in decided)
+        return known_layouts(markers, self.descriptor.partition_columns, before=self.checkpoint.metadata)
+
+    @property
+    def decided(self) -> list[Decided]:
+        """All that is decided, as far as it can be read. Of commits that a copy has redated, all have one time."""
+        told = self._told
+        until = redated_until(told, self.origin.dated)
+        if until is not None:
+            told = [it._replace(modified=until) if it.modified < until else it for it in told]
+        return resolve([*self.checkpoint.commits, *told])
+
+    @property
+    def _told(self) -> list[Decided]:
+        """What the markers tell, with their times on the store."""
+        new, valid = self.log.uncovered(self.checkpoint.covered), self.markers.valid
+        return [Decided(it.modified, tid, valid[it.path]) for tid, it in new.items() if it.path in valid]
+
+
+def read_settled(
+    store: Store, clock: Clock, first: Log, *, in_part: bool = False, passing_over: Collection[int] = ()
+) -> Settled:
+    """The state as of the listing `first`, or later. Lists commit markers at most twice more, checkpoints once.
+
+    `in_part`: one of before that, for a checkpoint alone: of what no checkpoint covers yet, only the oldest markers
+    count that may be read at once. `passing_over` are the numbers of checkpoints that do not count, since they cannot
+    be read.
+
+    The checkpoints are listed last: a marker that a listing missed, since vacuum had purged it, is covered by one from
+    before that. Only where one, or a marker, is gone when it is read, they are listed again.
+    """
+    descriptor = read_descriptor(store, first)
+    log = _list_commits(store, clock, first)
+    gone: set[str] = set()
+    for _ in range(_ATTEMPTS):
+        log = _list_checkpoints(store, log, passing_over)
+        try:
+            checkpoint = read_checkpoint(store, log, table_id=descriptor.id)
+        except ObjectNotFoundError:
+            continue
+        # What was gone before the checkpoints were listed, and is not covered, was withdrawn: it decided nothing.
+        counts = {tid: it for tid, it in log.committed.items() if it.path not in gone or tid in checkpoint.covered}
+        log = replace(log, committed=counts)
+        log = _oldest(log, checkpoint) if in_part else _with_earlier_turns(store, log, checkpoint, descriptor)
+        new = log.uncovered(checkpoint.covered)
+        markers = read_markers(store, new.values(), scope=Scope.TABLE, table_id=descriptor.id)
+        if not markers.gone:
+            return Settled(log, descriptor, checkpoint, markers)
+        gone |= markers.gone.keys()
+    raise StoreError(
+        f"{store.url} had checkpoints and markers come and go {_ATTEMPTS} times while it was read, and vacuum leaves "
+        "half an hour between; see what else deletes there"
+    )
+
+
+def _oldest(log: Log, checkpoint: Checkpoint) -> Log:
+    later = {tid: entry for part in in_parts(log.uncovered(checkpoint.covered))[1:] for tid, entry in part.items()}
+    counts = {tid: entry for tid, entry in log.committed.items() if tid not in later}
+    return replace(log, committed=counts, later={**log.later, **later})
+
+
+def _list_commits(store: Store, clock: Clock, first: Log) -> Log:
+    """The commit markers that count, and those that came too late to."""
+    second = parse_log(store.list_log(Kind.COMMITTED)).committed
+    if second.keys() <= first.committed.keys():
+        return first  # so it stood between the two
+    base = {**second, **first.committed}
+    is_coarse = store.has_directories and not any(entry.modified.microsecond for entry in base.values())
+    clock.sleep(max(store.settle_s, _COARSE_S) if is_coarse else store.settle_s)
+    third = parse_log(store.list_log(Kind.COMMITTED)).committed
+    committed, later = settle(base, third)
+    return replace(first, committed=committed, later=later)
+
+
+def _list_checkpoints(store: Store, log: Log, passing_over: Collection[int]) -> Log:
+    found = parse_log(store.list_log(Kind.CHECKPOINT))
+    count = {number: entry for number, entry in found.checkpoints.items() if number not in passing_over}
+    taken = {number: entry for number, entry in found.checkpoints.items() if number in passing_over}
+    return replace(log, checkpoints=count, refusals={**found.refusals, **taken})
+
+
+def _with_earlier_turns(store: Store, log: Log, checkpoint: Checkpoint, descriptor: Descriptor) -> Log:
+    """With all turns that those which count came after, whatever the store's clock said: bodies tell."""
+    if not log.later:
+        return log
+
+    def read(entries: Mapping[str, Entry]) -> dict[str, CommitInfo]:
+        found = read_markers(store, entries.values(), scope=Scope.TABLE, table_id=descriptor.id).valid
+        infos = ((tid, found[it.path].dbio_commit) for tid, it in entries.items() if it.path in found)
+        return {tid: info for tid, info in infos if info}
+
+    known = (max(it.turn or 0, it.schema_turn or 0) for it in read(log.uncovered(checkpoint.covered)).values())
+    last = max(known, default=0)
+    earlier = {tid for tid, it in read(log.later).items() if 0 < (it.turn or 0) <= last} if last else set[str]()
+    return replace(
+        log,
+        committed={**log.committed, **{tid: log.later[tid] for tid in earlier}},
+        later={tid: entry for tid, entry in log.later.items() if tid not in earlier},
+    )

@@ -1,0 +1,244 @@
+"""What a reader gets: the live files of a table at one instant, and what decided them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from cachetools import LRUCache
+
+from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.base.forks import ProcessLock
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbio_commit.protocol.commits import Commit, Decided
+from dbio_commit.protocol.etag import name_last
+from dbio_commit.protocol.log import Log
+from dbio_commit.protocol.origin import Origin
+from dbio_commit.protocol.settings import Layout, Settings
+from dbio_commit.protocol.state import (
+    DataFile,
+    Metadata,
+    current_metadata,
+    known_layouts,
+)
+from dbio_commit.protocol.versions import Versions, add_up
+from dbio_commit.store import Store
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
+    import pyarrow
+
+    from dbio_commit.log.frames import Filter
+from dbio_commit.protocol.scope import Scope
+
+
+class Source:
+    """Where the files of a snapshot are. Only a name of it is pickled, which this process knows: a store holds
+    credentials."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self.store = store
+
+    def __reduce__(self) -> tuple[Callable[[str], "Source"], tuple[str]]:
+        return _source, (_stores.name(self.store) if self.store else "",)
+
+
+class _Stores:
+    """The stores of snapshots that this process has pickled, by names that nobody else knows; of the last few."""
+
+    def __init__(self) -> None:
+        self._lock = ProcessLock()
+        self._by_name: LRUCache[str, Store] = LRUCache(16)
+
+    def name(self, store: Store) -> str:
+        with self._lock:
+            known = next((name for name, it in self._by_name.items() if it is store), None) or uuid4().hex
+            self._by_name[known] = store
+        return known
+
+    def find(self, name: str) -> Store | None:
+        with self._lock:
+            found: Store | None = self._by_name.get(name)
+        return found
+
+
+_stores = _Stores()
+
+
+def _source(name: str) -> Source:
+    return Source(_stores.find(name))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The live files of a table at one instant, and what decided them."""
+
+    url: str
+    scope: Scope
+    files: Sequence[DataFile]
+    partition_columns: Layout
+    decided: tuple[Decided, ...] = field(repr=False)
+    """Every decided transaction that counted, oldest first, aborted ones included."""
+    checkpoint: Checkpoint = field(default=NO_CHECKPOINT, repr=False)
+    """The newest, of what it was read from; none in the directory scope, nor of a state in the past."""
+    log: Log = field(default_factory=Log, repr=False)
+    """The root's, as it was listed last; empty in the directory scope."""
+    foreign: tuple[str, ...] = field(default=(), repr=False)
+    """In the directory scope: the paths of what lies there in the open and is no Parquet; no part of the table."""
+    origin: Origin | None = field(default=None, repr=False)
+    """Which table it is; None in the directory scope."""
+    redated_until: datetime | None = field(default=None, repr=False)
+    """A copy of the table has given its commits new times until then: their order is not known. None: none has."""
+    first_layout: Layout = field(default=(), repr=False)
+    """The descriptor's partition columns, before any overwrite changed them."""
+    strange: tuple[str, ...] = field(default=(), repr=False)
+    """Paths of commit markers, checkpoints and purge records of another table, which say nothing of this one."""
+    source: Source = field(default_factory=Source, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        size = sum(max(file.size, 0) for file in self.files)
+        by = f", partitioned by {', '.join(self.partition_columns)}" if self.partition_columns else ""
+        return f"<Snapshot of {self.url}: {len(self.files):,} files, {size:,} bytes, {len(self.tids):,} commits{by}>"
+
+    @property
+    def tids(self) -> tuple[str, ...]:
+        """The committed transactions, in the order of their commits."""
+        return tuple(commit.tid for commit in self.decided if not commit.marker.is_abort)
+
+    @property
+    def tid(self) -> str:
+        """The last commit, for `if_tid` of a write that goes by this state; "" where there is none.
+
+        Where others came at about the same time they are named, too, with commas: which came last is not sure.
+        """
+        return name_last(self.decided)
+
+    def urls(self) -> list[str]:
+        """The live files as other tools take them: plain paths on a local disk, else URLs as fsspec writes them.
+
+        DuckDB and Polars take the list as it is; pandas and pyarrow take a list of URLs with `filesystem=` only. Raises
+        InvalidInputError for a name that some tools take for a pattern; only an untracked file can have one.
+        """
+        self.refuse_patterns()
+        return [f"{self.url}/{file.path}" for file in self.files]
+
+    def refuse_patterns(self) -> None:
+        """Raises InvalidInputError for a live file that is not safe to name to tools which expand patterns."""
+        for file in self.files:
+            if names.is_pattern(file.path):
+                raise InvalidInputError(
+                    f"{self.url}/{file.path} has one of * ? [ ] {{ in its name, which other tools take for a pattern: "
+                    "they might read other files; rename it, or take its path from `files` and open it yourself"
+                )
+
+    def where(self, condition: str, *, time_zone: str | None = None) -> "Snapshot":
+        """The same state with those of its files only that may hold rows which fulfil the condition, in Spark's SQL.
+
+        Files are left out by their partitions and by the statistics that their writers recorded, so other rows are
+        still in those that stay. Times without a zone are in `time_zone`; without one, in any. What of the condition is
+        not understood, and where no writer recorded the columns, leaves nothing out. Raises InvalidInputError for what
+        is no condition on columns of the table, UnsupportedStoreError without sqlglot.
+        """
+        _require("sqlglot", what="where")
+        from dbio_commit.data.pruning import column_types, prune
+        from dbio_commit.data.where import parse_where
+
+        if self.schema is None:
+            return self
+        try:
+            outline = parse_where(condition, self.schema, zone=time_zone)
+            return replace(self, files=prune(self.files, self.decided, outline, column_types(self.schema)))
+        except RecursionError:
+            raise InvalidInputError(f"the condition {condition!r:.100}… is nested too deeply; write it flat") from None
+
+    def to_arrow(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pyarrow.Table":
+        """The rows, as an Arrow table: with partition columns, and the types that the table records.
+
+        `columns` are those to read, in this order; all by default. `filter` is a list of (column, operator, value),
+        all of which must hold, or a list of such lists, of which one must; operators are =, ==, !=, <, <=, >, >=, in
+        and not in, and None is null. Files of other partitions are not read. Columns are matched by name without
+        regard to case; where a file lacks one, it is null. Raises InvalidInputError, UnsupportedStoreError without
+        pyarrow, ObjectNotFoundError where vacuum has deleted a file since.
+        """
+        from dbio_commit.log import frames
+
+        if self.source.store is None:
+            raise InvalidInputError(
+                f"this snapshot of {self.url} comes from another process, or was pickled long ago, and without its "
+                "credentials; take one here"
+            )
+        return frames.to_arrow(self, self.source.store, columns=columns, filter=filter)
+
+    def to_pandas(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pandas.DataFrame":
+        """As `to_arrow`, as a pandas DataFrame."""
+        _require("pandas", what="to_pandas")
+        return self.to_arrow(columns, filter).to_pandas()
+
+    def to_polars(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "polars.DataFrame":
+        """As `to_arrow`, as a Polars DataFrame."""
+        library = _require("polars", what="to_polars")
+        frame: polars.DataFrame = library.from_arrow(self.to_arrow(columns, filter))
+        return frame
+
+    def to_duckdb(
+        self,
+        connection: "duckdb.DuckDBPyConnection | None" = None,
+        columns: Sequence[str] | None = None,
+        filter: "Filter | None" = None,
+    ) -> "duckdb.DuckDBPyRelation":
+        """As `to_arrow`, as a relation of the DuckDB connection, or of DuckDB's default one."""
+        library = _require("duckdb", what="to_duckdb")
+        relation: duckdb.DuckDBPyRelation = (connection or library).from_arrow(self.to_arrow(columns, filter))
+        return relation
+
+    def history(self) -> list[Commit]:
+        """The commits, newest first, without the aborted transactions."""
+        committed = (commit for commit in reversed(self.decided) if not commit.marker.is_abort)
+        return [
+            Commit(tid=tid, timestamp=modified, marker=marker, forgotten=forgotten)
+            for modified, tid, marker, forgotten, _ in committed
+        ]
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        """The table's columns as Spark's JSON; None where no writer recorded them."""
+        return self.metadata.schema
+
+    @property
+    def table_id(self) -> str | None:
+        """The descriptor's, which tells the table from one that was here before; None in the directory scope."""
+        return self.origin.table_id if self.origin else None
+
+    @property
+    def settings(self) -> Settings:
+        """The table's settings, by name; those that only later versions know included. Directories have none."""
+        return (self.metadata.settings or {}) if self.scope is Scope.TABLE else {}
+
+    @property
+    def metadata(self) -> Metadata:
+        """Both, with the turn as of which they are known."""
+        return current_metadata((commit.marker for commit in self.decided), before=self.checkpoint.metadata)
+
+    @property
+    def layouts(self) -> frozenset[Layout]:
+        """The partition columns now, and before they changed."""
+        markers = (commit.marker for commit in self.decided)
+        return known_layouts(markers, self.first_layout, before=self.checkpoint.metadata)
+
+    @property
+    def app_versions(self) -> Mapping[str, Versions]:
+        """The versions that each application has committed (I8)."""
+        return add_up((commit.marker for commit in self.decided), before=self.checkpoint.apps)
+
+
+def _require(package: str, *, what: str) -> Any:
+    """The package, imported. Raises UnsupportedStoreError where it is not installed."""
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise UnsupportedStoreError(f"{what} needs the package {package}; run `pip install {package}`") from error

@@ -1,0 +1,121 @@
+"""The commits of a table in their order, and the files that came and went with each. Pure."""
+
+from collections.abc import Collection, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from dbio_commit.base.errors import CorruptMarkerError
+from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.origin import Origin
+from dbio_commit.protocol.settings import Layout
+from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile, Metadata, added_sizes
+
+Kind = Literal["insert", "delete", "recorded"]
+
+
+class Change(NamedTuple):
+    """A file, all of whose rows came or went with a commit, or of rows that say so themselves (recorded)."""
+
+    file: DataFile
+    kind: Kind
+    tid: str
+    """Of the commit."""
+    committed: datetime
+    """When, by the store's clock."""
+
+
+@dataclass(frozen=True)
+class History:
+    """The commits of a table, as they stand now."""
+
+    url: str
+    origin: Origin
+    """Which table it is."""
+    layouts: Set[Layout]
+    """The partition columns now, and before they changed."""
+    commits: Sequence[Decided]
+    """Oldest first, without what was aborted."""
+    known_since: datetime | None
+    redated_until: datetime | None
+    """A copy has given the commits until then new times: they tell neither an order nor what was read before."""
+    metadata: Metadata
+    now: datetime
+
+    @cached_property
+    def _sizes(self) -> dict[str, int]:
+        """Of removed files, by path."""
+        removed = self.removers.keys()
+        found: dict[str, int] = {}
+        for commit in self.commits:
+            for path, size in zip(commit.marker.added, added_sizes(commit.marker), strict=True):
+                if path in removed:
+                    found[path] = size
+        return found
+
+    @cached_property
+    def removers(self) -> dict[str, str]:
+        """Who removed a file first."""
+        found: dict[str, str] = {}
+        for commit in self.commits:
+            for path in commit.marker.removed:
+                found.setdefault(path, commit.tid)
+        return found
+
+    def added(self, commit: Decided) -> list[Change]:
+        """The files that a commit added, as far as the history still tells."""
+        return self._added(commit, set(commit.marker.change_files), are_changes=False)
+
+    def recorded(self, commit: Decided) -> list[Change]:
+        """The files that tell which rows a commit changed."""
+        return self._added(commit, set(commit.marker.change_files), are_changes=True)
+
+    def _added(self, commit: Decided, changes: Collection[str], *, are_changes: bool) -> list[Change]:
+        return [
+            Change(
+                self._file(path, size, commit.tid), "recorded" if are_changes else "insert", commit.tid, commit.modified
+            )
+            for path, size in zip(commit.marker.added, added_sizes(commit.marker), strict=True)
+            if (path in changes) == are_changes
+        ]
+
+    def all_changes(self, commit: Decided) -> list[Change]:
+        """What came and went with a commit; of one that tells it row by row, no file that was only written again."""
+        both = [*self.removed(commit), *self.added(commit)]
+        info = commit.marker.dbio_commit
+        if info is None or info.whole is None:
+            return both
+        whole = set(info.whole)
+        return [*(change for change in both if change.file.path in whole), *self.recorded(commit)]
+
+    def removed(self, commit: Decided) -> list[Change]:
+        """The files that a commit removed, and none before it."""
+        if not takes_rows(commit):
+            return []
+        paths = [path for path in commit.marker.removed_data_files if self.removers[path] == commit.tid]
+        return [
+            Change(self._file(path, self._sizes.get(path, UNKNOWN_SIZE), None), "delete", commit.tid, commit.modified)
+            for path in paths
+        ]
+
+    def _file(self, path: str, size: int, tid: str | None) -> DataFile:
+        directory, name = names.split(path)
+        partition = names.parse_partition(directory)
+        if tuple(partition) not in self.layouts:
+            raise CorruptMarkerError(
+                f"a commit of {self.url} names {path!r:.300}, which lies in no partition by "
+                f"{' or '.join(str(list(layout)) for layout in sorted(self.layouts))}; `dbio check` says which"
+            )
+        return DataFile(path, size, tid if tid is not None else names.parse_data_file(name), partition)
+
+
+def _operation(commit: Decided) -> str | None:
+    return commit.marker.dbio_commit.operation if commit.marker.dbio_commit else None
+
+
+def takes_rows(commit: Decided) -> bool:
+    """Whether it took files away that were there before; an adoption hides what was never in the table."""
+    marker = commit.marker
+    return recorded_operation(commit) != "adopt" and bool(marker.removed or commit.forgotten.removed or marker.removed_tids)

@@ -1,0 +1,113 @@
+"""What a change feed looks like in Spark: its columns, and where it begins and ends.
+
+Who reads it: `streaming.source`, `changed_rows`, `datasource`.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+
+from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
+from dbio_commit.data.fitting import is_read, misfit
+from dbio_commit.feed.position import Start
+from dbio_commit.protocol.commits import parse_time
+from dbio_commit.protocol.history import Change, History, Kind
+from dbio_commit.protocol.state import DataFile, current_metadata
+
+TYPE, TID, TIMESTAMP = "_change_type", "_commit_tid", "_commit_timestamp"
+"""Delta's names, but that a commit has a tid here."""
+
+_FIELDS = (
+    StructField(TYPE, StringType()),
+    StructField(TID, StringType()),
+    StructField(TIMESTAMP, TimestampType()),
+)
+
+TYPE_FIELD = _FIELDS[0]
+
+COLUMNS = tuple(field.name for field in _FIELDS)
+
+DDL_OF_COMMIT = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in _FIELDS[1:])
+"""For Spark: what the feed says of a commit."""
+
+
+def with_change_columns(schema: StructType, *, where: str) -> StructType:
+    """The table's columns, and those of a feed. Raises SchemaMismatchError where the table has one of that name."""
+    taken = {name.lower() for name in schema.fieldNames()}
+    if both := [name for name in COLUMNS if name in taken]:
+        raise SchemaMismatchError(
+            f"{where} has a column {both[0]!r}, which a change feed adds; rename the table's, or read without "
+            "readChangeFeed"
+        )
+    return StructType([*schema.fields, *_FIELDS])
+
+
+def as_partition(change: Change) -> DataFile:
+    """The file as if what the feed says of it were partitions: so a reader in Python fills the columns in."""
+    committed = change.committed.astimezone(UTC).replace(tzinfo=None)
+    told = {TID: change.tid, TIMESTAMP: committed.isoformat()}
+    if change.kind != "recorded":  # else its rows say it
+        told[TYPE] = change.kind
+    return change.file._replace(partition={**change.file.partition, **told})
+
+
+def from_partition(file: DataFile) -> Change:
+    """The change that `as_partition` made the file of."""
+    told = {name: str(file.partition[name]) for name in COLUMNS if name in file.partition}
+    partition = {name: value for name, value in file.partition.items() if name not in COLUMNS}
+    committed = datetime.fromisoformat(told[TIMESTAMP]).replace(tzinfo=UTC)
+    kind: Kind = "recorded" if TYPE not in told else "insert" if told[TYPE] == "insert" else "delete"
+    return Change(file._replace(partition=partition), kind, told[TID], committed)
+
+
+def columns_until(history: History, end: datetime | str | None) -> Mapping[str, Any] | None:
+    """The table's columns at the end of a feed, as recorded: an overwrite may have changed them since. None is now."""
+    commits = history.commits
+    if isinstance(end, datetime):
+        commits = [commit for commit in commits if commit.modified <= end]
+    elif end is not None:
+        tids = [commit.tid for commit in commits]
+        commits = commits[: tids.index(end) + 1 if end in tids else None]
+    else:
+        return history.metadata.schema
+    return current_metadata(commit.marker for commit in commits).schema or history.metadata.schema
+
+
+def refuse_other_types(history: History, changes: Iterable[Change], columns: Mapping[str, Any] | None) -> None:
+    """Raises InvalidInputError where a file was written with a type that is not read as what these columns have.
+
+    Only an overwrite makes a type another one. Spark's own reader would cut off numbers without a word.
+    """
+    if columns is None:
+        return
+    recorded = {it.tid: it.marker.dbio_commit.table_schema for it in history.commits if it.marker.dbio_commit}
+    for tid in dict.fromkeys(change.file.tid for change in changes):
+        found = recorded.get(tid) if tid else None
+        if found is not None and found != columns and (wrong := misfit(found, columns, is_read)):
+            raise InvalidInputError(
+                f"transaction {tid} of {history.url} wrote column {wrong}: an overwrite has changed it between that "
+                "and the end of what is read; end before that overwrite, or begin after it (`dbio log` tells the "
+                "commits)"
+            )
+
+
+def start_of(tid: str | None, time: str | datetime | None, *, default: Start | None = None) -> Start:
+    """Where a stream or a feed begins. Raises InvalidInputError."""
+    if tid is not None and time is not None:
+        raise InvalidInputError("startingTid and startingTime are given; set one of them")
+    if tid is not None:
+        return Start(begin="tid", tid=tid)
+    if time is not None:
+        return Start(begin="time", time=parse_time(time, what="startingTime"))
+    if default is None:
+        raise InvalidInputError("a change feed needs a start: the tid of its first commit, or a time; see `dbio log`")
+    return default
+
+
+def end_of(tid: str | None, time: str | datetime | None) -> datetime | str | None:
+    """Where a feed ends; None is now. Raises InvalidInputError."""
+    if tid is not None and time is not None:
+        raise InvalidInputError("endingTid and endingTime are given; set one of them")
+    return tid if tid is not None else None if time is None else parse_time(time, what="endingTime")

@@ -1,0 +1,100 @@
+"""The files of a snapshot as a relation of Spark's: a class of ours in the JVM tells them, and takes little memory.
+
+For classic sessions whose JVM takes the class, and tables of which we know the columns.
+"""
+
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol import names
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.spark.session.conf import java_class
+from dbio_commit.spark.session.held import CASE
+from dbio_commit.spark.session.jvm import SNAPSHOT_FILE_INDEX, is_ready
+from dbio_commit.upkeep.publish.sink_log import needs_no_quotes, quoted
+
+_SLOWER = "reads of many files take longer"
+
+
+def read_by_index(
+    spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType, options: Mapping[str, str]
+) -> DataFrame | None:
+    """The rows of the files, partition columns last; None where Spark does not take the class.
+
+    `root` is the absolute URL of the table as Hadoop writes it, not escaped; `options` are those of Spark's reader.
+    """
+    by_name = {field.name.lower(): field for field in schema.fields}
+    partition = [by_name[column.lower()] for column in snapshot.partition_columns if column.lower() in by_name]
+    is_known = len(partition) == len(snapshot.partition_columns)
+    if not is_known or not takes_index(spark):
+        return None
+    jvm: Any = spark._jvm
+    others = [field for field in schema.fields if field not in partition]
+    zone = "UTC" if snapshot.scope is Scope.TABLE else spark.conf.get("spark.sql.session.timeZone")
+    with tempfile.NamedTemporaryFile(prefix="dbio-files-") as listed:
+        listed.write(encode_files(snapshot.files))
+        listed.flush()
+        index = java_class(jvm, SNAPSHOT_FILE_INDEX.name)(quoted(root), listed.name, _nullable(spark, partition), zone)
+    datasources = "org.apache.spark.sql.execution.datasources"
+    given: Any = getattr(java_class(jvm, "scala.collection.immutable.Map$"), "MODULE$").empty()
+    for name, value in options.items():
+        given = given.updated(name, value)
+    relation = java_class(jvm, f"{datasources}.HadoopFsRelation")(
+        index,
+        index.partitionSchema(),
+        _nullable(spark, others),
+        java_class(jvm, "scala.Option").empty(),
+        java_class(jvm, f"{datasources}.parquet.ParquetFileFormat")(),
+        given,
+        _without_case(spark),
+    )
+    return DataFrame(spark._jsparkSession.baseRelationToDataFrame(relation), spark)
+
+
+def takes_index(spark: SparkSession) -> bool:
+    return is_ready(spark, SNAPSHOT_FILE_INDEX, without=_SLOWER)
+
+
+def tells_case_apart(spark: SparkSession) -> bool:
+    """Whether Spark's reader, in this session, takes a column for absent that a file spells in another case."""
+    return spark.conf.get(CASE, "false") == "true"
+
+
+def _without_case(spark: SparkSession) -> Any:
+    """A session of the JVM by whose settings files are read: their columns are the table's whatever their case is."""
+    session: Any = spark._jsparkSession
+    if not tells_case_apart(spark):
+        return session
+    copy = session.cloneSession()
+    copy.conf().set(CASE, "false")
+    return copy
+
+
+def _nullable(spark: SparkSession, fields: Sequence[StructField]) -> Any:
+    return spark._jsparkSession.parseDataType(StructType([*fields]).json()).asNullable()
+
+
+def encode_files(files: Iterable[DataFile]) -> bytes:
+    """The list, in the form of which `SnapshotFileIndex.java` tells; all files lie in the same partition columns."""
+    heads: dict[str, list[str]] = {}
+    directories: dict[str, list[str]] = {}
+    for path, size, _, partition in files:
+        if size == 0:  # Spark passes over what holds no Parquet, as it does in any directory
+            continue
+        directory, _, name = path.rpartition("/")
+        if directory not in directories:
+            values = (names.HIVE_NULL if value is None else names.escape(value) for value in partition.values())
+            heads[directory] = [quoted(directory), *values]
+            directories[directory] = []
+        directories[directory] += name, str(size)
+    texts: list[str] = []
+    for directory, listed in directories.items():
+        is_plain = needs_no_quotes("".join(listed))  # names of ours are, and to look at each of a million takes long
+        texts += [*heads[directory], str(len(listed) // 2), *(listed if is_plain else map(quoted, listed))]
+    return "\0".join([*texts, ""]).encode()

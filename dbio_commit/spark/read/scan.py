@@ -1,0 +1,346 @@
+"""A snapshot as a DataFrame: through Spark's own Parquet reader, or through Python workers where Spark cannot reach it.
+
+Spark is handed the exact files (in the form in which its own file sink lists them), so it lists nothing of the table.
+"""
+
+import atexit
+import heapq
+import json
+import logging
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+from pyspark.sql.types import StructType
+
+from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
+from dbio_commit.base.logs import get_logger
+from dbio_commit.data.rows import open_file, open_parquet, read_rows
+from dbio_commit.log.listing import with_sizes
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol import names
+from dbio_commit.protocol.column_metadata import keep_known
+from dbio_commit.protocol.partitions import partition_types, refuse_unread
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.settings import Layout
+from dbio_commit.protocol.state import DataFile, LiveFiles
+from dbio_commit.spark import schema as schemas
+from dbio_commit.spark.read.file_index import read_by_index, takes_index, tells_case_apart
+from dbio_commit.spark.read.infer import table_schema
+from dbio_commit.spark.session.conf import is_connect, native_root, parallelism
+from dbio_commit.spark.session.worker import spare_imports
+from dbio_commit.table import Table
+from dbio_commit.upkeep.publish.sink_log import encode_list
+
+_logger = get_logger(__name__)
+
+
+def scan(spark: SparkSession, table: Table, snapshot: Snapshot, *, where: str | None = None) -> DataFrame:
+    """The rows of the snapshot's files, or those `where` a condition holds.
+
+    Raises InvalidInputError where nothing says what the columns are.
+    """
+    if where is None:
+        return _scan(spark, table, snapshot)
+    check_condition(where)
+    return _filtered(_scan(spark, table, prune(spark, snapshot, where)), where)
+
+
+def _filtered(rows: DataFrame, where: str) -> DataFrame:
+    """The rows for which the condition holds."""
+    from dbio_commit.spark.sql.conditions import goes_by_alone  # which imports a parser of SQL: workers need none
+
+    floats = {field.name for field in rows.schema.fields if _holds_floats(field.dataType)}
+    if goes_by_alone(where, [name for name in rows.columns if name not in floats], floats):
+        return rows.where(where)
+    return whole(rows).where(where)
+
+
+def whole(rows: DataFrame) -> DataFrame:
+    """The same rows, of which no filter drops any by comparing floats but Spark itself.
+
+    Spark's reader of Parquet passes over row groups by their dictionaries and bounds, also over those that hold -0.0 or
+    NaN where Spark finds them equal, or greater. So floats are values of functions here, which Spark neither hands to
+    its reader nor looks through, also in conditions that it infers for a join. Filters on other columns go there.
+    """
+    fields = rows.schema.fields
+    if not any(_holds_floats(field.dataType) for field in fields):
+        return rows
+    return rows.select(*map(_opaque, fields))
+
+
+def _holds_floats(kind: t.DataType) -> bool:
+    """Whether Spark's reader may be asked for floats of the column: those of arrays and maps it is not."""
+    if isinstance(kind, t.StructType):
+        return any(_holds_floats(field.dataType) for field in kind.fields)
+    return isinstance(kind, t.FloatType | t.DoubleType | t.VariantType)
+
+
+def _opaque(field: t.StructField) -> Column:
+    """The column as it is; where it holds floats, by a function that gives its argument."""
+    value = f.col(schemas.quoted(field.name))
+    if not _holds_floats(field.dataType):
+        return value
+    is_float = isinstance(field.dataType, t.FloatType | t.DoubleType)
+    same = f.nanvl(value, value) if is_float else f.element_at(f.array(value), 1)
+    return same.alias(field.name, metadata=field.metadata)
+
+
+def check_condition(where: str) -> None:
+    """Raises InvalidInputError for what is no text."""
+    if not isinstance(where, str) or not where.strip():
+        raise InvalidInputError(f'where={where!r:.200} is no condition; give one as text, in Spark\'s SQL: "id > 5"')
+
+
+def prune(spark: SparkSession, snapshot: Snapshot, where: str) -> Snapshot:
+    """The snapshot without the files that hold no such row, as far as we know."""
+    if odd := next((name for name in _ODD_SETTINGS if spark.conf.get(name, "false") == "true"), None):
+        _logger.info("%s: no file was left out by the condition, because of %s", snapshot.url, odd)
+        return snapshot
+    try:
+        pruned = snapshot.where(where, time_zone=spark.conf.get("spark.sql.session.timeZone"))
+    except InvalidInputError as error:  # Spark, which is asked next, knows more of its SQL
+        _logger.info("%s: no file was left out by the condition: %s", snapshot.url, error)
+        return snapshot
+    if not _logger.isEnabledFor(logging.INFO):  # to add up the sizes of a million files takes a second
+        return pruned
+    all_bytes, kept_bytes = (sum(max(file.size, 0) for file in it.files) for it in (snapshot, pruned))
+    _logger.info("%s: %d of %d files may hold such rows, %d of %d bytes; %d files were left out by the condition",
+                 snapshot.url, len(pruned.files), len(snapshot.files), kept_bytes, all_bytes,
+                 len(snapshot.files) - len(pruned.files))  # fmt: skip
+    return pruned
+
+
+_ODD_SETTINGS = ("spark.sql.legacy.typeCoercion.datetimeToString.enabled", "spark.sql.caseSensitive")
+"""With which conditions mean something else."""
+
+
+def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
+    if not snapshot.files:
+        return spark.createDataFrame([], _known(table_schema(table.store, snapshot), snapshot))
+    refuse_unread(snapshot.files, partition_types(snapshot.schema, snapshot.partition_columns), where=snapshot.url)
+    root = files_root(spark, table, snapshot.files)
+    if root is None:
+        schema = _known(table_schema(table.store, snapshot), snapshot)
+        return files_in_workers(spark, snapshot.files, ReadSpec.of(table, schema))
+    if snapshot.schema:
+        return _scan_natively(spark, root, table, snapshot, table_schema(table.store, snapshot))
+    # Where no writer recorded the columns, Spark infers them, as it does for everybody else.
+    inferred = _scan_natively(spark, root, table, snapshot, None)
+    known = schemas.from_json(keep_known(json.loads(inferred.schema.json())), where=snapshot.url)
+    return inferred if known == inferred.schema else _scan_natively(spark, root, table, snapshot, known)
+
+
+def scan_files(spark: SparkSession, table: Table, files: Sequence[DataFile], schema: StructType) -> DataFrame:
+    """The rows of these files of a table of ours, whose partition columns the schema has, too."""
+    root = files_root(spark, table, files)
+    if root is None:
+        return files_in_workers(spark, files, ReadSpec.of(table, schema))
+    frames = [files_natively(spark, root, table, some, schema) for some in by_layout(files)]
+    return reduce(DataFrame.unionByName, frames)
+
+
+def by_layout(files: Iterable[DataFile]) -> list[list[DataFile]]:
+    """The files, apart by the partition columns in which they lie: Spark's reader wants all in the same."""
+    found: dict[Layout, list[DataFile]] = {}
+    for file in files:
+        found.setdefault(tuple(file.partition), []).append(file)
+    return list(found.values())
+
+
+def files_root(spark: SparkSession, table: Table, files: Sequence[DataFile]) -> str | None:
+    """The URL of the table's root, as Spark reads it; None where it cannot reach it, or there is nothing to read.
+
+    None also where its reader would miss columns that a file spells in another case.
+    """
+    if table.location is None or not files or (tells_case_apart(spark) and not takes_index(spark)):
+        return None
+    account = table.storage_options.get("account_name")
+    return native_root(spark, table.location, account=account, file=files[0].path)
+
+
+def files_natively(
+    spark: SparkSession,
+    root: str,
+    table: Table,
+    files: Sequence[DataFile],
+    schema: StructType,
+) -> DataFrame:
+    """As `scan_files`, by Spark's own reader, of one or more files that all lie in the same partition columns."""
+    layout = tuple(files[0].partition)
+    refuse_unread(files, partition_types(json.loads(schema.json()), layout), where=table.url)
+    as_if_live = Snapshot(url=table.url, scope=Scope.TABLE, files=files, partition_columns=layout, decided=())
+    return _scan_natively(spark, root, table, as_if_live, schema, options=STRICT)
+
+
+STRICT: Mapping[str, str] = {
+    "ignoreCorruptFiles": "false",
+    "ignoreMissingFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+"""Options of Spark's reader for what goes by all rows of files, whatever the session says: that rows which cannot be
+read are an error, and that old days mean what they mean to readers in Python."""
+
+
+def _known(schema: StructType | None, snapshot: Snapshot) -> StructType:
+    if schema is None:
+        raise InvalidInputError(
+            f"{snapshot.url} holds no files and no recorded columns: write to it first, or read a later one"
+        )
+    return schema
+
+
+# --- Spark's own reader -------------------------------------------------------------------------------------------
+
+
+def _scan_natively(
+    spark: SparkSession,
+    root: str,
+    table: Table,
+    snapshot: Snapshot,
+    schema: StructType | None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """`options` are those of Spark's reader, in the place of what the session has."""
+    snapshot = replace(snapshot, files=_with_sizes(table, snapshot.files))
+    frame = None if schema is None else read_by_index(spark, root, snapshot, schema, options or {})
+    if frame is None:
+        frame = _read_by_reader(spark, root, snapshot, schema, options or {})
+    expected = schema.fieldNames() if schema else frame.columns
+    return frame if frame.columns == expected else frame.select(*map(schemas.quoted, expected))
+
+
+def _with_sizes(table: Table, files: Sequence[DataFile]) -> Sequence[DataFile]:
+    """The files; Spark would take one of unknown size for empty. Raises ObjectNotFoundError for one that has gone."""
+    live = LiveFiles.of(files)
+    known = with_sizes(table.store, live)
+    if gone := known.of_unknown_size():
+        raise ObjectNotFoundError(
+            f"{table.store.url_of(gone[0])}, whose size no marker tells, has gone, and so have {len(gone) - 1} more; "
+            "run `dbio check`, or, if vacuum has overtaken a read of changes, read later ones"
+        )
+    return files if known is live else known
+
+
+def _read_by_reader(
+    spark: SparkSession, root: str, snapshot: Snapshot, schema: StructType | None, options: Mapping[str, str]
+) -> DataFrame:
+    reader = spark.read.options(**options)
+    if schema is not None:
+        reader = reader.schema(schema)
+    if snapshot.scope is Scope.TABLE:
+        reader = reader.option("timeZone", "UTC")  # in which our timestamp partitions are named
+    if snapshot.partition_columns and _names_columns(root, schema):
+        return _read_by_path(reader, root, snapshot)
+    return _read_by_manifest(spark, reader, root, snapshot)
+
+
+def _names_columns(root: str, schema: StructType | None) -> bool:
+    """Whether Spark would take a column from the name of the root, as for the partitions below it: `.../country=de`."""
+    above = takewhile(lambda component: "=" in component, reversed(root.split("/")))
+    named = {names.unescape(component.partition("=")[0]).lower() for component in above}
+    return bool(named) and (schema is None or not named.isdisjoint(map(str.lower, schema.fieldNames())))
+
+
+def _read_by_path(reader: DataFrameReader, root: str, snapshot: Snapshot) -> DataFrame:
+    """Looks at every file once, which takes a request or more for each; but it can be told where the root ends."""
+    snapshot.refuse_patterns()  # which Spark would expand
+    return reader.option("basePath", root).parquet(*(f"{root}/{file.path}" for file in snapshot.files))
+
+
+def _read_by_manifest(spark: SparkSession, reader: DataFrameReader, root: str, snapshot: Snapshot) -> DataFrame:
+    directory = Path(tempfile.mkdtemp(prefix="dbio-manifest-"))
+    connect = is_connect(spark)
+    try:
+        write_manifest(directory, root, snapshot.files)
+        flat = str(not snapshot.partition_columns).lower()  # or Spark finds no rows in a table without partitions
+        frame = reader.option("recursiveFileLookup", flat).parquet(directory.as_uri())
+        frame.columns  # noqa: B018  (over Connect, asking for them is what looks for the manifest)
+        return frame
+    except AnalysisException as error:
+        if not connect or error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return _read_by_path(reader, root, snapshot)  # the server of this session is on another machine
+    finally:
+        if connect:
+            atexit.register(shutil.rmtree, directory, ignore_errors=True)  # every action plans, and reads it, anew
+        else:
+            shutil.rmtree(directory)
+
+
+def write_manifest(directory: Path, root: str, files: Iterable[DataFile]) -> None:
+    """The list of files that Spark's file sink leaves in its output, and its reader takes instead of a listing."""
+    (directory / "_spark_metadata").mkdir()
+    (directory / "_spark_metadata" / "0").write_text(encode_list(root, files))
+
+
+# --- Python workers -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSpec:
+    """What a worker needs to read files of a table."""
+
+    path: str
+    storage_options: Mapping[str, Any] = field(repr=False)  # secrets
+    schema: StructType
+
+    @classmethod
+    def of(cls, table: Table, schema: StructType) -> "ReadSpec":
+        return cls(path=table.url, storage_options=table.storage_options, schema=schema)
+
+
+Look = Callable[[DataFile, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What is made of the batches of a file, of the same columns."""
+
+
+def read_files(spec: ReadSpec, files: Iterable[DataFile], look: Look | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of the files, with the table's columns: in its order, absent ones null, partition columns filled in."""
+    store = Table(spec.path, spec.storage_options).store
+    target = schemas.arrow_schema(spec.schema)
+    for file in files:
+        with open_file(store, file) as source:
+            where = store.url_of(file.path)
+            batches = read_rows(open_parquet(source, where), target, partition=file.partition, where=where)
+            yield from look(file, batches) if look else batches
+    spare_imports("read")
+
+
+def files_in_workers(
+    spark: SparkSession, files: Sequence[DataFile], spec: ReadSpec, look: Look | None = None
+) -> DataFrame:
+    """The rows of these files, by way of Python."""
+    if not files:
+        return spark.createDataFrame([], spec.schema)
+    groups = group_files(files, parallelism(spark))
+    rows = [(json.dumps([list(file) for file in group]),) for group in groups]
+    listed = spark.createDataFrame(rows, "files string").repartition(len(groups))
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for text in batch.column(0).to_pylist():
+                yield from read_files(spec, [DataFile(*values) for values in json.loads(text or "[]")], look)
+
+    return listed.mapInArrow(read, spec.schema)
+
+
+def group_files(files: Sequence[DataFile], groups: int) -> list[list[DataFile]]:
+    """The files in so many groups (at most) of about the same size, the largest files first."""
+    found: list[list[DataFile]] = [[] for _ in range(max(1, min(groups, len(files))))]
+    sizes = [(0, number) for number in range(len(found))]  # a heap
+    for file in sorted(files, key=lambda file: -file.size):
+        size, smallest = sizes[0]
+        found[smallest].append(file)
+        heapq.heapreplace(sizes, (size + file.size, smallest))
+    return found

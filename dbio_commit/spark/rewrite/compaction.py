@@ -1,0 +1,41 @@
+"""A compaction whose new files are written by Spark's tasks, by Python and without a shuffle."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from dbio_commit.spark.session.conf import parallelism
+from dbio_commit.spark.write.plan import errors_of_workers
+from dbio_commit.table import Table
+from dbio_commit.upkeep.compact.plan import Bin
+from dbio_commit.upkeep.compact.rewrite import Outcome, Work, decode_outcome, encode_outcome, rewrite
+from dbio_commit.upkeep.compact.run import Hands
+
+_TASKS = 8
+"""For each core, at most: a new file takes about a second, and a task some milliseconds."""
+
+
+def in_tasks(spark: SparkSession, table: Table) -> Hands:
+    """What rewrites bins in tasks; these open the table with its own storage_options."""
+    path, options = table.url, table.storage_options
+
+    def hands(work: Work, bins: Sequence[Bin]) -> Sequence[Outcome]:
+        def rewrite_some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            assert context is not None, "runs in Spark's workers only"
+            store, attempt = Table(path, options).store, context.taskAttemptId()
+            for batch in batches:
+                numbers: list[Any] = batch.column(0).to_pylist()
+                outcomes = [rewrite(store, work, bins[it], number=it, attempt=attempt) for it in numbers]
+                yield pa.record_batch([pa.array(map(encode_outcome, outcomes), pa.string())], names=["outcome"])
+
+        tasks = min(len(bins), _TASKS * parallelism(spark))
+        with errors_of_workers():
+            rows = spark.range(0, len(bins), 1, tasks).mapInArrow(rewrite_some, "outcome string").collect()
+        return [decode_outcome(row.outcome) for row in rows]
+
+    return hands

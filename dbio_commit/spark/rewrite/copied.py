@@ -1,0 +1,294 @@
+"""Files that are written again with some rows changed: Spark says which, and tasks copy the others from file to file.
+
+Rows that stay are most of a rewrite, and what they cost is their way through Spark. So only rows that change go it:
+each with the number of its file and its place there (FILE, PLACE), both null for what is new. They are put together by
+file, and the task that has those of a file reads it, puts them in the place of its own, and counts.
+
+Where only Spark can read a file, the rows that stay come from Spark, too, with their fate KEPT.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from dbio_commit.base.errors import StoreError
+from dbio_commit.data.footers import has_old_calendar
+from dbio_commit.data.rows import open_file, open_parquet, read_rows, refuse_loss
+from dbio_commit.data.widen import fit
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.spark import schema as schemas
+from dbio_commit.spark.read.located import FILE, PLACE, Located, refuse_other_rows
+from dbio_commit.spark.read.scan import ReadSpec, group_files
+from dbio_commit.spark.session.conf import parallelism
+from dbio_commit.spark.ship import arrow
+from dbio_commit.spark.write.fates import FATE, Fate
+from dbio_commit.table import Table
+
+_SLOT = "_dbio_slot"
+_MOST_BYTES = 128 * 1024 * 1024
+"""Of old files, for a task; as Spark's own for a scan."""
+_FEWEST_BYTES = 4 * 1024 * 1024
+"""A task for less would take longer to come than to do."""
+_SLOTS = 2
+"""For each core, otherwise: tasks are not all as fast."""
+_NEW_ROWS = 1_000_000
+"""For a task."""
+
+
+# --- among tasks --------------------------------------------------------------------------------------------------
+
+
+def by_file(rows: DataFrame, located: Located, new_rows: int) -> DataFrame:
+    """The rows, those of a file in one task and by their places, and what is new, at most so many, anywhere."""
+    spark, files = rows.sparkSession, [*located.files.values()]
+    size = sum(max(file.size, 0) for file in files)
+    count = max(_SLOTS * parallelism(spark), math.ceil(size / _MOST_BYTES))
+    slots = group_files(files, min(count, math.ceil(size / _FEWEST_BYTES)))
+    tasks = max(len(slots), math.ceil(new_rows / _NEW_ROWS))
+    if tasks > 1:
+        numbers = {file.path: number for number, file in located.files.items()}
+        told = [
+            (numbers[file.path], key) for key, slot in zip(_keys(spark, tasks), slots, strict=False) for file in slot
+        ]
+        slot_of = spark.createDataFrame(pa.table({FILE: [it[0] for it in told], _SLOT: [it[1] for it in told]}))
+        columns = [schemas.quoted(name) for name in rows.columns]
+        rows = rows.join(f.broadcast(slot_of), FILE, "left").select(*columns, _SLOT)
+        rows = rows.withColumn(_SLOT, f.coalesce(f.col(_SLOT), f.spark_partition_id().cast("long")))
+        rows = rows.repartition(tasks, _SLOT)
+    else:
+        rows = rows.repartition(1)
+    return rows.sortWithinPartitions(FILE, PLACE, f.desc(FATE)).drop(_SLOT)
+
+
+def _keys(spark: SparkSession, slots: int) -> list[int]:
+    """A number for each slot: Spark's hash would else put some of them into one task, and leave other tasks none."""
+    numbers = spark.createDataFrame(pa.table({"id": pa.array(range(32 * slots), pa.int64())}))
+    first: dict[int, int] = {}
+    for number, slot in numbers.selectExpr("id", f"pmod(hash(id), {slots})").collect():
+        first.setdefault(slot, number)
+    return [first.get(slot, slot) for slot in range(slots)]
+
+
+# --- in a task ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Old:
+    """The files that are written again, as tasks know them."""
+
+    spec: ReadSpec
+    files: Mapping[int, DataFile]
+    columns: tuple[str, ...]
+    """Those of the table that come from Spark, in this order, before FATE, FILE and PLACE."""
+    sets: frozenset[str]
+    """Those whose values rows that are UPDATED get; all others stay as they are in the file."""
+    shipped: frozenset[int] = frozenset()
+    """The files whose rows all come from Spark."""
+    tells_changes: bool = False
+    rows: Mapping[int, int] = field(default_factory=dict)
+    """How many are in files, as their writers said."""
+
+
+@dataclass(slots=True)
+class Copied:
+    """What a task says of the files whose rows it had."""
+
+    paths: list[str] = field(default_factory=list)
+    only_for_spark: list[int] = field(default_factory=list)
+    """They were not written again: Spark must send all of their rows."""
+    twice: bool = False
+    """Whether there are several changes of one row."""
+
+
+_NEW = object()
+_Placed = tuple[Any, pa.RecordBatch]
+"""Places, and the rows there: the columns, and FATE."""
+
+
+class _Changes:
+    """Rows as they come, by file and place."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> None:
+        """`schema`: of the columns before FATE."""
+        self._batches, self._schema = iter(batches), schema
+        self._files: Any = np.array([], np.int64)
+        self._news = 0
+        self._places: Any = self._files
+        self._rows: pa.RecordBatch | None = None
+
+    def next_file(self) -> Any:
+        """The number of the file whose rows come next, or _NEW; None at the end."""
+        while self._rows is None or not self._rows.num_rows:
+            batch = next(self._batches, None)
+            if batch is None:
+                return None
+            self._set(batch)
+        return _NEW if self._news else int(self._files[0])
+
+    def take(self, number: Any, before: int | None = None) -> Iterator[_Placed]:
+        """The next rows, as long as they are of this file, and stood before a place."""
+        while self.next_file() == number:
+            assert self._rows is not None
+            end = self._news or int(np.searchsorted(self._files, number, "right"))
+            if before is not None:
+                end = int(np.searchsorted(self._places[:end], before, "left"))
+            if not end:
+                return
+            yield self._places[:end], self._rows.slice(0, end)
+            self._files, self._places, self._rows = self._files[end:], self._places[end:], self._rows.slice(end)
+            self._news = max(0, self._news - end)
+
+    def _set(self, batch: pa.RecordBatch) -> None:
+        columns, count = arrow.plain_batch(arrow.sound(batch)).columns, len(self._schema)
+        fates, files, places = columns[count : count + 3]
+        fitted = [fit(column, it.type) for column, it in zip(columns[:count], self._schema, strict=True)]
+        self._rows = pa.RecordBatch.from_arrays([*fitted, fates], names=[*self._schema.names, FATE])
+        self._news = files.null_count  # nulls come first
+        self._files = files.fill_null(0).to_numpy(zero_copy_only=False)
+        known = self._files[self._news :]
+        if files.slice(self._news).null_count or (known[1:] < known[:-1]).any():
+            raise AssertionError("rows do not come in the order of their files")  # and would be taken for others
+        self._places = places.fill_null(0).to_numpy(zero_copy_only=False)
+
+
+def copy(old: Old, batches: Iterable[pa.RecordBatch], copied: Copied) -> Iterator[pa.RecordBatch]:
+    """All rows of the files that have some which change, and what is new, with their fates, as `written` takes them.
+
+    `batches` are those of `by_file`.
+    """
+    return _Copying(old, batches, copied).run()
+
+
+class _Copying:
+    def __init__(self, old: Old, batches: Iterable[pa.RecordBatch], copied: Copied) -> None:
+        self._old, self._copied = old, copied
+        self._target = arrow.plain_schema(schemas.arrow_schema(old.spec.schema))
+        self._changes = _Changes(batches, pa.schema([self._target.field(name) for name in old.columns]))
+        self._store = Table(old.spec.path, old.spec.storage_options).store
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        while (number := self._changes.next_file()) is not None:
+            if number is _NEW:
+                yield from (rows.select([*self._target.names, FATE]) for _, rows in self._changes.take(number))
+                continue
+            file = self._old.files.get(number)
+            if file is None:
+                raise AssertionError(f"Spark knows a file of {self._store.url} by another path than we do")
+            where = self._store.url_of(file.path)
+            if file.path in self._copied.paths:
+                raise AssertionError(f"rows of {where} do not come together")  # and would be there twice
+            if number in self._old.shipped:
+                yield from self._from_spark(number, where)
+            else:
+                with open_file(self._store, file) as source:
+                    parquet = open_parquet(source, where)
+                    refuse_loss(parquet, self._target, partition=file.partition, where=where)
+                    if has_old_calendar(parquet.metadata):
+                        self._copied.only_for_spark.append(number)
+                        self._refuse_after(number, where=None)
+                        continue
+                    yield from self._from_file(parquet, number, where)
+            self._refuse_after(number, where)
+            self._copied.paths.append(file.path)
+
+    def _from_file(self, parquet: pq.ParquetFile, number: int, where: str) -> Iterator[pa.RecordBatch]:
+        seen = 0
+        for batch in read_rows(parquet, self._target, partition=self._old.files[number].partition, where=where):
+            places = np.arange(seen, seen + batch.num_rows)
+            seen += batch.num_rows
+            yield from self._changed(places, batch, [*self._changes.take(number, seen)], where)
+        refuse_other_rows(where, self._old.rows.get(number), seen)
+
+    def _from_spark(self, number: int, where: str) -> Iterator[pa.RecordBatch]:
+        """Of rows among which, at each place, the one that is KEPT comes last."""
+        waiting: _Placed | None = None
+        seen = 0
+        for places, rows in self._changes.take(number):
+            if waiting:
+                places, rows = np.concatenate([waiting[0], places]), _joined([waiting[1], rows])
+            kept = rows.column(FATE).to_numpy(zero_copy_only=False) == Fate.KEPT
+            end = len(places) if kept[-1] else int(np.searchsorted(places, places[-1], "left"))
+            waiting = (places[end:], rows.slice(end)) if end < len(places) else None  # for the row that is KEPT there
+            places, rows, kept = places[:end], rows.slice(0, end), kept[:end]
+            stay = rows.filter(pa.array(kept)).select(self._target.names)
+            seen += stay.num_rows
+            changes = [(places[~kept], rows.filter(pa.array(~kept)))] if not kept.all() else []
+            yield from self._changed(places[kept], stay, changes, where)
+        if waiting:
+            raise _not_there(len(waiting[0]), where)
+        refuse_other_rows(where, self._old.rows.get(number), seen)
+
+    def _changed(
+        self, places: Any, rows: pa.RecordBatch, changes: Sequence[_Placed], where: str
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that stand at these places, with what changes in them, and their fates."""
+        if not changes:
+            yield _with_fate(rows, pa.repeat(pa.scalar(int(Fate.KEPT), pa.int8()), rows.num_rows))
+            return
+        changed, new = np.concatenate([at for at, _ in changes]), _joined([it for _, it in changes])
+        if (changed[1:] < changed[:-1]).any():
+            raise AssertionError(f"rows of {where} do not come in their order")
+        if (changed[1:] == changed[:-1]).any():
+            self._copied.twice = True
+            changed, first = np.unique(changed, return_index=True)
+            new = new.take(first)
+        if lost := int(np.count_nonzero(~np.isin(changed, places))):
+            raise _not_there(lost, where)
+        at, new_fates = np.searchsorted(places, changed), new.column(FATE).to_numpy(zero_copy_only=False)
+        if self._old.tells_changes:
+            before = rows.filter(_mask(at[new_fates == Fate.UPDATED], len(places)))
+            yield _with_fate(before, pa.repeat(pa.scalar(int(Fate.WAS), pa.int8()), before.num_rows))
+        fates = np.full(len(places), int(Fate.KEPT), np.int8)
+        fates[at] = new_fates
+        brings = new_fates != Fate.DELETED  # rows that are deleted come without their columns
+        mask, new = _mask(at[brings], len(places)), new.filter(pa.array(brings))
+        columns = [
+            _replaced(own, mask, new.column(name)) if name in self._old.sets and new.num_rows else own
+            for name, own in zip(self._target.names, rows.columns, strict=True)
+        ]
+        yield _with_fate(pa.RecordBatch.from_arrays(columns, schema=rows.schema), pa.array(fates))
+
+    def _refuse_after(self, number: int, where: str | None) -> None:
+        """There must be no more rows of the file; without `where`, there may be, for nothing."""
+        left = sum(len(places) for places, _ in self._changes.take(number))
+        if left and where is not None:
+            raise _not_there(left, where)
+
+
+def _mask(at: Any, count: int) -> Any:
+    """Whether each of so many rows stands there."""
+    mask = np.zeros(count, np.bool_)
+    mask[at] = True
+    return pa.array(mask)
+
+
+def _replaced(values: Any, mask: Any, new: Any) -> Any:
+    """The values, but where the mask says so the new ones, in their order."""
+    if not (pa.types.is_nested(values.type) or pa.types.is_duration(values.type)):
+        return pc.replace_with_mask(values, mask, new)
+    order = np.arange(len(values))
+    order[mask.to_numpy(zero_copy_only=False)] = len(values) + np.arange(len(new))
+    return pa.concat_arrays([values, new]).take(pa.array(order))
+
+
+def _with_fate(rows: pa.RecordBatch, fates: Any) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([*rows.columns, fates], names=[*rows.schema.names, FATE])
+
+
+def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
+def _not_there(rows: int, where: str) -> StoreError:
+    return StoreError(
+        f"{rows} rows that Spark saw in {where} are not there: somebody changed the file in its place; nothing was "
+        "committed. Run `dbio check`"
+    )

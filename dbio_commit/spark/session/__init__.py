@@ -1,0 +1,1 @@
+"""The Spark session: its settings, its connectors, its JVM and its Python workers."""

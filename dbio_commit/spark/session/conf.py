@@ -1,0 +1,273 @@
+"""What we ask of a Spark session: settings of the stores, whether Spark itself reaches one.
+
+Works on classic sessions and over Spark Connect. What the settings mean is in `hadoop`.
+"""
+
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
+from weakref import WeakKeyDictionary
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from dbio_commit.base.errors import AccessDeniedError
+from dbio_commit.base.texts import visible
+from dbio_commit.spark.session import hadoop
+from dbio_commit.spark.session.paths import DefaultFileSystem, refuse_elsewhere
+from dbio_commit.spark.session.python import settle_python
+from dbio_commit.store import Location, parse_location
+from dbio_commit.store.location import is_plain
+from dbio_commit.table import Table
+
+# --- settings of the stores ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """What a session says about S3, Azure and Google Cloud Storage."""
+
+    values: hadoop.Settings = field(default_factory=dict, repr=False)  # secrets
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Why not, for each setting that names a Hadoop credential store which cannot be read."""
+    withheld: bool = False
+    """Over Spark Connect: the server has kept the secrets to itself."""
+    default: DefaultFileSystem | None = None
+    """Where the session looks for paths without a scheme, if not on a disk."""
+
+    def open_table(
+        self, path: str | os.PathLike[str], explicit: Mapping[str, Any] | None = None
+    ) -> tuple[Table, tuple[str, ...]]:
+        """The table at the path, and a sentence for each setting that is not honoured though it might have mattered.
+
+        The explicit storage_options go before the settings. Raises InvalidInputError for a setting that cannot be
+        honoured and would change what is stored, and for a path without a scheme that Spark looks for elsewhere;
+        AccessDeniedError where needed keys lie in a store that is not readable.
+        """
+        location = parse_location(path)
+        refuse_elsewhere(os.fspath(path), self.default)
+        translation = hadoop.translate(location, self.values, explicit)
+        options = translation.options
+        if not hadoop.gives_credentials(location, explicit or {}) or "s3_additional_kwargs" in options:
+            for setting in filter(self.unread.get, _credential_stores(location, self.unread)):
+                raise AccessDeniedError(
+                    f"cannot read the Hadoop credential store that {setting} names: {self.unread[setting]}; let the "
+                    "driver read it, unset it, or pass storage_options"
+                )
+        if translation.role:
+            with suppress(ImportError):  # `Table` says which extra is not installed
+                from dbio_commit.spark.session.hadoop.assumed_role import RoleSession
+
+                options["session"] = RoleSession(translation.role)
+        return Table(path, options), translation.ignored
+
+
+def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapping[str, Any] | None) -> Table:
+    """The table at the path, with the session's settings where `explicit` storage_options say nothing."""
+    settle_workers(spark)
+    location = locate(spark, path)
+    if location.scheme == "file":
+        return Table(path, explicit)
+    table, ignored = store_settings(spark, location).open_table(path, explicit)
+    for sentence in ignored:
+        warnings.warn(visible(sentence), stacklevel=3)
+    return table
+
+
+def locate(spark: SparkSession, path: str | os.PathLike[str]) -> Location:
+    """What the path names. Raises InvalidInputError, also for one without a scheme that Spark looks for elsewhere."""
+    location, text = parse_location(path), os.fspath(path)
+    if is_plain(text) and (default := default_file_system(spark)):
+        if not os.path.isabs(text) and not is_connect(spark):
+            default = replace(default, home=_home(spark))
+        refuse_elsewhere(text, default)
+    return location
+
+
+def default_file_system(spark: SparkSession) -> DefaultFileSystem | None:
+    """Where the session looks for paths without a scheme, if not on a disk; over Connect as far as it was set there."""
+    if is_connect(spark):
+        names = (_DEFAULT_FS, f"spark.hadoop.{_DEFAULT_FS}")
+        return DefaultFileSystem.of(next(filter(None, (spark.conf.get(name, None) for name in names)), None))
+    return DefaultFileSystem.of(spark._jsparkSession.sessionState().newHadoopConf().get(_DEFAULT_FS))
+
+
+def _home(spark: SparkSession) -> str | None:
+    """The directory that relative paths are below, for a message: it takes a client of that file system."""
+    with suppress(Py4JError, PySparkException):
+        here = java_class(spark.sparkContext._jvm, "org.apache.hadoop.fs.Path")(".")
+        conf = spark._jsparkSession.sessionState().newHadoopConf()
+        return str(here.getFileSystem(conf).makeQualified(here).toString())
+    return None
+
+
+_DEFAULT_FS = "fs.defaultFS"
+
+
+def raise_explained(refused: AccessDeniedError, table: Table, *, withheld: bool) -> NoReturn:
+    """Where there were no credentials because a Connect server withholds them, the error says so."""
+    given = table.location is None or hadoop.gives_credentials(table.location, table.storage_options)
+    if given or not withheld:
+        raise refused
+    raise AccessDeniedError(
+        f"{refused}. Spark Connect gives no secrets out: keys, tokens, passwords and names of credential providers "
+        "that are set in the session stay on the server. Pass storage_options (to the data source as the option "
+        "secretStorageOptions), or set the environment of this process, of the server and of the workers"
+    ) from refused
+
+
+def is_connect(spark: SparkSession) -> bool:
+    return not hasattr(spark, "_jsparkSession")
+
+
+def settle_workers(spark: SparkSession, *, plans_here: bool = False) -> None:
+    """As `settle_python`; over Connect the server has chosen."""
+    if not is_connect(spark):
+        settle_python(spark.sparkContext, plans_here=plans_here)
+
+
+def store_settings(spark: SparkSession, location: Location | None = None) -> StoreSettings:
+    """The session's settings for the stores, those in Hadoop's credential stores included.
+
+    The location says for which bucket; without one, it is for all. Over Connect there are only those that were set as
+    spark.hadoop.fs…, and no secrets.
+    """
+    default = None if location else default_file_system(spark)  # of a location, it is known what was meant
+    if is_connect(spark):
+        set_there = {name.removeprefix("spark.hadoop."): value for name, value in dict(spark.conf.getAll).items()}
+        values = {name: value for name, value in set_there.items() if hadoop.is_known(name)}
+        return StoreSettings(values, withheld=True, default=default)
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    given: dict[str, str] = {}
+    for prefix in hadoop.PREFIXES:
+        given |= {prefix + name: value for name, value in conf.getPropsWithPrefix(prefix).items()}
+    values = {name: value for name, value in given.items() if hadoop.is_known(name)}
+    unread: dict[str, str] = {}
+    for setting in _credential_stores(location, given):
+        if path := (conf.get(setting) or "").strip():
+            try:
+                values |= _read_credential_store(spark, conf, setting, path)
+            except Py4JJavaError as error:
+                unread[setting] = str(error.java_exception.toString())
+    return StoreSettings(values, unread, default=default)
+
+
+_STORES = "security.credential.provider.path"
+
+
+def _credential_stores(location: Location | None, settings: Iterable[str]) -> list[str]:
+    """The settings that may name some: Hadoop's own, then S3A's, then those of the bucket, or of all buckets."""
+    if location and location.scheme != "s3":
+        return [] if location.scheme == "file" else [f"hadoop.{_STORES}"]
+    own = f"fs.s3a.bucket.{location.container}.{_STORES}" if location else None
+    buckets = (name for name in settings if name.startswith("fs.s3a.bucket.") and name.endswith(f".{_STORES}"))
+    return [f"hadoop.{_STORES}", f"fs.s3a.{_STORES}", *(name for name in buckets if own in (None, name))]
+
+
+def _read_credential_store(spark: SparkSession, conf: Any, setting: str, path: str) -> dict[str, str]:
+    """Our settings that lie there; what lies in the store of a bucket is the bucket's."""
+    owner = setting.removesuffix(_STORES) if setting.startswith("fs.s3a.bucket.") else "fs.s3a."
+    jvm = spark.sparkContext._jvm
+    own = java_class(jvm, "org.apache.hadoop.conf.Configuration")(conf)
+    own.set(f"hadoop.{_STORES}", path)
+    found: dict[str, str] = {}
+    factory = java_class(jvm, "org.apache.hadoop.security.alias.CredentialProviderFactory")
+    for provider in factory.getProviders(own):
+        for name in filter(hadoop.is_secret, provider.getAliases()):
+            value = "".join(own.getPassword(name))
+            found[name if name.startswith("fs.s3a.bucket.") else name.replace("fs.s3a.", owner, 1)] = value
+    return found
+
+
+# --- its JVM ------------------------------------------------------------------------------------------------------
+
+
+def java_class(jvm: Any, name: str) -> Any:
+    """The class of this full name. Attribute by attribute, Py4J looks through all jars for each package on the way."""
+    return getattr(jvm, name)
+
+
+# --- does Spark reach it? -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    reached: bool
+    until: float
+
+
+_LOOK_AGAIN_S = 60.0
+_SHARE = 20
+"""A look that fails may take half a minute: the next one comes after so many times as long, at least."""
+
+_looks: "WeakKeyDictionary[SparkSession, dict[str, _Look]]" = WeakKeyDictionary()
+
+
+def native_root(
+    spark: SparkSession,
+    location: Location,
+    *,
+    account: str | None,
+    file: str,
+    now: Callable[[], float] = time.monotonic,
+) -> str | None:
+    """The table's root as Hadoop writes it, if this session can read there; None, and a warning once, if it cannot.
+
+    `account` is the storage account of a container whose URL names none; `file` a live file of the table, relative
+    to its root: only if Spark sees that very file does it look at the same store as we do. A "no" holds for a minute
+    or more, a "yes" for good.
+    """
+    root = location.hadoop_url(account=account)
+    if location.scheme == "file":
+        return root
+    account = location.account or account
+    container = replace(location, prefix="").hadoop_url(account=account)
+    looks = _looks.setdefault(spark, {})
+    look = looks.get(container)
+    if look is None or (not look.reached and now() >= look.until):
+        began = now()
+        nameless = location.scheme == "az" and not account
+        problem = "its URL names no account" if nameless else _problem_of_reading(spark, f"{root}/{file}")
+        looks[container] = _Look(problem is None, now() + max(_LOOK_AGAIN_S, _SHARE * (now() - began)))
+        if problem and look is None:
+            warnings.warn(
+                f"Spark cannot read {visible(container)} itself ({visible(_cause(problem, container))}); dbio_commit "
+                "reads it through fsspec in Python workers, which is about 3 times slower. Give the session a "
+                "connector (hadoop-aws, hadoop-azure or Google's) and credentials",
+                stacklevel=5,
+            )
+    return root if looks[container].reached else None
+
+
+def _problem_of_reading(spark: SparkSession, file: str) -> str | None:
+    try:
+        spark.read.schema("probe int").parquet(file).schema  # noqa: B018  (over Connect, asking for it is what plans)
+    except Py4JJavaError as error:
+        return str(error.java_exception.toString())
+    except (PySparkException, Py4JError) as error:
+        return str(error)
+    return None
+
+
+_CAUSE = 400
+
+
+def _cause(problem: str, container: str) -> str:
+    """What was found, in a line: paths and stack traces are long, and what matters comes last."""
+    text = " ".join(problem.partition("JVM stacktrace:")[0].split())
+    text = re.sub(rf"{re.escape(container)}/[^\s,]*[^\s,:;)\]]", "the file", text)
+    return text if len(text) <= _CAUSE else f"{text[: _CAUSE // 4]} … {text[-3 * _CAUSE // 4 :]}"
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks run at once, as far as the session tells."""
+    if not is_connect(spark):
+        return spark.sparkContext.defaultParallelism
+    known = spark.conf.get("spark.default.parallelism", None) or spark.conf.get("spark.sql.shuffle.partitions", None)
+    return int(known or 8)

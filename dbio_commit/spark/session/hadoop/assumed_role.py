@@ -1,0 +1,58 @@
+"""A role of AWS for s3fs, which has no option for one: a session of aiobotocore's that travels to workers by pickle."""
+
+from typing import Any
+
+from aiobotocore.config import AioConfig
+from aiobotocore.credentials import (
+    AioAssumeRoleCredentialFetcher,
+    AioCredentialResolver,
+    AioDeferredRefreshableCredentials,
+)
+from aiobotocore.session import AioSession
+from botocore.exceptions import NoCredentialsError
+
+from dbio_commit.spark.session.hadoop import AssumedRole
+
+
+class RoleSession(AioSession):  # type: ignore[misc]
+    """Its clients have the role's credentials, asked for when first needed and again before they expire."""
+
+    def __init__(self, role: AssumedRole) -> None:
+        super().__init__()
+        self._role = role
+        self.register_component("credential_provider", AioCredentialResolver([_Provider(role)]))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RoleSession, (self._role,)
+
+    def dbio_principal(self) -> object:
+        """By which what one role was told is remembered for that role only: `store.principal`."""
+        return self._role
+
+    def __repr__(self) -> str:  # by which fsspec tells filesystems apart
+        return f"RoleSession({self._role!r}, {id(self)})"
+
+
+class _Provider:
+    METHOD = "assume-role"
+
+    def __init__(self, role: AssumedRole) -> None:
+        self._role = role
+
+    async def load(self) -> Any:
+        role, source = self._role, AioSession()
+        if role.key and role.secret:
+            source.set_credentials(role.key, role.secret)
+        credentials = await source.get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+
+        def client(service: str, **keys: Any) -> Any:
+            region = role.region or source.get_config_variable("region") or "us-east-1"
+            config = AioConfig(proxies=dict(role.proxies)) if role.proxies else None
+            return source.create_client(service, endpoint_url=role.endpoint, region_name=region, config=config, **keys)
+
+        fetcher = AioAssumeRoleCredentialFetcher(
+            client, credentials, role.request["RoleArn"], {k: v for k, v in role.request.items() if k != "RoleArn"}
+        )
+        return AioDeferredRefreshableCredentials(fetcher.fetch_credentials, self.METHOD)

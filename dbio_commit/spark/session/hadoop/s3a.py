@@ -1,0 +1,262 @@
+"""The settings of S3A (hadoop-aws 3.5) as options of s3fs. Pure."""
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping
+from urllib.parse import quote, urlsplit
+
+from dbio_commit.spark.session.hadoop.row import (
+    INSTEAD,
+    Apply,
+    AssumedRole,
+    Draft,
+    Row,
+    class_name,
+    if_true,
+    ignored,
+    ignored_credential,
+    part,
+    refused,
+)
+
+# --- credentials --------------------------------------------------------------------------------------------------
+
+_WITH_TOKEN = "TemporaryAWSCredentialsProvider"
+_WITH_KEY = {"SimpleAWSCredentialsProvider", "BasicAWSCredentialsProvider"}
+_DEFAULT = f"{_WITH_TOKEN},SimpleAWSCredentialsProvider"  # and then the environment
+_WITH_ROLE = "AssumedRoleCredentialProvider"
+_PROFILE = {"ProfileAWSCredentialsProvider", "ProfileCredentialsProvider"}
+_ANONYMOUS = {"AnonymousAWSCredentialsProvider", "AnonymousCredentialsProvider", "AnonymousAWSCredentials"}
+_ENVIRONMENT = {  # botocore looks there by itself
+    "ContainerCredentialsProvider",
+    "DefaultAWSCredentialsProviderChain",
+    "DefaultCredentialsProvider",
+    "EC2ContainerCredentialsProviderWrapper",
+    "EnvironmentVariableCredentialsProvider",
+    "IAMInstanceCredentialsProvider",
+    "InstanceProfileCredentialsProvider",
+    "SharedInstanceCredentialProvider",
+    "WebIdentityTokenCredentialsProvider",
+    "WebIdentityTokenFileCredentialsProvider",
+}
+
+
+def credentials(draft: Draft) -> None:
+    """Those of the first provider that has any, as S3A asks them; but the environment comes after all others."""
+    row = "aws.credentials.provider"
+    behind_environment = False
+    for name in filter(None, re.split(r"[\s,]+", draft.get(row) or _DEFAULT)):
+        provider = class_name(name)
+        if provider in _ENVIRONMENT:
+            behind_environment = True
+        elif provider not in _ANONYMOUS | _PROFILE | _WITH_KEY | {_WITH_TOKEN, _WITH_ROLE}:
+            draft.ignore(row, f"{name} runs in Java only; {INSTEAD}")
+        elif provider in _ANONYMOUS and behind_environment:
+            draft.ignore(row, f"{name} comes behind the environment, which dbio_commit asks last; {INSTEAD}")
+        elif _take(draft, provider):
+            return
+
+
+def _take(draft: Draft, provider: str) -> bool:
+    """Whether the provider has any credentials."""
+    if provider in _ANONYMOUS:
+        draft.put("anon", value=True)
+    elif provider in _PROFILE and (profile := draft.get("auth.profile.name")):
+        draft.put("profile", value=profile)
+    elif provider == _WITH_ROLE and (arn := draft.get("assumed.role.arn")):
+        draft.role = _role(draft, arn)
+    elif provider in _WITH_KEY | {_WITH_TOKEN}:
+        found = {"key": draft.get("access.key"), "secret": draft.get("secret.key")}
+        if provider == _WITH_TOKEN:
+            found["token"] = draft.get("session.token")
+        if not all(found.values()):
+            return False
+        draft.options |= found
+    else:
+        return False
+    return True
+
+
+def _role(draft: Draft, arn: str) -> AssumedRole:
+    sources = re.split(r"[\s,]+", draft.get("assumed.role.credentials.provider") or _DEFAULT)
+    own = not _WITH_KEY.isdisjoint(map(class_name, sources))
+    request: dict[str, str | int] = {
+        "RoleArn": arn,
+        "RoleSessionName": draft.get("assumed.role.session.name") or "dbio_commit",
+        "DurationSeconds": _seconds(draft, "assumed.role.session.duration") or 1800,
+    }
+    for name, parameter in (("assumed.role.policy", "Policy"), ("assumed.role.external.id", "ExternalId")):
+        if value := draft.get(name):
+            request[parameter] = value
+    endpoint = draft.get("assumed.role.sts.endpoint")
+    return AssumedRole(
+        request=request,
+        endpoint=f"https://{endpoint}" if endpoint and "://" not in endpoint else endpoint,
+        region=draft.get("assumed.role.sts.endpoint.region") or draft.get("endpoint.region"),
+        key=draft.get("access.key") if own else None,
+        secret=draft.get("secret.key") if own else None,
+        proxies=_proxies(draft),
+    )
+
+
+def _seconds(draft: Draft, name: str) -> int | None:
+    """Of a time as Hadoop has it."""
+    text = draft.get(name)
+    match = re.fullmatch(r"(\d+)\s*([smhd]?)", text.lower()) if text else None
+    if text and not match:
+        draft.refuse(name, "it is no time such as 30m", value=text)
+    return int(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]] if match else None
+
+
+# --- the service --------------------------------------------------------------------------------------------------
+
+_CENTRAL = "s3.amazonaws.com"  # S3A's word for wherever the bucket is
+_REGION = re.compile(r"(?:^|\.)s3(?:-fips)?(?:\.dualstack)?[.-]([a-z]{2}(?:-[a-z]+)+-\d)\.(?:vpce\.)?amazonaws\.com")
+
+
+def _endpoint(draft: Draft, name: str, value: str) -> None:
+    host = urlsplit(value if "://" in value else f"//{value}").hostname or ""
+    if host != _CENTRAL:
+        plain = draft.is_false("connection.ssl.enabled")
+        draft.put("endpoint_url", value=value if "://" in value else f"http{'' if plain else 's'}://{value}")
+    if not draft.get("endpoint.region") and (match := _REGION.search(host)):
+        draft.put("client_kwargs", "region_name", value=match[1])
+
+
+def _region(draft: Draft, name: str, value: str) -> None:
+    if value not in ("sdk", "ec2"):  # S3A's words for the environment's
+        draft.put("client_kwargs", "region_name", value=value)
+
+
+def _ssl(draft: Draft, name: str, value: str) -> None:
+    if draft.is_false(name) and "endpoint_url" not in draft.options:
+        draft.put("use_ssl", value=False)
+
+
+def _requester_pays(draft: Draft, name: str, value: str) -> None:
+    if draft.is_true(name):
+        draft.put("requester_pays", value=True)
+        draft.put("s3_additional_kwargs", "RequestPayer", value="requester")  # for the calls that s3fs leaves out
+
+
+def _proxy(draft: Draft, name: str, value: str) -> None:
+    draft.put("config_kwargs", "proxies", value=_proxies(draft))
+
+
+def _proxies(draft: Draft) -> dict[str, str]:
+    if not (host := draft.get("proxy.host")):
+        return {}
+    port = draft.get("proxy.port") or ("80" if draft.is_false("connection.ssl.enabled") else "443")
+    user, password = draft.get("proxy.username"), draft.get("proxy.password") or ""
+    login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user else ""
+    url = f"http{'s' if draft.is_true('proxy.ssl.enabled') else ''}://{login}{host}:{port}"
+    return {"http": url, "https": url}
+
+
+# --- what is stored -----------------------------------------------------------------------------------------------
+
+_ALGORITHMS = {"AES256": "AES256", "SSE-KMS": "aws:kms", "DSSE-KMS": "aws:kms:dsse"}
+_STORAGE_CLASSES = {
+    "STANDARD": "STANDARD",
+    "REDUCED_REDUNDANCY": "REDUCED_REDUNDANCY",
+    "STANDARD_IA": "STANDARD_IA",
+    "ONEZONE_IA": "ONEZONE_IA",
+    "INTELLIGENT_TIERING": "INTELLIGENT_TIERING",
+    "GLACIER_INSTANT_RETRIEVAL": "GLACIER_IR",
+    "GLACIER_IR": "GLACIER_IR",
+}
+_ACLS = {
+    "Private": "private",
+    "PublicRead": "public-read",
+    "PublicReadWrite": "public-read-write",
+    "AuthenticatedRead": "authenticated-read",
+    "AwsExecRead": "aws-exec-read",
+    "BucketOwnerRead": "bucket-owner-read",
+    "BucketOwnerFullControl": "bucket-owner-full-control",
+}
+_OVERRIDE = 'or say what you want instead in storage_options={"s3_additional_kwargs": {…}}'
+
+
+def _encryption(draft: Draft, name: str, value: str) -> None:
+    if draft.has_explicit("ServerSideEncryption", "SSECustomerAlgorithm"):
+        return
+    algorithm = _ALGORITHMS.get(value.upper())
+    if not algorithm:
+        known = ", ".join(_ALGORITHMS)
+        draft.refuse(name, f"nothing would be encrypted as it asks; take one of {known}, {_OVERRIDE}", value=value)
+    draft.put("s3_additional_kwargs", "ServerSideEncryption", value=algorithm)
+    key, context = draft.get("encryption.key"), draft.get("encryption.context")
+    if key and algorithm != "AES256":
+        draft.put("s3_additional_kwargs", "SSEKMSKeyId", value=key)
+    if context and algorithm != "AES256":
+        pairs = dict(pair.split("=", 1) for pair in re.split(r"\s*,\s*", context) if "=" in pair)
+        encoded = b64encode(json.dumps(pairs).encode()).decode()
+        draft.put("s3_additional_kwargs", "SSEKMSEncryptionContext", value=encoded)
+
+
+def _one_of(values: Mapping[str, str], parameter: str, why: str) -> Apply:
+    """A value of S3A as an argument of S3's requests."""
+    known = {value.lower(): of_s3 for value, of_s3 in values.items()}
+
+    def apply(draft: Draft, name: str, value: str) -> None:
+        if draft.has_explicit(parameter):
+            return
+        if value.lower() not in known:
+            draft.refuse(name, f"{why}; take one of {', '.join(values)}, {_OVERRIDE}", value=value)
+        draft.put("s3_additional_kwargs", parameter, value=known[value.lower()])
+
+    return apply
+
+
+def _access_point(draft: Draft, name: str, value: str) -> None:
+    if value.lower() != "false":
+        draft.refuse(name, "requests would go to the bucket; name the access point's alias as the bucket, and unset it")
+
+
+_NTLM = "it logs in to proxies with a name and a password, not by NTLM"
+_SIGNED = "it signs requests as botocore does; where that is refused, give config_kwargs in storage_options"
+
+ROWS = (
+    Row("access.key", part, secret=True),
+    Row("secret.key", part, secret=True),
+    Row("session.token", part, secret=True),
+    Row("aws.credentials.provider", part),
+    Row("auth.profile.name", part),
+    Row("auth.profile.file", ignored_credential("AWS_SHARED_CREDENTIALS_FILE says the same")),
+    Row("assumed.role.arn", part),
+    Row("assumed.role.session.name", part),
+    Row("assumed.role.session.duration", part),
+    Row("assumed.role.policy", part),
+    Row("assumed.role.external.id", part),
+    Row("assumed.role.sts.endpoint", part),
+    Row("assumed.role.sts.endpoint.region", part),
+    Row("assumed.role.credentials.provider", part),
+    Row("delegation.token.binding", ignored_credential("delegation tokens are of use to Hadoop only")),
+    Row("access.grants.enabled", ignored_credential("S3 Access Grants need a plug-in for Java")),
+    Row("endpoint", _endpoint),
+    Row("endpoint.region", _region),
+    Row("endpoint.fips", if_true("config_kwargs", "use_fips_endpoint", value=True)),
+    Row("connection.ssl.enabled", _ssl),
+    Row("path.style.access", if_true("config_kwargs", "s3", "addressing_style", value="path")),
+    Row("requester.pays.enabled", _requester_pays),
+    Row("proxy.host", _proxy),
+    Row("proxy.port", part),
+    Row("proxy.username", part, secret=True),
+    Row("proxy.password", part, secret=True),
+    Row("proxy.ssl.enabled", part),
+    Row("proxy.domain", ignored(_NTLM)),
+    Row("proxy.workstation", ignored(_NTLM)),
+    Row("signing-algorithm", ignored(_SIGNED)),
+    Row("s3.signing-algorithm", ignored(_SIGNED)),
+    Row("custom.signers", ignored(_SIGNED)),
+    Row("encryption.algorithm", _encryption, ("server-side-encryption-algorithm",)),
+    Row("encryption.key", part, ("server-side-encryption.key", "server-side-encryption-key"), secret=True),
+    Row("encryption.context", part, secret=True),
+    Row("create.storage.class", _one_of(_STORAGE_CLASSES, "StorageClass", "what lies there cannot be read at once")),
+    Row("create.checksum.algorithm", ignored("objects have the checksums that botocore chooses")),
+    Row("acl.default", _one_of(_ACLS, "ACL", "it is unknown who could read what is stored")),
+    Row("object.content.encoding", refused("what is stored would not say so; unset it")),
+    Row("accesspoint.arn", _access_point),
+    Row("accesspoint.required", _access_point),
+)

@@ -1,0 +1,79 @@
+"""Settings of a session that hold for a while: of threads that ask for different ones at once, and back again.
+
+Works on classic sessions and over Spark Connect.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+from dbio_commit.base.forks import ProcessLock
+
+Value = str | int
+
+_lock = ProcessLock()
+_asked: dict[tuple[int, str], list[Value]] = {}
+"""By session and name, what those within ask for."""
+_before: dict[tuple[int, str], str | None] = {}
+
+
+@contextmanager
+def holding(spark: SparkSession, settings: Mapping[str, Value]) -> Iterator[None]:
+    """Within, the session has these settings, and afterwards again what it had.
+
+    Session settings are shared by threads: the least number that anybody asks for holds until the last one leaves.
+    """
+    held: list[str] = []
+    try:
+        with _lock:
+            for name, value in settings.items():
+                key = id(spark), name
+                if key not in _asked:
+                    _before[key], _asked[key] = spark.conf.get(name, None), []
+                _asked[key].append(value)
+                held.append(name)
+                _set(spark, name, _least(_asked[key]))
+        yield
+    finally:
+        with _lock:
+            for name in held:
+                key = id(spark), name
+                _asked[key].remove(settings[name])
+                if _asked[key]:
+                    _set(spark, name, _least(_asked[key]))
+                else:
+                    del _asked[key]
+                    _set(spark, name, _before.pop(key))
+
+
+@contextmanager
+def without_case(spark: SparkSession) -> Iterator[None]:
+    """Within, names of columns have no case, as those of a table have none."""
+    if spark.conf.get(CASE, "false") == "false":
+        yield
+        return
+    with holding(spark, {CASE: "false"}):
+        yield
+
+
+CASE = "spark.sql.caseSensitive"
+
+
+def own(spark: SparkSession, name: str) -> str | None:
+    """What the session has without those that are held; None where it is not set."""
+    with _lock:
+        key = id(spark), name
+        return _before[key] if key in _before else spark.conf.get(name, None)
+
+
+def _least(values: Sequence[Value]) -> str:
+    numbers = [value for value in values if isinstance(value, int)]
+    return str(min(numbers)) if numbers else str(values[0])
+
+
+def _set(spark: SparkSession, name: str, value: str | None) -> None:
+    if value is None:
+        spark.conf.unset(name)
+    else:
+        spark.conf.set(name, value)

@@ -1,0 +1,106 @@
+"""Which Python Spark's workers are: that of this process where nobody has said which, else one that has our packages.
+
+Spark starts its workers as `PYSPARK_PYTHON`, or as `python3`: the first that is on the path, which a job that was
+started as `.venv/bin/python job.py` is not.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from pyspark import SparkContext, SparkFiles
+from pyspark.errors import PySparkException
+
+from dbio_commit.base.errors import UnsupportedStoreError
+
+_SAID = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+_SETTINGS = ("spark.pyspark.python", "spark.pyspark.driver.python", "spark.executorEnv.PYSPARK_PYTHON")
+
+_NEEDED = ("dbio_commit", "cachetools", "msgspec", "numpy", "pyarrow")
+"""What every task imports; what a store needs besides, it says itself."""
+
+_fine: set[tuple[str, ...]] = set()
+"""Those that were asked, and lack nothing."""
+
+
+def settle_python(context: SparkContext, *, plans_here: bool = False) -> None:
+    """Before workers start: they will be this process's Python, or one that has what tasks import.
+
+    Only of workers on this machine is that known beforehand: all of them with a local master; with `plans_here`, those
+    that Spark has look at a data source. Raises UnsupportedStoreError, which names both Pythons.
+    """
+    if context.pythonExec == sys.executable or not sys.executable:
+        return
+    is_local = (context.master or "").startswith("local")
+    if is_local and not any(map(os.environ.get, _SAID)) and not any(context.getConf().get(it) for it in _SETTINGS):
+        context.pythonExec = sys.executable  # what each function takes along that goes to workers
+    elif is_local or plans_here:
+        _refuse_other(context)
+
+
+def explain(error: PySparkException) -> UnsupportedStoreError | None:
+    """What to do, where a worker failed since its Python is another version, or lacks what tasks import."""
+    text = str(error)
+    lacks = _MISSING.search(text)
+    if not lacks and "PYTHON_VERSION_MISMATCH" not in text:
+        return None
+    what = f"it lacks {lacks[1] or lacks[2]}" if lacks else f"it is another version than {_version()}"
+    context = SparkContext._active_spark_context
+    who = f"{context.pythonExec!r}, on their machines" if context else "what PYSPARK_PYTHON says where the server runs"
+    return UnsupportedStoreError(_advice(f"{who}; {what}", "on each machine, or ship an environment (spark.archives)"))
+
+
+_MISSING = re.compile(
+    r"ModuleNotFoundError: No module named '(dbio_commit|cachetools|msgspec|numpy|pandas|pyarrow)\b[\w.]*'"
+    r"|\[PACKAGE_NOT_INSTALLED\] (\w+)"
+)
+
+
+def _refuse_other(context: SparkContext) -> None:
+    where = [SparkFiles.getRootDirectory()]
+    where += [os.path.join(where[0], name) for name in context._python_includes or ()]
+    where += filter(None, (context.environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")))
+    asked = (context.pythonExec, *where)
+    if asked in _fine:
+        return
+    found = _ask(context.pythonExec, where)
+    if found is None:
+        return  # Spark will say what it cannot start
+    version, missing = found
+    if missing or version != [*sys.version_info[:2]]:
+        what = f"has no {', '.join(missing)}" if missing else f"is Python {_version(version)}"
+        raise UnsupportedStoreError(_advice(f"{context.pythonExec!r}, which {what}", "for it"))
+    _fine.add(asked)
+
+
+def _advice(workers: str, there: str) -> str:
+    return (
+        f"Spark starts its Python workers as {workers}. This process is {sys.executable}, Python "
+        f"{_version()}: set PYSPARK_PYTHON={sys.executable} before the session begins, or install "
+        f"dbio-commit[spark] {there}"
+    )
+
+
+def _version(info: Sequence[int] = sys.version_info[:2]) -> str:
+    return ".".join(map(str, info))
+
+
+_QUESTION = """
+import json, sys
+from importlib.util import find_spec
+print(json.dumps([sys.version_info[:2], [name for name in sys.argv[1:] if find_spec(name) is None]]))
+"""
+
+
+def _ask(python: str, where: Sequence[str]) -> tuple[list[int], list[str]] | None:
+    """Its version, and what it lacks; None where it does not say."""
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(where)}
+    try:
+        said = subprocess.run([python, "-c", _QUESTION, *_NEEDED], env=env, capture_output=True, timeout=60, check=True)
+        version, missing = json.loads(said.stdout)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return version, missing

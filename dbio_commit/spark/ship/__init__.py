@@ -1,0 +1,1 @@
+"""How rows travel between the JVM and Python."""

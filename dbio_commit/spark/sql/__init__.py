@@ -1,0 +1,1 @@
+"""Conditions and values that users write in Spark's SQL."""

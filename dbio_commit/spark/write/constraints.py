@@ -1,0 +1,268 @@
+"""Rows that are checked against a table's constraints by Spark, and get the values that the table fills in."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cached_property
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
+
+from dbio_commit.base.errors import DbioError, InvalidInputError
+from dbio_commit.base.texts import command
+from dbio_commit.data.proof import find_unproven
+from dbio_commit.protocol.commits import Commit, recorded_files
+from dbio_commit.protocol.constraints import Constraint, Constraints, violated
+from dbio_commit.protocol.expressions import problem_of
+from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED, change, check_changes
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.spark import schema as schemas
+from dbio_commit.spark.read.infer import table_schema
+from dbio_commit.spark.read.scan import scan_files, whole
+from dbio_commit.spark.session.held import without_case
+from dbio_commit.spark.sql.conditions import check, holds, refuse_foreign
+from dbio_commit.spark.sql.values import Fitted, as_type, assign
+from dbio_commit.spark.write.fates import FATE, VIOLATES, Fate, fate
+from dbio_commit.spark.write.plan import WritePlan
+from dbio_commit.spark.write.written import describe_texts, shown
+from dbio_commit.table import Table
+from dbio_commit.upkeep.settings import change_settings
+
+
+def rows_to_write(data: DataFrame, plan: WritePlan, fates: Column | None = None) -> DataFrame:
+    """The data with the table's columns, in its order, and FATE: with what the table fills in, and checked.
+
+    `fates` are those of rows that violate nothing; without, all are INSERTED. Raises InvalidInputError for settings
+    that cannot be asked of such rows.
+    """
+    rows, schema = _with_columns(data, plan.layout.schema), plan.layout.schema
+    with without_case(data.sparkSession):
+        asked = _Asked(data.sparkSession, plan.constraints, schema, where=plan.table.url)
+        absent = {*plan.filled}
+        rows = asked.with_defaults(rows, {name: name for name in asked.defaults if name in absent})
+        for name in asked.generated.keys() & absent:  # these may go by defaults
+            rows = rows.withColumn(name, asked.generated[name][0])
+    rows = rows.withColumn(FATE, fate(Fate.INSERTED if fates is None else fates))
+    with without_case(data.sparkSession):
+        return asked.check(rows, {})
+
+
+def checked(
+    rows: DataFrame, constraints: Constraints, schema: t.StructType, computed: Mapping[str, Column], *, where: str
+) -> DataFrame:
+    """Rows of the table's columns, FATE, and maybe others, of which those that are inserted and updated are checked.
+
+    `computed` tells for generated columns in which of these rows nobody gave a value: there they get theirs.
+    """
+    if not constraints:
+        return rows
+    with without_case(rows.sparkSession):
+        return _Asked(rows.sparkSession, constraints, schema, where=where).check(rows, computed)
+
+
+def check_files(spark: SparkSession, plan: WritePlan, files: Sequence[FileInfo]) -> None:
+    """Reads those of some new files whose statistics do not tell that their rows are checked.
+
+    Raises InvalidInputError for rows that violate a constraint.
+    """
+    _refuse_rows(spark, plan.table, plan.constraints, plan.layout.schema, files)
+
+
+def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> Commit:
+    """Changes constraints of a table whose rows keep them. Raises InvalidInputError, CommitConflictError."""
+    sets, snapshot = check_changes(changes), table.snapshot()
+    schema = table_schema(table.store, snapshot)
+    if schema is None:
+        raise InvalidInputError(f"{table.url} holds no files and no recorded columns: write to it first")
+    with without_case(spark):
+        _Asked(spark, Constraints.of(change(snapshot.settings, sets)), schema, where=table.url).check_all()
+    new = Constraints.of({name: text for name, text in sets.items() if text and snapshot.settings.get(name) != text})
+    if new.each:
+        told = recorded_files(snapshot.decided)
+        files = [
+            told.get(it.path) or FileInfo(path=it.path, size=it.size, partition=it.partition) for it in snapshot.files
+        ]
+        _refuse_rows(spark, table, new, schema, files)
+    return change_settings(table.store, table.clock, sets, if_tid=snapshot.tid)
+
+
+def _refuse_rows(
+    spark: SparkSession,
+    table: Table,
+    constraints: Constraints,
+    schema: t.StructType,
+    files: Sequence[FileInfo],
+) -> None:
+    unproven = {file.path: file for _, file in find_unproven(files, constraints, schema.jsonValue())}
+    listed = [DataFile(file.path, file.size, None, file.partition) for file in unproven.values()]
+    if not listed:
+        return
+    rows = whole(scan_files(spark, table, listed, schema)).withColumn(FATE, fate(Fate.INSERTED))
+    bad = checked(rows, constraints, schema, {}, where=table.url).where(f.col(FATE) >= VIOLATES)
+    for number, count in sorted(bad.groupBy(FATE).count().collect())[:1]:
+        constraint, names = constraints.each[number - VIOLATES], schema.fieldNames()
+        which = shown(constraint, names).values()
+        texts = [_as_text(schema[name]) for name in which]  # by Spark, since Python knows fewer dates
+        example = bad.where(f.col(FATE) == number).select(*texts).limit(1).collect()[0]
+        values = describe_texts(dict(zip(which, example, strict=True)))
+        raise InvalidInputError(f"{violated(constraint, count, values, where=table.url)}; nothing was committed")
+
+
+def with_defaults(rows: DataFrame, plan: WritePlan, columns: Mapping[str, str]) -> DataFrame:
+    """The rows, and beside them, under these names, the values of columns of the table that have defaults."""
+    with without_case(rows.sparkSession):
+        asked = _Asked(rows.sparkSession, plan.constraints, plan.layout.schema, where=plan.table.url)
+        return asked.with_defaults(rows, columns)
+
+
+def _as_text(field: t.StructField) -> Column:
+    value = f.col(schemas.quoted(field.name))
+    return f.concat(f.lit("'"), value, f.lit("'")) if isinstance(field.dataType, t.StringType) else value.cast("string")
+
+
+_HIDDEN = "_dbio_column_"
+
+
+class _Asked:
+    """The constraints, as they are asked of rows like these, of which there are none."""
+
+    def __init__(self, spark: SparkSession, constraints: Constraints, schema: t.StructType, *, where: str) -> None:
+        if clash := next((name for name in schema.fieldNames() if name.lower() == FATE), None):
+            raise InvalidInputError(f"rows of a table with a column {clash} cannot be checked; rename it")
+        constraints.refuse_unsafe(where=where)
+        constraints.refuse_lost(schema.fieldNames(), where=where)
+        self._nothing, self._schema, self._where = spark.createDataFrame([], schema), schema, where
+        self._spark, self._constraints = spark, constraints
+        self._fields = {field.name.lower(): field for field in schema.fields}
+        self._refuse_names(CHECK, constraints.checks, schema.fieldNames())
+        self._refuse_names(DEFAULT, constraints.defaults, ())
+        computed = {column.lower() for column in constraints.generated}
+        given = [name for name in schema.fieldNames() if name.lower() not in computed]
+        self._refuse_names(GENERATED, constraints.generated, given)
+        self._refuse_foreign(self._nothing, CHECK, constraints.checks)
+
+    @cached_property
+    def generated(self) -> Mapping[str, Fitted]:
+        """By column: its values, which go by columns that are not generated."""
+        own = {column.lower() for column in self._constraints.generated}
+        others = self._nothing.select(
+            *(f.col(schemas.quoted(field.name)) for name, field in self._fields.items() if name not in own)
+        )
+        return dict(self._values(GENERATED, self._constraints.generated, others))
+
+    @cached_property
+    def defaults(self) -> Mapping[str, Fitted]:
+        """By column: its values, which go by no column."""
+        one = self._spark.range(1).select(f.lit(1).alias(f"{_HIDDEN}0"))
+        return dict(self._values(DEFAULT, self._constraints.defaults, one))
+
+    def with_defaults(self, rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
+        """The rows, and the values of the first of these, under the names of the second, in whose place they come."""
+        if not columns:
+            return rows
+        # Else `current_date` would be the column of that name, where the rows have one.
+        hidden = rows.toDF(*(f"{_HIDDEN}{i}" for i in range(len(rows.columns))))
+        taken = {*columns.values()}
+        own = [f.col(f"{_HIDDEN}{i}").alias(name) for i, name in enumerate(rows.columns) if name not in taken]
+        return hidden.select(*own, *(self.defaults[name][0].alias(other) for name, other in columns.items()))
+
+    def _refuse_names(self, kind: str, given: Mapping[str, str], columns: Sequence[str]) -> None:
+        """Of what is none of the columns: Spark takes it for a variable of the session."""
+        for name, sql in given.items():
+            with self._explained(f"{kind}.{name}", sql):
+                if problem := problem_of(sql, columns):
+                    raise InvalidInputError(problem)
+
+    def _refuse_foreign(self, rows: DataFrame, kind: str, given: Mapping[str, str]) -> None:
+        """All at once, since each look takes milliseconds; one by one where that says that something is wrong."""
+        if not given:
+            return
+        with suppress(PySparkException, InvalidInputError):
+            return refuse_foreign(rows, given.values())
+        for name, sql in given.items():
+            with self._explained(f"{kind}.{name}", sql):
+                refuse_foreign(rows, [sql])
+
+    def _values(self, which: str, given: Mapping[str, str], rows: DataFrame) -> Iterator[tuple[str, Fitted]]:
+        self._refuse_foreign(rows, which, given)
+        for column, sql in given.items():
+            field = self._fields[column.lower()]
+            with self._explained(f"{which}.{column}", sql):
+                if which == GENERATED:
+                    check(rows, f"({sql}\n) IS NULL", name=f"{which}.{column}")
+                value, misfit = assign(rows, [(sql, field)])[field.name].fitted()
+                if which == DEFAULT and misfit is not None and not rows.where(misfit).isEmpty():
+                    raise InvalidInputError(
+                        f"column {field.name!r} is {field.dataType.simpleString()}, and cannot hold it"
+                    )
+                yield field.name, (value, misfit)
+
+    def violation(self, constraint: Constraint) -> Column:
+        """Whether a row violates it."""
+        if constraint.column is None:
+            sql = str(constraint.sql)
+            with self._explained(constraint.setting, sql):
+                check(self._nothing, sql, name=constraint.setting)
+            return ~holds(sql)
+        name = self._fields[constraint.column.lower()].name
+        column = f.col(schemas.quoted(name))
+        if constraint.sql is None:
+            return column.isNull()
+        value, misfit = self.generated[name]
+        differs = ~column.eqNullSafe(value)
+        with self._explained(constraint.setting, constraint.sql):
+            self._nothing.select(differs).schema  # noqa: B018  (a map cannot be compared)
+        return differs if misfit is None else differs | misfit
+
+    def check(self, rows: DataFrame, computed: Mapping[str, Column]) -> DataFrame:
+        is_new = f.col(FATE).isin(int(Fate.INSERTED), int(Fate.UPDATED))
+        columns = []
+        for name in self._schema.fieldNames():
+            own = f.col(schemas.quoted(name))
+            if name in computed:
+                own = f.when(is_new & computed[name], self.generated[name][0]).otherwise(own)
+            columns.append(own.alias(name))
+        others = [name for name in rows.columns if name.lower() not in {*self._fields, FATE}]
+        rows = rows.select(*columns, FATE, *map(schemas.quoted, others))
+        fates: Column = f.col(FATE)
+        for i, constraint in reversed([*enumerate(self._constraints.each)]):
+            fates = f.when(is_new & self.violation(constraint), VIOLATES + i).otherwise(fates)
+        return rows.withColumn(FATE, fate(fates))
+
+    def check_all(self) -> None:
+        """Raises InvalidInputError for what cannot be asked."""
+        for constraint in self._constraints.each:
+            self.violation(constraint)
+        self.defaults  # noqa: B018
+
+    @contextmanager
+    def _explained(self, setting: str, sql: str) -> Iterator[None]:
+        try:
+            yield
+        except (PySparkException, DbioError) as error:
+            raise InvalidInputError(
+                f"the setting {setting}={sql!r:.200} cannot be asked of the rows of {self._where}: "
+                f"{_first_line(error)}. Nothing was written: change it, or remove it with "
+                f"`{command('dbio', 'set', self._where, f'{setting}=')}`"
+            ) from None
+
+
+def _with_columns(data: DataFrame, schema: t.StructType) -> DataFrame:
+    """The data with the table's columns, by its names, in its order and of its types: conditions are asked of those."""
+    given = {field.name.lower(): field for field in data.schema.fields}
+    columns = []
+    for field in schema.fields:
+        own = given.get(field.name.lower())
+        if own is None:
+            column = f.lit(None).cast(field.dataType)
+        else:
+            column = as_type(f.col(schemas.quoted(own.name)), own.dataType, field.dataType)
+        columns.append(column.alias(field.name))
+    return data.select(*columns)
+
+
+def _first_line(error: Exception) -> str:
+    """Spark's go on with their plan."""
+    return f"{str(error).strip().partition(chr(10))[0]:.300}"

@@ -1,0 +1,381 @@
+"""The task writer: what runs in Spark's Python workers. Arrow batches in, Parquet files in their final place out.
+
+Says nothing of transactions: which attempts win, and what becomes of the files, is decided at the driver. What is done
+to the data in memory is in `arrow`. Spark is imported only where a worker asks for its task's number.
+
+A row goes from its batch to its file by way of memory that is bounded three times: rows are grouped by partition
+BUFFER_BYTES at a time, what is too little for a row group then waits on the local disk (as in Spark's own sort, and
+unlike small row groups and closed files, this costs later readers nothing), and MAX_OPEN files are open at most.
+Where rows come by partitions, as `packed` has them do, nothing waits.
+"""
+
+import os
+import sys
+import tempfile
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import BinaryIO, Protocol, Self
+
+import msgspec
+import pyarrow as pa
+
+from dbio_commit.base.options import Compression
+from dbio_commit.data import encoding
+from dbio_commit.data.data_file import (
+    ROW_GROUP_BYTES,
+    ROW_GROUP_ROWS,
+    SUFFIXES,
+    DataFileWriter,
+    collect,
+    cut,
+    parquet_options,
+)
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.spark.session.worker import spare_imports
+from dbio_commit.spark.ship import arrow
+
+BUFFER_ROWS = 4 * 1024 * 1024
+BUFFER_BYTES = 64 * 1024 * 1024
+MAX_OPEN = 16
+CLOSING = 8
+"""Files that are finished at once: on an object store that is one request for a small file, and mostly waiting."""
+
+RESULT_SCHEMA = "file string"
+"""Of what `map_in_arrow` returns: a row for each file, as `encode_file_info` writes it."""
+
+
+class FileSink(Protocol):
+    """Where a task's files go. Paths are relative to the root of the table."""
+
+    def confirm(self) -> None:
+        """Comes after the last file. Raises TransactionAbortedError where the files are of no use any more."""
+
+    def open(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """A stream that creates the file, durably, when it is left; left by an exception, it need not."""
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Best effort; what is not there counts as deleted."""
+
+
+class SinkFactory(Protocol):
+    """A table as it travels to the workers: pickled, without open connections."""
+
+    def open_sink(self, tid: str) -> FileSink: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """What every task of a job has to know."""
+
+    table: SinkFactory
+    tid: str
+    job: str
+    """A random UUID, as in the names of the files."""
+    columns: tuple[tuple[int | None, str], ...]
+    """For each column of the table: its position in the batches, None where it is null, and its name in the table."""
+    casts: Mapping[str, pa.DataType] = field(default_factory=dict)
+    """The types of those columns that the batches lack or have with a narrower type."""
+    partition_columns: tuple[str, ...] = ()
+    limits: names.PathLimits | None = None
+    compression: Compression = "snappy"
+    max_records_per_file: int = 0
+    """0: no bound."""
+    target_file_size: int | None = None
+    """A file that has so many bytes gets no more row groups."""
+    spark_metadata: Mapping[str, str] = field(default_factory=dict)
+    """For the footers: Spark's version, and the columns in its own terms."""
+    changes: bool = False
+    """Whether the files tell what rows were changed, and hold none of the table."""
+
+    @property
+    def partition_positions(self) -> list[int]:
+        """Where the batches have the partition columns, but for those that are null."""
+        return [at for at, name in self.columns if at is not None and name in self.partition_columns]
+
+
+def write_task(
+    spec: TaskSpec, batches: Iterable[pa.RecordBatch], *, task: int, attempt: int, files: FileSink
+) -> list[FileInfo]:
+    """Writes the rows of one task attempt, and says to which files. No rows, no files.
+
+    Rows of a partition keep their order. On any error, the files of this attempt are deleted.
+    """
+    output = _Output(spec, task=task, attempt=attempt, files=files)
+    runs = (_by_partition if spec.partition_columns else _whole)(batches, spec)
+    try:
+        for run in runs:
+            output.write(run)
+            del run  # a slice, which keeps all of its table in memory
+        return output.finish()
+    except BaseException as error:  # a cancelled task must leave no files either
+        output.discard(error)
+        raise
+
+
+def run_task(spec: TaskSpec, batches: Iterable[pa.RecordBatch]) -> list[FileInfo]:
+    """`write_task` as the task attempt that Spark runs here."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "runs in Spark's workers only"
+    task, attempt = context.partitionId(), context.taskAttemptId()
+    files = write_task(spec, batches, task=task, attempt=attempt, files=spec.table.open_sink(spec.tid))
+    spare_imports("write")
+    return files
+
+
+def map_in_arrow(
+    spec: TaskSpec, unpack: Callable[[Iterator[pa.RecordBatch]], Iterable[pa.RecordBatch]] = iter
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """`run_task` as DataFrame.mapInArrow calls it, of what `unpack` makes of batches; the result is RESULT_SCHEMA's."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        infos = run_task(spec, unpack(batches))
+        yield pa.record_batch([pa.array(map(encode_file_info, infos), pa.string())], names=["file"])
+
+    return write
+
+
+def encode_file_info(info: FileInfo) -> str:
+    return msgspec.json.encode(info).decode()
+
+
+def decode_file_info(text: str) -> FileInfo:
+    return msgspec.json.decode(text, type=FileInfo)
+
+
+# --- from batches to row groups -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Rows of one partition that follow each other in its file."""
+
+    partition: names.Partition
+    table: pa.Table
+    last: bool
+    """Whether no more rows of the partition follow."""
+
+
+def _plain(batch: pa.RecordBatch, spec: TaskSpec) -> pa.RecordBatch:
+    return arrow.plain_batch(arrow.project(arrow.sound(batch), spec.columns, spec.casts))
+
+
+def _whole(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator[_Run]:
+    plain = (_plain(batch, spec) for batch in batches)
+    for table in collect(plain, rows=ROW_GROUP_ROWS, size_bytes=ROW_GROUP_BYTES):
+        yield _Run({}, table, last=False)
+
+
+def _by_partition(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator[_Run]:
+    waiting: dict[arrow.Key, Waiting] = {}  # on the disk
+    held: dict[arrow.Key, pa.Table] = {}  # slices of the last table that was grouped
+    with Spill() as spill:
+        for table, complete in _buffered(batches, spec):
+            while held:
+                key, part = held.popitem()
+                waiting.setdefault(key, Waiting()).add(part, spill)
+            for key, part in arrow.group(table, spec.partition_columns):
+                partition = _partition(spec, key)
+                before = waiting.get(key, Waiting())
+                is_long = key in complete or before.rows + part.num_rows >= ROW_GROUP_ROWS
+                if is_long or before.size + part.nbytes >= ROW_GROUP_BYTES:
+                    yield _Run(partition, pa.concat_tables([*before.read(spill), part]), last=key in complete)
+                    waiting.pop(key, None)
+                else:
+                    held[key] = part
+            del table, part  # else they would live until the next table is complete
+        for key in list(dict.fromkeys((*waiting, *held))):
+            tables = waiting.pop(key, Waiting()).read(spill)
+            tables += [held.pop(key)] if key in held else []
+            yield _Run(_partition(spec, key), pa.concat_tables(tables), last=True)
+
+
+def _buffered(batches: Iterable[pa.RecordBatch], spec: TaskSpec) -> Iterator[tuple[pa.Table, Set[arrow.Key]]]:
+    """Tables of about BUFFER_BYTES, or up to a batch that completes partitions; and those of which no rows follow."""
+    follow, complete, is_over = iter(batches), set[arrow.Key](), False
+
+    def up_to_completion() -> Iterator[pa.RecordBatch]:
+        nonlocal is_over
+        for batch in follow:
+            plain = _plain(batch, spec)
+            completes = arrow.is_completing(batch) and batch.num_rows > 0
+            if completes:
+                complete.update(arrow.keys(plain, spec.partition_columns))
+            del batch  # which is part of one of Spark's, of many more rows
+            yield plain
+            if completes:
+                return
+            del plain
+        is_over = True
+
+    while not is_over:
+        complete.clear()
+        for table in collect(up_to_completion(), rows=BUFFER_ROWS, size_bytes=BUFFER_BYTES):
+            yield table, complete
+            del table
+
+
+def _partition(spec: TaskSpec, key: arrow.Key) -> names.Partition:
+    """Refuses what no directory can be named after, before its rows are buffered."""
+    partition = dict(zip(spec.partition_columns, key, strict=True))
+    names.format_partition(partition)
+    if spec.limits:
+        names.check_length(partition, spec.limits)
+    return partition
+
+
+class Spill:
+    """Rows on the local disk that wait for more of their partition; in a file without a name, which no crash leaves."""
+
+    def __enter__(self) -> Self:
+        directory = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]  # as Spark's own Python code
+        self._file = tempfile.TemporaryFile(dir=directory or None)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def write(self, batch: pa.RecordBatch) -> tuple[int, int]:
+        """Where the batch is: offset and length."""
+        message = batch.serialize()
+        offset = self._file.seek(0, os.SEEK_END)
+        self._file.write(message)
+        return offset, message.size
+
+    def read(self, offset: int, length: int, schema: pa.Schema) -> pa.RecordBatch:
+        self._file.seek(offset)
+        return pa.ipc.read_record_batch(pa.py_buffer(self._file.read(length)), schema)
+
+
+class Waiting:
+    """The rows of one partition that are on the disk."""
+
+    def __init__(self) -> None:
+        self.rows = self.size = 0
+        self._places: list[tuple[int, int]] = []
+        self._schema = pa.schema([])
+
+    def add(self, table: pa.Table, spill: Spill) -> None:
+        if not table.num_rows:
+            return
+        plain = encoding.coded_as(table, encoding.decoded(table.schema))  # one message holds no dictionary
+        self.rows, self.size, self._schema = self.rows + plain.num_rows, self.size + plain.nbytes, table.schema
+        self._places += [spill.write(batch) for batch in plain.to_batches()]
+
+    def batches(self, spill: Spill) -> Iterator[pa.RecordBatch]:
+        """Without dictionaries."""
+        schema = encoding.decoded(self._schema)
+        return (spill.read(offset, length, schema) for offset, length in self._places)
+
+    def read(self, spill: Spill) -> list[pa.Table]:
+        batches = [*self.batches(spill)]
+        return [encoding.coded_as(pa.Table.from_batches(batches), self._schema)] if batches else []
+
+
+# --- from row groups to files -------------------------------------------------------------------------------------
+
+
+class _Output:
+    """The files of one task attempt."""
+
+    def __init__(self, spec: TaskSpec, *, task: int, attempt: int, files: FileSink) -> None:
+        self._spec, self._task, self._attempt, self._files = spec, task, attempt, files
+        self._open: OrderedDict[str, DataFileWriter] = OrderedDict()  # by directory, the least recently used first
+        self._paths: list[str] = []
+        self._closing: deque[Future[FileInfo]] = deque()
+        self._pool = ThreadPoolExecutor(CLOSING, thread_name_prefix="dbio-close")
+        self._done: list[FileInfo] = []
+        self._dictionaries: list[str] = []
+        self._sampled_rows = 0
+        self._no_statistics: frozenset[str] = frozenset()
+
+    def write(self, run: _Run) -> None:
+        directory = names.format_partition(run.partition)
+        target = self._spec.target_file_size or sys.maxsize
+        for group in cut(run.table, rows=ROW_GROUP_ROWS, size_bytes=min(ROW_GROUP_BYTES, -(-target // 2))):
+            self._keep_nan_out_of_statistics(directory, group)
+            start, bound = 0, self._spec.max_records_per_file or sys.maxsize
+            while start < group.num_rows:
+                file = self._file(directory, run.partition, group)
+                part = group.slice(start, bound - file.rows)
+                file.write(part)
+                start += part.num_rows
+                if file.rows == bound or file.size >= target:
+                    self._close(directory)
+        if run.last and directory in self._open:
+            self._close(directory)
+
+    def _keep_nan_out_of_statistics(self, directory: str, table: pa.Table) -> None:
+        """Which columns have statistics is fixed when a file is opened: a first NaN begins another file."""
+        nan = encoding.columns_with_nan(table)
+        self._no_statistics |= nan
+        if directory in self._open and not nan <= self._open[directory].no_statistics:
+            self._close(directory)
+
+    def finish(self) -> list[FileInfo]:
+        while self._open:
+            self._close(next(iter(self._open)))
+        while self._closing:
+            self._done.append(self._closing.popleft().result())
+        self._pool.shutdown()
+        if self._paths:
+            self._files.confirm()
+        return self._done
+
+    def discard(self, error: BaseException) -> None:
+        """Closes and deletes all files. What fails here is noted on the error and hides nothing."""
+        self._pool.shutdown()  # or a file would appear after it was deleted
+        for file in self._open.values():
+            _attempt_to(file.discard, error)
+        _attempt_to(lambda _: self._files.delete(self._paths), error)
+
+    def _file(self, directory: str, partition: names.Partition, table: pa.Table) -> DataFileWriter:
+        if directory in self._open:
+            self._open.move_to_end(directory)
+            return self._open[directory]
+        if len(self._open) >= MAX_OPEN:
+            self._close(next(iter(self._open)))
+        path = names.join(directory, self._next_name())
+        self._paths.append(path)  # before it is there: what fails to open may be there nevertheless
+        options = parquet_options(
+            table, self._spec.compression, self._dictionaries_for(table), no_statistics=self._no_statistics
+        )
+        file = DataFileWriter(self._files.open(path), path, partition, table.schema, self._no_statistics, options)
+        self._open[directory] = file
+        return file
+
+    def _next_name(self) -> str:
+        return names.format_data_file(
+            tid=self._spec.tid,
+            job=self._spec.job,
+            task=self._task,
+            attempt=self._attempt,
+            number=len(self._paths),
+            suffix=SUFFIXES[self._spec.compression],
+            changes=self._spec.changes,
+        )
+
+    def _dictionaries_for(self, table: pa.Table) -> list[str]:
+        """Of a file that begins with the table."""
+        if self._sampled_rows < encoding.SAMPLE_ROWS and table.num_rows >= 2 * self._sampled_rows:
+            # Sampling thousands of small files would take longer than writing them; one full sample serves all.
+            self._dictionaries, self._sampled_rows = encoding.dictionary_columns(table), table.num_rows
+        return self._dictionaries
+
+    def _close(self, directory: str) -> None:
+        if len(self._closing) >= CLOSING:
+            self._done.append(self._closing.popleft().result())
+        file = self._open.pop(directory)
+        self._closing.append(self._pool.submit(file.close, self._spec.spark_metadata))
+
+
+def _attempt_to(clean_up: Callable[[BaseException], object], error: BaseException) -> None:
+    try:
+        clean_up(error)
+    except Exception as second:
+        error.add_note(f"cleaning up after this also failed: {type(second).__name__}: {second}")

@@ -1,0 +1,294 @@
+"""The new files of a write whose rows say what becomes of them, in their last column."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as f
+
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.commit.transaction import Transaction
+from dbio_commit.data.parquet import ROW_METADATA
+from dbio_commit.protocol.commits import Commit
+from dbio_commit.protocol.constraints import Constraint, Constraints, violated
+from dbio_commit.spark.feed.columns import TYPE
+from dbio_commit.spark.read.located import FILE, PLACE, Located
+from dbio_commit.spark.read.scan import ReadSpec
+from dbio_commit.spark.rewrite.copied import Copied, Old, by_file, copy
+from dbio_commit.spark.schema import quoted
+from dbio_commit.spark.ship import arrow
+from dbio_commit.spark.ship.batches import arrow_batches, pack
+from dbio_commit.spark.sql.conditions import has_word
+from dbio_commit.spark.write.fates import FATE, STAYS, VIOLATES, Fate, fate
+from dbio_commit.spark.write.plan import Job, commit_files, errors_of_workers
+from dbio_commit.spark.write.task import (
+    RESULT_SCHEMA,
+    Spill,
+    TaskSpec,
+    Waiting,
+    decode_file_info,
+    encode_file_info,
+    map_in_arrow,
+    run_task,
+)
+
+_TYPES = {
+    Fate.UPDATED: "update_postimage",
+    Fate.INSERTED: "insert",
+    Fate.DELETED: "delete",
+    Fate.WAS: "update_preimage",
+}
+"""As a change feed has them; Delta's names."""
+
+
+class Writing:
+    """A write under way: its new files, until they are committed."""
+
+    def __init__(
+        self, job: Job, transaction: Transaction, constraints: Constraints, *, tells_changes: bool = False
+    ) -> None:
+        self._job, self._transaction, self._constraints = job, transaction, constraints
+        self._tells_changes = tells_changes
+        self._files: list[str] = []
+
+    def write_all(self, rows: DataFrame) -> None:
+        """Of a table without constraints: rows as they come."""
+        spec = self._job.spec
+        together = spec.partition_positions
+        lines = _run(rows, lambda unpack: map_in_arrow(spec, unpack), RESULT_SCHEMA, together=together, coded=True)
+        self._files += [line.file for line in lines]
+
+    def write(self, rows: DataFrame, *, comes_whole: bool = False) -> Counter[Fate]:
+        """How many rows had which fate; they have the table's columns, in its order, and FATE.
+
+        `comes_whole`: all rows are new, so that their files tell so themselves.
+        Raises InvalidInputError where some violate a constraint; what was written is deleted then.
+        """
+        tells = self._tells_changes and not comes_whole
+        lines = self._tell(rows, rows.columns[:-1], None, tells=tells)
+        if self._tells_changes and comes_whole:
+            self._transaction.tell_changes(decode_file_info(line.file).path for line in lines if line.file is not None)
+        return self._counts(lines)
+
+    def write_over(
+        self,
+        rows: DataFrame,
+        located: Located,
+        sets: Iterable[str],
+        *,
+        new_rows: int = 0,
+        twice: str = "rows would be changed twice",
+    ) -> Counter[Fate]:
+        """As `write`, of rows that change, with FATE, and FILE and PLACE among those located.
+
+        Those that are UPDATED get the columns that it `sets`, which all rows have, and keep the others. Rows with all
+        columns, and null for FILE and PLACE, are new; there are at most so many. Files with rows that change are
+        written again, and go when this is committed. Raises InvalidInputError also where a row is there `twice`.
+        """
+        names = located.schema.fieldNames()
+        columns = tuple(name for name in names if name in rows.columns)
+        rows = rows.select(*map(quoted, columns), FATE, FILE, PLACE)
+        old = Old(
+            spec=ReadSpec.of(located.table, located.schema),
+            files=located.files,
+            columns=columns,
+            sets=frozenset(sets),
+            tells_changes=self._tells_changes,
+            rows=located.rows,
+        )
+        lines = self._tell(by_file(rows, located, new_rows), names, old, tells=self._tells_changes)
+        if left := [number for it in _copied(lines) for number in it.only_for_spark]:
+            kept, old = located.only(left), replace(old, columns=tuple(names), shipped=frozenset(left))
+            stay = kept.frame.withColumn(FATE, fate(Fate.KEPT))
+            again = stay.unionByName(rows.where(f.col(FILE).isin(left)), allowMissingColumns=True)
+            again = again.select(*map(quoted, names), FATE, FILE, PLACE)
+            lines += self._tell(by_file(again, kept, 0), names, old, tells=self._tells_changes)
+        copied = _copied(lines)
+        paths = [path for it in copied for path in it.paths]
+        if len(paths) > len(set(paths)):
+            raise AssertionError(
+                f"rows of a file of {self._transaction.url} went to several tasks, and would be doubled"
+            )
+        self._transaction.remove(paths)
+        if any(it.twice for it in copied):
+            self.refuse(twice)
+        return self._counts(lines)
+
+    def _tell(self, rows: DataFrame, columns: Sequence[str], old: Old | None, *, tells: bool) -> list[Row]:
+        spec = replace(self._job.spec, columns=tuple(enumerate(columns)))
+        together = spec.partition_positions if old is None else ()  # rows that are located come in the order of places
+        coded = old is None and not tells  # rows of files are put beside them, and changes put aside
+        lines = _run(
+            rows,
+            lambda unpack: _task(spec, unpack, self._constraints, old, tells),
+            _TOLD,
+            together=together,
+            coded=coded,
+        )
+        self._files += [line.file for line in lines if line.file is not None]
+        return lines
+
+    def _counts(self, lines: Sequence[Row]) -> Counter[Fate]:
+        told = [
+            Told((), {line.fate: line.rows}, {line.fate: line.example} if line.example else {})
+            for line in lines
+            if line.fate is not None
+        ]
+        counts, problem = add_up(told, self._constraints, where=self._transaction.url)
+        if problem:
+            self.refuse(problem)
+        return counts
+
+    def refuse(self, message: str) -> NoReturn:
+        """Raises InvalidInputError; what was written is deleted."""
+        self._job.abort(self._transaction, self._files)
+        raise InvalidInputError(f"{message}; nothing was committed")
+
+    def commit(self, metrics: Mapping[str, int]) -> Commit:
+        self._transaction.vouch_for_rows()
+        return commit_files(self._transaction, self._files, self._job.schema, metrics=metrics)
+
+
+_Batches = Iterator[pa.RecordBatch]
+_Step = Callable[[_Batches], _Batches]
+
+
+def _run(
+    rows: DataFrame, task: Callable[[_Step], _Step], schema: str, *, together: Collection[int], coded: bool
+) -> list[Row]:
+    """What the tasks tell, of this schema; `task` is made of what unpacks their batches; the rest as in `pack`."""
+    with arrow_batches(rows.sparkSession, rows.schema), errors_of_workers():
+        packed, packing = pack(rows, together=together, coded=coded)
+        return packed.mapInArrow(task(packing.unpack), schema).collect()
+
+
+def shown(constraint: Constraint, columns: Sequence[str]) -> dict[int, str]:
+    """What to show of a row that violates it: by position, the columns that it names."""
+    own = str(constraint.column).lower()
+    is_shown = [name.lower() == own or has_word(constraint.sql or "", name) for name in columns]
+    return {i: name for i, name in enumerate(columns) if is_shown[i] or not any(is_shown)}
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a task tells: its files, and how many rows had which fate."""
+
+    files: Sequence[str]
+    counts: Mapping[int, int]
+    examples: Mapping[int, str]
+    """By fate, of rows that violate something."""
+
+
+def run_with_fates(
+    spec: TaskSpec, batches: Iterable[pa.RecordBatch], constraints: Constraints, *, tells_changes: bool = False
+) -> Told:
+    """As `task.run_task`, for rows whose fate follows their columns; files of their own may tell which change."""
+    if not tells_changes:
+        return _run_with_fates(spec, batches, constraints, lambda batch: None)
+    with Spill() as spill:
+        changes = Waiting()
+        place = len(spec.columns)
+        told = _run_with_fates(spec, batches, constraints, lambda batch: changes.add(_changes(batch, place), spill))
+        files = run_task(_of_changes(spec), changes.batches(spill))
+        plain = [encode_file_info(replace(info, statistics=None)) for info in files]  # nobody chooses files by them
+        return replace(told, files=[*told.files, *plain])
+
+
+def _changes(batch: pa.RecordBatch, place: int) -> pa.Table:
+    """The rows of a batch that change, and how, in the place of their fates."""
+    changed = arrow.sound(batch.filter(pc.is_in(batch.column(place), value_set=pa.array(_TYPES, pa.int8()))))
+    types: Any = pa.array([_TYPES.get(it) for it in Fate], pa.string())
+    arrays = [*changed.columns[:place], types.take(changed.column(place))]
+    return pa.Table.from_arrays(arrays, names=[*map(str, range(place)), TYPE])
+
+
+def _of_changes(spec: TaskSpec) -> TaskSpec:
+    metadata = {key: text for key, text in spec.spark_metadata.items() if key != ROW_METADATA}
+    columns = (*spec.columns, (len(spec.columns), TYPE))
+    return replace(spec, columns=columns, changes=True, spark_metadata=metadata)
+
+
+def _run_with_fates(
+    spec: TaskSpec, batches: Iterable[pa.RecordBatch], constraints: Constraints, see: Callable[[pa.RecordBatch], None]
+) -> Told:
+    names = [name for _, name in spec.columns]
+    named = {VIOLATES + i: shown(constraint, names) for i, constraint in enumerate(constraints.each)}
+    counts, examples = Counter[int](), dict[int, str]()
+
+    def stay() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            fates = batch.column(len(names))
+            told: Any = pc.value_counts(fates)
+            news = {entry["values"]: entry["counts"] for entry in told.to_pylist()}
+            for number in news.keys() & named.keys() - examples.keys():
+                row = pc.index(fates, number).as_py()
+                examples[number] = describe({name: _python(batch.column(i)[row]) for i, name in named[number].items()})
+            counts.update(news)
+            see(batch)
+            stays = pc.less_equal(fates, pa.scalar(max(STAYS), pa.int8()))
+            yield batch if pc.all(stays).as_py() else batch.filter(stays)
+
+    return Told([encode_file_info(info) for info in run_task(spec, stay())], counts, examples)
+
+
+def add_up(told: Iterable[Told], constraints: Constraints, *, where: str) -> tuple[Counter[Fate], str | None]:
+    """How many rows of all tasks had which fate, and what is wrong where some violate a constraint."""
+    counts, examples = Counter[int](), dict[int, str]()
+    for it in told:
+        counts.update(it.counts)
+        examples = {**it.examples, **examples}
+    if first := min((number for number in counts if number >= VIOLATES), default=None):
+        return Counter(), violated(constraints.each[first - VIOLATES], counts[first], examples[first], where=where)
+    return Counter({Fate(number): rows for number, rows in counts.items()}), None
+
+
+_COLUMNS = ["file", "fate", "rows", "example", "copied"]
+_TOLD = "file string, fate byte, rows long, example string, copied string"
+
+
+def _copied(lines: Iterable[Row]) -> list[Copied]:
+    return [msgspec.json.decode(line.copied, type=Copied) for line in lines if line.copied is not None]
+
+
+def _task(spec: TaskSpec, unpack: _Step, constraints: Constraints, old: Old | None, tells_changes: bool) -> _Step:
+    """`run_with_fates` as DataFrame.mapInArrow calls it: a line for each file, each fate, and for what was copied."""
+
+    def write(batches: _Batches) -> _Batches:
+        copied = Copied()
+        rows = unpack(batches) if old is None else copy(old, unpack(batches), copied)
+        told = run_with_fates(spec, rows, constraints, tells_changes=tells_changes)
+        lines: list[tuple[Any, ...]] = [(file, None, None, None, None) for file in told.files]
+        lines += [(None, fate, rows, told.examples.get(fate), None) for fate, rows in told.counts.items()]
+        lines += [(None, None, None, None, msgspec.json.encode(copied).decode())]
+        kinds = (pa.string(), pa.int8(), pa.int64(), pa.string(), pa.string())
+        columns = [pa.array(values, kind) for values, kind in zip(zip(*lines, strict=True), kinds, strict=True)]
+        yield pa.RecordBatch.from_arrays(columns, names=_COLUMNS)
+
+    return write
+
+
+def _python(value: Any) -> Any:
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):  # a date after 9999, or within a value
+        return str(value.cast(pa.string())) if not pa.types.is_nested(value.type) else "…"
+
+
+def describe(values: Mapping[str, Any]) -> str:
+    """A row, as far as it fits into a message."""
+    return describe_texts({name: _text(value) for name, value in values.items()})
+
+
+def describe_texts(texts: Mapping[str, str | None]) -> str:
+    """The same of texts, which need no quotes."""
+    told = (f"{name}={'null' if text is None else text:.60}" for name, text in texts.items())
+    return f"{', '.join(told):.300}"
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else repr(value) if isinstance(value, str | bytes) else str(value)

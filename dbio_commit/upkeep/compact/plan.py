@@ -1,0 +1,122 @@
+"""Which small files go into which new one, and which new files are committed together. Pure."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.protocol import names
+from dbio_commit.protocol.state import DataFile
+
+TARGET_BYTES = 128 * 1000 * 1000
+"""Of a new file, as large as the files that go into it together."""
+
+MOST_Z_COLUMNS = 8
+"""By so many, a thousandth of the rows still spans about half of each column."""
+
+COMMIT_BYTES = 16 * 1000**3
+COMMIT_FILES = 50_000
+"""What one commit takes at most: so much work is lost when a process dies, and so many paths are in its marker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Files of one directory that become one file."""
+
+    files: tuple[DataFile, ...]
+
+    @property
+    def directory(self) -> str:
+        """Of the partition, relative to the root."""
+        return names.split(self.files[0].path)[0]
+
+    @property
+    def paths(self) -> list[str]:
+        return [file.path for file in self.files]
+
+    @property
+    def size(self) -> int:
+        """In bytes; of unknown sizes, nothing."""
+        return sum(_size(file) for file in self.files)
+
+
+def check_order(sort_by: Sequence[str], z_order: Sequence[str]) -> None:
+    """Raises InvalidInputError for two orders at once, and for a curve through too many columns."""
+    if sort_by and z_order:
+        raise InvalidInputError("sort_by and z_order are two orders of the same rows; give one of them")
+    if len(z_order) > MOST_Z_COLUMNS:
+        raise InvalidInputError(
+            f"z_order goes by {MOST_Z_COLUMNS} columns at most, not by {len(z_order)}: the more there are, the less of "
+            "the data a condition on one of them leaves out"
+        )
+
+
+def plan_bins(
+    files: Iterable[DataFile],
+    *,
+    target_size: int,
+    in_order: bool = False,
+    min_files: int = 1,
+    anew: Collection[str] = frozenset(),
+) -> list[Bin]:
+    """What to put together, directory by directory; a file that is large enough stays as it is.
+
+    First fit, in the order given: no two files that are left would fit into one, so that a second plan finds nothing to
+    do. Fewer than `min_files` that would come together are left, and so is a file alone, unless its rows are to be put
+    in order. The files of `anew`, paths, are written anew in any case.
+    """
+    by_directory: dict[str, list[DataFile]] = {}
+    large: dict[str, list[DataFile]] = {}
+    for file in files:
+        if 4 * file.size < 3 * target_size:
+            by_directory.setdefault(names.split(file.path)[0], []).append(file)
+        elif file.path in anew:
+            large.setdefault(names.split(file.path)[0], []).append(file)
+    least = max(min_files, 1 if in_order else 2)
+    return [
+        Bin(tuple(bin))
+        for directory in sorted(by_directory.keys() | large.keys())
+        for bin in [
+            *_first_fit(by_directory.get(directory, ()), target_size),
+            *([it] for it in large.get(directory, ())),
+        ]
+        if len(bin) >= least or any(file.path in anew for file in bin)
+    ]
+
+
+def _first_fit(files: Sequence[DataFile], target_size: int) -> list[list[DataFile]]:
+    smallest = min(map(_size, files), default=0)
+    bins: list[list[DataFile]] = []
+    open_bins: list[tuple[list[DataFile], int]] = []  # those with room for the smallest, and how much room
+    for file in files:
+        size = _size(file)
+        at = next((i for i, (_, room) in enumerate(open_bins) if size <= room), None)
+        if at is None:
+            bins.append([])
+            open_bins.append((bins[-1], target_size))
+            at = len(open_bins) - 1
+        bin, room = open_bins[at]
+        bin.append(file)
+        open_bins[at] = (bin, room - size)
+        if room - size < smallest:
+            del open_bins[at]
+    return bins
+
+
+def _size(file: DataFile) -> int:
+    return max(file.size, 0)
+
+
+def in_commits(
+    bins: Sequence[Bin], *, most_bytes: int = COMMIT_BYTES, most_files: int = COMMIT_FILES
+) -> Iterator[list[Bin]]:
+    """The bins that are committed together, in order: as many as the bounds allow, and at least one."""
+    together: list[Bin] = []
+    size = count = 0
+    for bin in bins:
+        if together and (size + bin.size > most_bytes or count + len(bin.files) > most_files):
+            yield together
+            together, size, count = [], 0, 0
+        together.append(bin)
+        size, count = size + bin.size, count + len(bin.files)
+    if together:
+        yield together

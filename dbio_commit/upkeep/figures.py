@@ -1,0 +1,92 @@
+"""Numbers, sizes and times, as people or programs read them. Pure."""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from rich.filesize import decimal
+
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.names import HIVE_NULL, Partition, escape
+from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
+
+number_text = "{:,}".format
+size_text = decimal
+
+
+# --- how many, and how large --------------------------------------------------------------------------------------
+
+
+def count_text(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def files_text(files: int, size: int) -> str:
+    return f"{count_text(files, 'file')}, {size_text(size)}"
+
+
+_SIZE = re.compile(r"(\d{1,15})\s*(B|bytes|[kKMGT]B|[KMGT]iB)?", re.ASCII)
+_UNITS = {"kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4,
+          "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}  # fmt: skip
+
+
+def parse_size(text: str) -> int:
+    """Bytes, such as "128MB", "64MiB" or "1000". Raises InvalidInputError."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise InvalidInputError(f"{text!r:.100} is no size; give bytes, or a unit such as 128MB, 64MiB or 1GB")
+    return int(match[1]) * _UNITS.get(match[2], 1)
+
+
+def total_text(files: Sequence[DataFile | FileInfo | Entry]) -> str:
+    return files_text(len(files), size_of(files))
+
+
+def total_json(files: Sequence[DataFile | FileInfo | Entry]) -> dict[str, int]:
+    return {"files": len(files), "size": size_of(files)}
+
+
+def size_of(files: Iterable[DataFile | FileInfo | Entry]) -> int:
+    return sum(known_size(file.size) or 0 for file in files)
+
+
+def known_size(size: int) -> int | None:
+    return None if size == UNKNOWN_SIZE else size
+
+
+# --- when ---------------------------------------------------------------------------------------------------------
+
+
+def age_text(age: timedelta) -> str:
+    seconds = max(0, int(age.total_seconds()))  # the store's clock may be ahead of ours
+    for unit, length_s, enough in (("s", 1, 60), ("min", 60, 60), ("h", 3600, 48)):
+        if seconds < length_s * enough:
+            return f"{seconds // length_s} {unit}"
+    return f"{seconds // 86400} days"
+
+
+def time_text(at: datetime) -> str:
+    # Rounded up: --as-of this time then includes what happened at it.
+    whole = at.astimezone(UTC) + timedelta(microseconds=-at.microsecond % 1_000_000)
+    return f"{whole:%Y-%m-%d %H:%M:%S}Z"
+
+
+def moment_text(at: datetime, now: datetime) -> str:
+    return f"{age_text(now - at)} ago, {time_text(at)}"
+
+
+def iso_text(at: datetime) -> str:
+    """For programs."""
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+# --- where --------------------------------------------------------------------------------------------------------
+
+
+def partition_text(partition: Partition) -> str:
+    """As its directory is named; unlike what names directories, this refuses nothing that is there."""
+    return "/".join(
+        f"{escape(name)}={HIVE_NULL if value is None else escape(value)}" for name, value in partition.items()
+    )

@@ -1,0 +1,359 @@
+"""Publishes a table as a Delta log: a version for all that has come since the last, and checkpoints now and then.
+
+Each version shows exactly one snapshot of ours: what it adds and removes is the difference between the snapshot and
+what the log adds up to, so a publication mends whatever an earlier one left. Rules: PROTOCOL.md section 14.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from importlib import import_module
+from itertools import accumulate, compress, islice, takewhile
+from typing import Any
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import (
+    CorruptMarkerError,
+    DbioError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    UnsupportedStoreError,
+    UnsupportedTableError,
+)
+from dbio_commit.base.logs import get_logger
+from dbio_commit.base.texts import command
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import removed_files
+from dbio_commit.protocol.markers import Bounds, bounds_in
+from dbio_commit.protocol.names import split
+from dbio_commit.protocol.settings import Format
+from dbio_commit.store import Store
+from dbio_commit.upkeep.publish.bounds import MOST_BYTES, MOST_BYTES_TOGETHER, refuse_large, refuse_unreadable
+from dbio_commit.upkeep.publish.delta_log import (
+    DIRECTORY,
+    LAST_CHECKPOINT,
+    SAVE,
+    Change,
+    DeltaFile,
+    DeltaListing,
+    DeltaState,
+    Mark,
+    Version,
+    checkpoint_is_due,
+    checkpoint_path,
+    decode_version,
+    encode_version,
+    is_same_metadata,
+    is_same_protocol,
+    is_version,
+    metadata_of,
+    protocol_of,
+    superseded,
+    to_ms,
+    version_of_checkpoint,
+    version_path,
+)
+from dbio_commit.upkeep.publish.delta_schema import DeltaSchema, delta_schema, partition_values, statistics
+from dbio_commit.upkeep.publish.live import Live
+from dbio_commit.upkeep.publish.places import Own, Published, in_sequence
+from dbio_commit.upkeep.publish.reading import is_there, read_head, read_lines, read_whole
+from dbio_commit.upkeep.publish.remembered import Place, find, keep, keep_new
+from dbio_commit.upkeep.unlike import find_respelled
+
+_log = get_logger(__name__)
+
+_REMOVALS_KEPT = timedelta(days=7)
+"""Delta's own default: so long a checkpoint tells of removals, and Delta's vacuum leaves the files."""
+
+_TIDS_NAMED = 1000
+
+
+def look(store: Store) -> DeltaListing:
+    """What lies in the log. The next version's number is taken from it, before our snapshot is read."""
+    return DeltaListing.of(store.list_directory(DIRECTORY).entries, root=store.url)
+
+
+def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Published | None:
+    """Creates the next version, if there is anything new. None where somebody else was faster: look again.
+
+    Raises UnsupportedTableError where a version is not ours, CorruptMarkerError, InvalidInputError for columns that
+    Delta cannot hold.
+    """
+    snapshot, before = live.snapshot, replay(store, listing, live.table_id)
+    known = _columns(store, live)
+    columns = delta_schema(known, snapshot.partition_columns, where=store.url)
+    metadata, protocol = metadata_of(live.table_id, columns), protocol_of(columns.features, before.protocol)
+    gone, come = before.paths - live.files.keys(), live.files.keys() - before.paths
+    _refuse_respelled(store, replace(snapshot, files=[live.files[path] for path in come]), known)
+    change = Change(
+        added=delta_files(live, come, columns),
+        removed=sorted(gone),
+        metadata=None if is_same_metadata(before.metadata, metadata) else metadata,
+        protocol=None if is_same_protocol(before.protocol, protocol) else protocol,
+        data_change=_changes_data(live, come, gone),
+    )
+    last, number = listing.last, listing.last + 1
+    published = partial(live.published, Format.DELTA, added=len(change.added), removed=len(change.removed))
+    if not change:
+        return published(last, is_new=False)
+    mark, path = Mark(live.table_id, live.tid), version_path(number)
+    encode = partial(encode_version, mark=mark, tids=_since(live, before.mark), engine=_engine(), now=clock.now())
+    body = encode(change)
+    if len(body) > MOST_BYTES:
+        body = encode(replace(change, added=[file._replace(statistics=None) for file in change.added]))
+    refuse_unreadable(body, beside=sum(it.size for it in listing.since_checkpoint), where=store.url_of(path))
+    if not store.put_if_absent(path, body) and not is_there(store, path, body):
+        return None
+    after = DeltaState(frozenset(live.files), metadata, protocol, mark)
+    place = Place.of(store, live.table_id)
+    keep_new(store, place, path, after, bytes=after.memory_bytes)
+    if checkpoint_is_due(listing, number, len(body)):
+        _write_checkpoint(store, clock, number, live, columns, after)
+    return published(number, is_new=True)
+
+
+def _refuse_respelled(store: Store, come: Snapshot, columns: Mapping[str, Any]) -> None:
+    """Raises InvalidInputError for new files in which readers would take a column for null.
+
+    Once published, they are not looked at again.
+    """
+    if unlike := find_respelled(store, come, columns):
+        path, problem = min(unlike.items())
+        raise InvalidInputError(
+            f"readers of Delta would take a column for null in {len(unlike)} files of {store.url}, first {path}: "
+            f"{problem}. Run `{command('dbio', 'compact', store.url)}`, which writes them anew, then publish again"
+        )
+
+
+def _changes_data(live: Live, added: Collection[str], gone: Collection[str]) -> bool:
+    """Whether the rows may be others: unless all that came rewrote what went, and all of that, with the same rows."""
+    writers = {live.files[path].tid for path in added}
+    markers = [commit.marker for commit in live.snapshot.decided if commit.tid in writers]
+    if not markers or any(marker.is_data_change for marker in markers) or len(markers) < len(writers):
+        return True
+    return {path for marker in markers for path in marker.removed} != set(gone)
+
+
+def _columns(store: Store, live: Live) -> Mapping[str, Any]:
+    if live.snapshot.schema is not None:
+        return live.snapshot.schema
+    columns: Mapping[str, Any] = _with_pyarrow("dbio_commit.log.frames").table_columns(live.snapshot, store)
+    return columns
+
+
+def _with_pyarrow(module: str) -> Any:
+    """The module of ours. Raises UnsupportedStoreError where pyarrow is not installed."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UnsupportedStoreError(
+            f"Delta's checkpoints, and columns that nobody recorded, need the package {error.name}; run `pip install "
+            f"{error.name}`"
+        ) from error
+
+
+def _engine() -> str:
+    from dbio_commit import __version__
+
+    return f"dbio-commit/{__version__}"
+
+
+def _since(live: Live, before: Mark | None) -> list[str]:
+    """The newest commits, from the one after that which was published last."""
+    tids = list(live.snapshot.tids)
+    start = tids.index(before.tid) + 1 if before and before.tid in tids else 0
+    return tids[start:][-_TIDS_NAMED:]
+
+
+def delta_files(live: Live, paths: Collection[str], columns: DeltaSchema) -> list[DeltaFile]:
+    """These of the live files as Delta has them, with what our markers tell of them."""
+    found: dict[str, DeltaFile] = {}
+    for commit in live.snapshot.decided if paths else ():
+        info = commit.marker.dbio_commit
+        files = info.files if info else None
+        told = bounds_in(commit.marker) if any(path in paths for path in commit.marker.added) else {}
+        modified_ms = to_ms(commit.modified)
+        for i, path in enumerate(commit.marker.added):
+            if path in paths:
+                bounds = {name: Bounds(it.min[i], it.max[i], it.nulls[i]) for name, it in told.items()}
+                file = live.files[path]
+                values = partition_values(file.partition, columns)
+                stats = statistics(files.rows[i] if files else None, bounds, columns)
+                found[path] = DeltaFile(path, file.size, modified_ms, values, stats)
+    return list(found.values())
+
+
+# --- what the log says so far -------------------------------------------------------------------------------------
+
+
+def replay(store: Store, listing: DeltaListing, table_id: str) -> DeltaState:
+    """What the log adds up to: from what this process remembers, else from the last checkpoint, else from the start.
+
+    Raises UnsupportedTableError where a version is somebody else's, or of another table; CorruptMarkerError.
+    """
+    last, start = listing.last, listing.last_checkpoint
+    if last < 0:
+        return DeltaState()
+    if last not in listing.versions:
+        raise _torn(store, last)
+    known, state = _remembered(store, listing, table_id)
+    wanted, missing = in_sequence(listing.versions, first=max(start, 0) if state is None else known + 1)
+    if missing is not None:
+        raise _torn(store, missing)
+    if state is None and start >= 0:
+        state, wanted = _read_checkpoint(store, listing, start, table_id), wanted[1:]
+    told = [listing.versions[number] for number in wanted]
+    where = f"what {store.url_of(DIRECTORY)} says since its last checkpoint"
+    refuse_large(told, most=MOST_BYTES_TOGETHER, where=where)
+    versions = _read_versions(store, wanted, told, table_id)
+    state = (state or DeltaState()).then(versions, where=store.url_of(DIRECTORY))
+    if known != last:
+        keep(Place.of(store, table_id), listing.versions[last], state, bytes=state.memory_bytes)
+    return state
+
+
+def _remembered(store: Store, listing: DeltaListing, table_id: str) -> tuple[int, DeltaState | None]:
+    """The last version since the checkpoint that this process remembers, and what the log added up to then."""
+    place, versions = Place.of(store, table_id), listing.versions
+    for number in sorted(versions, reverse=True):
+        if number < listing.last_checkpoint:
+            break
+        state = find(place, versions[number])
+        if isinstance(state, DeltaState):
+            return number, state
+    return -1, None
+
+
+_READ_AT_ONCE_BYTES = 64 * 1024**2
+
+
+def _read_versions(store: Store, numbers: Sequence[int], entries: Sequence[Entry], table_id: str) -> Iterator[Version]:
+    """One after the other, all of this table; some at once, as long as they are small together."""
+
+    def read(entry: Entry) -> Version:
+        return decode_version(read_lines(store, entry), where=store.url_of(entry.path))
+
+    start = 0
+    while start < len(entries):
+        sizes = accumulate(entry.size for entry in entries[start:])
+        end = start + max(1, sum(1 for _ in takewhile(lambda size: size <= _READ_AT_ONCE_BYTES, sizes)))
+        versions = store.ask_each(read, entries[start:end])
+        for number, version in zip(numbers[start:end], versions, strict=True):
+            _refuse_others(store, number, version, table_id)
+            yield version
+        start = end
+
+
+def _read_checkpoint(store: Store, listing: DeltaListing, number: int, table_id: str) -> DeltaState:
+    """Raises CorruptMarkerError where it is none, or of another table; and as `replay`, for its version.
+
+    Only a version says whose it is, in its first line: of a stranger's, nobody need read the checkpoint.
+    """
+    version, entry = listing.versions[number], listing.checkpoints[number]
+    head = decode_version(read_head(store, version), where=store.url_of(version.path))
+    _refuse_others(store, number, head, table_id)
+    where, checkpoints = store.url_of(entry.path), _with_pyarrow(_CHECKPOINTS)
+    state: DeltaState = checkpoints.decode_checkpoint(read_whole(store, entry), where=where)
+    if state.metadata.get("id") != table_id:
+        raise CorruptMarkerError(f"{where} is of another table than {table_id}; {SAVE}")
+    return replace(state, mark=head.mark)
+
+
+_CHECKPOINTS = "dbio_commit.upkeep.publish.delta_checkpoint"
+
+
+def _torn(store: Store, number: int) -> CorruptMarkerError:
+    return CorruptMarkerError(
+        f"{store.url_of(version_path(number))} is missing, so nobody can tell what the Delta log says; {SAVE}"
+    )
+
+
+def _refuse_others(store: Store, number: int, version: Version, table_id: str) -> None:
+    where = f"version {number} of {store.url_of(DIRECTORY)}"
+    if version.mark is None:
+        raise UnsupportedTableError(
+            f"{where} was written by {version.engine!r}, not by us: its rows are in no commit of this table, and "
+            f"nothing is published after it. {SAVE[0].upper()}{SAVE[1:]}; only dbio_commit may write here"
+        )
+    if version.mark.table_id != table_id:
+        raise UnsupportedTableError(
+            f"{where} is of the table {version.mark.table_id[:100]!r}, which was here before {table_id}; {SAVE}"
+        )
+
+
+# --- checkpoints --------------------------------------------------------------------------------------------------
+
+
+def _write_checkpoint(
+    store: Store, clock: Clock, number: int, live: Live, columns: DeltaSchema, state: DeltaState
+) -> None:
+    """A failure is logged, and nothing else: the version stands."""
+    since = clock.now() - _REMOVALS_KEPT
+    removed = {
+        path: to_ms(at)
+        for path, at in removed_files(live.snapshot.decided).items()
+        if at > since and path not in live.files
+    }
+    files = delta_files(live, live.files.keys(), columns)
+    try:
+        encode = _with_pyarrow(_CHECKPOINTS).encode_checkpoint
+        body: bytes = encode(files, removed, metadata=state.metadata, protocol=state.protocol)
+        store.put_if_absent(checkpoint_path(number), body)
+        count = 2 + len(files) + len(removed)
+        store.replace(LAST_CHECKPOINT, f'{{"version":{number},"size":{count},"sizeInBytes":{len(body)}}}'.encode())
+    except DbioError as error:
+        _log.info("%s: no Delta checkpoint was made after version %d: %s", store.url, number, error)
+
+
+# --- what is wrong ------------------------------------------------------------------------------------------------
+
+
+def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
+    """What keeps the log from being published on; `entries` are those of the table."""
+    try:
+        replay(store, DeltaListing.of(entries, root=store.url), table_id)
+    except (UnsupportedTableError, CorruptMarkerError) as error:
+        return [str(error)]
+    return []
+
+
+# --- what goes ----------------------------------------------------------------------------------------------------
+
+
+def find_superseded(store: Store, table_id: str, horizon: datetime) -> list[Entry]:
+    """What nobody needs any more of the log, since a checkpoint of before the horizon says it.
+
+    Raises UnsupportedTableError where the log is not all this table's, CorruptMarkerError where anything that the rest
+    hangs on cannot be read: then nothing of it may go.
+    """
+    listing = look(store)
+    checkpoint, old = superseded(listing, horizon)
+    if old:
+        replay(store, listing, table_id)
+        if checkpoint not in listing.versions:
+            raise _torn(store, checkpoint)
+        _read_checkpoint(store, listing, checkpoint, table_id)
+    return old
+
+
+def own(store: Store, entries: Iterable[Entry], table_id: str) -> Own:
+    """Versions that say that they are this table's, and checkpoints of these; `entries` are those of the table."""
+    inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
+    versions = [entry for entry in inside if is_version(entry.path)]
+    is_own = store.ask_each(lambda entry: _is_own(store, entry, table_id), versions)
+    telling = list(compress(versions, is_own))
+    paths = {entry.path for entry in telling}
+    if telling and all(is_own):
+        paths.add(LAST_CHECKPOINT)
+    of_them = [entry for entry in inside if entry.path == LAST_CHECKPOINT or version_of_checkpoint(entry.path)]
+    return Own(telling, [entry for entry in of_them if (version_of_checkpoint(entry.path) or entry.path) in paths])
+
+
+def _is_own(store: Store, entry: Entry, table_id: str) -> bool:
+    with suppress(CorruptMarkerError, ObjectNotFoundError):
+        version = decode_version(islice(read_head(store, entry), 1), where=store.url_of(entry.path))
+        return version.mark is not None and version.mark.table_id == table_id
+    return False

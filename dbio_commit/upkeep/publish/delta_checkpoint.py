@@ -1,0 +1,144 @@
+"""Checkpoints of a Delta log: Parquet, one part, of Delta's version 1. Pure, but for pyarrow."""
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dbio_commit.base.errors import CorruptMarkerError
+from dbio_commit.upkeep.publish.bounds import Paths, most_unpacked, too_much
+from dbio_commit.upkeep.publish.delta_log import SAVE, DeltaFile, DeltaState, addition, removal
+from dbio_commit.upkeep.publish.parquet_pages import footer_bytes, measure
+
+
+def _struct(**fields: Any) -> Any:
+    return pa.struct([pa.field(name, kind) for name, kind in fields.items()])
+
+
+_TEXTS: Any = pa.map_(pa.string(), pa.string())
+_NAMES: Any = pa.list_(pa.string())
+_SCHEMA = pa.schema(
+    {
+        "protocol": _struct(
+            minReaderVersion=pa.int32(), minWriterVersion=pa.int32(), readerFeatures=_NAMES, writerFeatures=_NAMES
+        ),
+        "metaData": _struct(
+            id=pa.string(),
+            name=pa.string(),
+            description=pa.string(),
+            format=_struct(provider=pa.string(), options=_TEXTS),
+            schemaString=pa.string(),
+            partitionColumns=_NAMES,
+            configuration=_TEXTS,
+            createdTime=pa.int64(),
+        ),
+        "add": _struct(
+            path=pa.string(),
+            partitionValues=_TEXTS,
+            size=pa.int64(),
+            modificationTime=pa.int64(),
+            dataChange=pa.bool_(),
+            stats=pa.string(),
+        ),
+        "remove": _struct(path=pa.string(), deletionTimestamp=pa.int64(), dataChange=pa.bool_()),
+        "txn": _struct(appId=pa.string(), version=pa.int64(), lastUpdated=pa.int64()),
+    }
+)
+
+
+def encode_checkpoint(
+    files: Sequence[DeltaFile],
+    removed_ms: Mapping[str, int],
+    *,
+    metadata: Mapping[str, Any],
+    protocol: Mapping[str, Any],
+) -> bytes:
+    """The state of a version. `removed_ms`: path -> when it was removed, of those that others may still read."""
+    meta = {
+        **metadata,
+        "format": {"provider": "parquet", "options": []},
+        "configuration": list(metadata["configuration"].items()),
+    }
+    rows: list[dict[str, Any]] = [{"protocol": dict(protocol)}, {"metaData": meta}]
+    rows += [
+        {"add": {**action, "partitionValues": list(action["partitionValues"].items())}}
+        for action in (addition(file, data_change=False) for file in files)
+    ]
+    rows += [{"remove": removal(path, at_ms, data_change=False)} for path, at_ms in removed_ms.items()]
+    body = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, _SCHEMA), body)
+    return body.getvalue()
+
+
+def decode_checkpoint(body: bytes, *, where: str) -> DeltaState:
+    """What it says, but for whose its version is. Raises CorruptMarkerError, also where it unpacks to too much."""
+    try:
+        return _decode(body, where)
+    except (pa.ArrowException, LookupError, TypeError, AttributeError, ValueError, OSError, RuntimeError) as error:
+        raise CorruptMarkerError(
+            f"{where} is no checkpoint of a Delta log that we can read ({error!r:.200}); {SAVE}"
+        ) from None
+
+
+_WANTED = ("add.path", "metaData.id", "metaData.schemaString", "metaData.partitionColumns", "protocol")
+"""All others may hold anything."""
+
+_MOST_FOOTER_BYTES = 1024**2
+"""A footer has 7 kB for a million rows. How deep the columns of one may be is pyarrow's to bound: 100 levels."""
+
+_VALUE_BYTES = 8
+"""What a value takes beside its text, which is kept once."""
+
+
+def _decode(body: bytes, where: str) -> DeltaState:
+    if footer_bytes(body) > _MOST_FOOTER_BYTES:
+        raise ValueError(f"its footer has more than {_MOST_FOOTER_BYTES} bytes")
+    metadata = pq.read_metadata(io.BytesIO(body))
+    columns = [metadata.schema.column(i) for i in range(metadata.num_columns)]
+    wanted = [i for i, it in enumerate(columns) if any(f"{it.path}.".startswith(f"{name}.") for name in _WANTED)]
+    pages = measure(body, wanted)  # before pyarrow unpacks any
+    if pages.unpacked_bytes + _VALUE_BYTES * pages.values > most_unpacked(len(body)):
+        raise too_much(where)
+    # Equal texts once, as the file has them: a page of few bytes repeats a long one a million times.
+    texts = [columns[i].path for i in wanted if columns[i].physical_type == "BYTE_ARRAY"]
+    file = pq.ParquetFile(io.BytesIO(body), metadata=metadata, read_dictionary=texts)
+    paths = Paths(where, most_unpacked(len(body)))
+    found: dict[str, list[dict[str, Any]]] = {"metaData": [], "protocol": []}
+    for group in range(metadata.num_row_groups):  # each has dictionaries of its own, which nested columns cannot join
+        table = file.read_row_group(group, columns=list(_WANTED), use_threads=False)
+        added = pc.struct_field(table["add"], "path")
+        paths.pass_over(added.null_count)
+        for chunk in added.chunks:
+            for path in chunk.drop_null().unique().to_pylist():
+                paths.add(unquote(path))
+        for name, told in found.items():
+            told += _rows(table[name])
+    return DeltaState(paths=paths.found(), metadata=_only(found["metaData"]), protocol=_only(found["protocol"]))
+
+
+def _only(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    if len(rows) != 1:
+        raise ValueError(f"it says {len(rows)} times what there is once")
+    return rows[0]
+
+
+def _rows(column: Any) -> list[dict[str, Any]]:
+    """Those that are not null; none of a second one, which there is not. Of its lists, each text is once in memory."""
+    rows = [chunk for chunk in column.drop_null().chunks if len(chunk)]
+    if sum(map(len, rows)) > 1:
+        raise ValueError("it says more than once what there is once")
+    return [{name: _value(row.field(name)) for name in row.type.names} for row in rows]
+
+
+def _value(column: Any) -> Any:
+    if not pa.types.is_list(column.type):
+        return column[0].as_py()
+    if not column[0].is_valid:
+        return None
+    texts = column[0].values
+    known = texts.dictionary.to_pylist()
+    return [known[i] for i in texts.indices.to_pylist()]

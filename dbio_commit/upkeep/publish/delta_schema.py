@@ -1,0 +1,179 @@
+"""A table's columns, partition values and statistics in the terms of Delta's protocol. Pure.
+
+What a version of a Delta log says, and what the versions add up to, is in `delta_log`.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import isfinite
+from typing import Any
+
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.data.pruning import INTEGERS
+from dbio_commit.protocol.column_metadata import known
+from dbio_commit.protocol.markers import Bounds, Scalar
+from dbio_commit.protocol.names import Partition
+from dbio_commit.protocol.partition_values import canonical
+
+_INSTANTS = ("timestamp", "timestamp_ntz")
+_ATOMIC = ("boolean", *INTEGERS, "float", "double", "string", "binary", "date", *_INSTANTS)
+_DECIMAL = re.compile(r"decimal\(\d{1,2},\s*\d{1,2}\)")
+_TEXT = re.compile(r"(?:var)?char\(\d+\)")
+_FEATURES = {"timestamp_ntz": "timestampNtz"}
+"""Types that only readers and writers of a table feature know."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaSchema:
+    """The columns of a table as Delta has them."""
+
+    text: str
+    """Spark's JSON, as it stands in `metaData`."""
+    kinds: Mapping[str, Any]
+    """Name of each column -> its type in Spark's JSON; partition columns too."""
+    partition_columns: tuple[str, ...]
+    features: frozenset[str]
+    """The table features that its types need, of readers and of writers."""
+
+    def name_of(self, column: str) -> str | None:
+        """The column as the schema spells it: case makes no difference to us, and does to others."""
+        return next((name for name in self.kinds if name.lower() == column.lower()), None)
+
+
+def delta_schema(schema: Mapping[str, Any], partition_columns: Sequence[str], *, where: str) -> DeltaSchema:
+    """Raises InvalidInputError, with the column, for a type that Delta cannot hold; `where` is the table's URL."""
+    features: set[str] = set()
+
+    def convert(kind: Any, column: str) -> Any:
+        match kind:
+            case {"type": "struct", "fields": [*fields]}:
+                return {"type": "struct", "fields": [convert_field(it, f"{column}.{it['name']}") for it in fields]}
+            case {"type": "array", "elementType": element}:
+                return {**kind, "elementType": convert(element, f"{column}.element")}
+            case {"type": "map", "keyType": key, "valueType": value}:
+                return {
+                    **kind,
+                    "keyType": convert(key, f"{column}.key"),
+                    "valueType": convert(value, f"{column}.value"),
+                }
+            case str() if kind in _ATOMIC or _DECIMAL.fullmatch(kind):
+                features.update(feature for name, feature in _FEATURES.items() if name == kind)
+                return kind
+            case str() if _TEXT.fullmatch(kind):
+                return "string"
+        raise InvalidInputError(
+            f"column {column!r:.200} of {where} is {kind!s:.100}, which Delta has no type for; publish the table in "
+            "another format, or overwrite it without the column"
+        )
+
+    def convert_field(field: Mapping[str, Any], column: str) -> dict[str, Any]:
+        kind, metadata = convert(field["type"], column), known(field.get("metadata"))
+        return {"name": field["name"], "type": kind, "nullable": True, "metadata": metadata}
+
+    fields = [convert_field(field, field["name"]) for field in schema["fields"]]
+    kinds = {field["name"]: field["type"] for field in fields}
+    found = DeltaSchema(json.dumps({"type": "struct", "fields": fields}), kinds, (), frozenset(features))
+    columns = tuple(found.name_of(column) or "" for column in partition_columns)
+    if "" in columns:
+        raise InvalidInputError(
+            f"the recorded columns of {where} lack the partition column {partition_columns[columns.index('')]!r:.100}; "
+            "overwrite the table with all of its columns"
+        )
+    return DeltaSchema(found.text, kinds, columns, found.features)
+
+
+# --- partition values ---------------------------------------------------------------------------------------------
+
+
+def partition_values(partition: Partition, schema: DeltaSchema) -> dict[str, str | None]:
+    """In Delta's text formats. Our directories name instants in UTC, and so do these; empty text is null to Delta.
+
+    However a directory of an adopted table spells it, the text is canonical: readers of Delta take fewer than we do.
+    """
+    values = partition.values()  # in the order of the partition columns
+    return {
+        column: _value(value, schema.kinds[column])
+        for column, value in zip(schema.partition_columns, values, strict=True)
+    }
+
+
+def _value(value: str | None, kind: str) -> str | None:
+    if not value:
+        return None
+    text = canonical(value, kind)
+    return f"{text.replace(' ', 'T')}Z" if kind == "timestamp" else text  # without a zone it is in the reader's own
+
+
+# --- statistics ---------------------------------------------------------------------------------------------------
+
+_EXACT_DIGITS = 15
+"""Decimals of so many digits survive a reader that takes a number of JSON for a double."""
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def statistics(rows: int | None, columns: Mapping[str, Bounds], schema: DeltaSchema) -> str | None:
+    """`stats` of a file, JSON as text; None where its writer counted no rows. `columns` are those in the file."""
+    if rows is None:
+        return None
+    low: list[str] = []
+    high: list[str] = []
+    nulls: list[str] = []
+    for column, bounds in columns.items():
+        name = schema.name_of(column)
+        if name is None or not isinstance(kind := schema.kinds[name], str):  # of nested ones Delta counts the leaves
+            continue
+        key = json.dumps(name)
+        least, most = bound_text(bounds.min, kind, up=False), bound_text(bounds.max, kind, up=True)
+        if least is not None and most is not None:
+            low.append(f"{key}:{least}")
+            high.append(f"{key}:{most}")
+        if bounds.nulls is not None:
+            nulls.append(f"{key}:{bounds.nulls}")
+    kept = {"minValues": low, "maxValues": high, "nullCount": nulls}
+    more = "".join(f',"{name}":{{{",".join(values)}}}' for name, values in kept.items() if values)
+    return f'{{"numRecords":{rows}{more}}}'
+
+
+def bound_text(bound: Scalar, kind: str, *, up: bool) -> str | None:
+    """A bound as Delta writes it, JSON; None where it has none, or a reader might take it for another.
+
+    A bound comes from outside: one that is none of its type says nothing.
+    """
+    match bound:
+        case str() if kind == "string" or (kind == "date" and _DATE.fullmatch(bound)):
+            return json.dumps(bound)
+        case str() if kind in _INSTANTS and bound.endswith("Z") == (kind == "timestamp"):
+            return _instant(bound, up=up)
+        case str() if kind.startswith("decimal"):
+            return _decimal(bound)
+        case bool():  # Delta knows none of these
+            return None
+        case int() if kind in INTEGERS and -(1 << 63) <= bound < 1 << 63:
+            return str(bound)
+        case int() | float() if kind in ("float", "double") and isfinite(bound):
+            return repr(bound)
+    return None
+
+
+def _decimal(bound: str) -> str | None:
+    return bound if _PLAIN.fullmatch(bound) and sum(map(str.isdigit, bound)) <= _EXACT_DIGITS else None
+
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
+
+
+def _instant(bound: str, *, up: bool) -> str | None:
+    """To the millisecond, which is all that Delta has: never inside of our bound."""
+    zone = "Z" if bound.endswith("Z") else ""
+    try:
+        moment = datetime.fromisoformat(bound.removesuffix("Z"))
+        inside = timedelta(microseconds=moment.microsecond % 1000)
+        moment += (_MILLISECOND - inside if up else -inside) if inside else timedelta(0)
+    except (ValueError, OverflowError):
+        return None
+    return json.dumps(f"{moment.isoformat(timespec='milliseconds')}{zone}")

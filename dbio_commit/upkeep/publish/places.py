@@ -1,0 +1,86 @@
+"""The formats that a table is published in, where each lies in the table, and what is said of a publication. Pure."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.names import LAST_NUMBER, split
+from dbio_commit.protocol.settings import Format
+
+DIRECTORIES: Final[Mapping[Format, str]] = {
+    Format.DELTA: "_delta_log",
+    Format.SPARK: "_spark_metadata",
+    Format.SYMLINK: "_symlink_format_manifest",
+}
+"""Relative to the root. All are hidden: no reader takes what lies there for data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """What is published now, in one format."""
+
+    format: Format
+    number: int
+    """The Delta version, or the number of the list; each publication has a higher one."""
+    tid: str | None
+    """The newest commit in it; None where there is none."""
+    files: int
+    """Live files in it."""
+    added: int
+    """Files that the publication before did not have."""
+    removed: int
+    """Files that only the publication before had."""
+    is_new: bool
+    """Whether anything was written; else this is what was there already."""
+
+
+class Own(NamedTuple):
+    """What the publishers of a table wrote in one format."""
+
+    telling: list[Entry]
+    """What tells whose it is. Whoever deletes all of it deletes this last."""
+    rest: list[Entry]
+    """What is theirs because of that."""
+
+
+def parse_formats(to: str | Sequence[str]) -> tuple[Format, ...]:
+    """One format or several, each once. Raises InvalidInputError for what is none."""
+    wanted = (to,) if isinstance(to, str) else tuple(to)
+    known = ", ".join(map(repr, map(str, Format)))
+    if not wanted:
+        raise InvalidInputError(f"nothing says what to publish to; name one or more of {known}")
+    for name in wanted:
+        if name not in (*Format,):
+            raise InvalidInputError(f"{name!r:.100} is no format that a table is published in; name one of {known}")
+    return tuple(dict.fromkeys(map(Format, wanted)))
+
+
+def by_number(entries: Iterable[Entry], grammar: re.Pattern[str], *, root: str, step: int = 1) -> dict[int, Entry]:
+    """Those whose names, without directories, follow the grammar, by the number that is its first group.
+
+    Nobody may count from one number to another: names give any. Raises CorruptMarkerError for a number that no
+    publisher reaches, nor by one more `step`; `root` is the URL of the table.
+    """
+    matches = ((entry, grammar.fullmatch(split(entry.path)[1])) for entry in entries)
+    found = {int(match[1]): entry for entry, match in matches if match}
+    if found and (last := max(found)) + step >= LAST_NUMBER:
+        raise CorruptMarkerError(
+            f"{root}/{found[last].path} has a number that no publisher reaches, and none could follow it; find out who "
+            "wrote it, since other engines may take it for the newest, and publish again once it is gone"
+        )
+    return found
+
+
+def in_sequence(numbers: Collection[int], *, first: int) -> tuple[list[int], int | None]:
+    """Those from `first` on, in order; and the first that is missing among them, None where none is."""
+    found = sorted(number for number in numbers if number >= first)
+    return found, next((due for due, number in enumerate(found, first) if due != number), None)
+
+
+def is_published(path: str) -> bool:
+    """Whether what lies there, below the root of a table of ours, is of a publication."""
+    first, slash, _ = path.partition("/")
+    return bool(slash) and first in DIRECTORIES.values()

@@ -1,0 +1,45 @@
+"""What this process has read or written of numbered publications, which never change.
+
+Each is known by its name, size and time together: in a table that was brought back from a backup, another may have the
+same name and size.
+"""
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from dbio_commit.base.errors import StoreError
+from dbio_commit.log.recall import MEMORY
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.store import Store
+
+_AT_LEAST = 1024
+"""Of memory, of each publication."""
+
+
+class Place(NamedTuple):
+    """Whose publications these are."""
+
+    service: str
+    principal: str
+    url: str
+    table_id: str
+
+    @classmethod
+    def of(cls, store: Store, table_id: str) -> "Place":
+        return cls(store.identity, store.principal, store.url, table_id)
+
+
+def find(place: Place, entry: Entry) -> object:
+    """What is remembered of the publication; None where nothing is."""
+    return MEMORY.find((place, entry))
+
+
+def keep(place: Place, entry: Entry, value: object, *, bytes: int) -> None:
+    """What the publication says, which takes so much memory."""
+    MEMORY.keep((place, entry), value, bytes=_AT_LEAST + bytes)
+
+
+def keep_new(store: Store, place: Place, path: str, value: object, *, bytes: int) -> None:
+    """The same of one that was created just now; where the store does not tell its time, nothing is kept."""
+    with suppress(StoreError):
+        keep(place, store.stat(path), value, bytes=bytes)

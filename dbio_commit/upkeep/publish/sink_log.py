@@ -1,0 +1,70 @@
+"""The list of files that Spark's file sink leaves in its output, and its readers take instead of a listing. Pure."""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+from urllib.parse import quote, unquote
+
+from msgspec import Struct, field, json
+
+from dbio_commit.base.errors import CorruptMarkerError
+from dbio_commit.protocol.state import DataFile
+from dbio_commit.upkeep.publish.bounds import Paths, decode_lines
+
+_HEADER = "v1"
+needs_no_quotes = re.compile(r"[A-Za-z0-9/=._-]*").fullmatch
+
+
+def encode_list(root: str, files: Iterable[DataFile]) -> str:
+    """The list; `root` is the absolute URL of the table as Hadoop writes it, not escaped."""
+    parent = quoted(root)
+    lines = [_HEADER]
+    for path, size, *_ in files:
+        lines.append(
+            f'{{"path":"{parent}/{quoted(path)}","size":{size},"isDir":false,"modificationTime":0,"blockReplication":1,'
+            '"blockSize":134217728,"action":"add"}'
+        )
+    return "\n".join(lines)
+
+
+def quoted(path: str) -> str:
+    """A path, or an URL, as a part of an URL in Spark's own lists."""
+    return path if needs_no_quotes(path) else quote(path, safe=":/@=")
+
+
+class Listed(NamedTuple):
+    """What a list says."""
+
+    paths: frozenset[str]
+    """Relative to the root."""
+    elsewhere: str | None
+    """The URL of a file that is not below the root: the list was made where the table was before."""
+    is_streams: bool = False
+    """Whether a Spark stream wrote it: its files have times."""
+
+
+class _Line(Struct):
+    path: str
+    modified: int = field(name="modificationTime", default=0)
+
+
+_LINE = json.Decoder(_Line)
+_URL_CHARACTERS = 300
+
+
+def decode_list(lines: Iterable[bytes], root: str, *, where: str) -> Listed:
+    """What the list says of the table at `root`. Raises CorruptMarkerError for what is no such list."""
+    lines = iter(lines)
+    if (header := next(lines, b"").strip()) != _HEADER.encode():
+        raise CorruptMarkerError(f"{where} begins with {header[:50]!r}, not {_HEADER!r}; delete it, and publish again")
+    start, paths = f"{root}/", Paths(where)
+    elsewhere: str | None = None
+    is_streams = False
+    for line in decode_lines(_LINE, lines, f"{where} is no list of Spark's", "delete it, and publish again"):
+        url = unquote(line.path)
+        is_streams |= line.modified != 0
+        if url.startswith(start):
+            paths.add(url.removeprefix(start))
+        else:
+            elsewhere = elsewhere or url[:_URL_CHARACTERS]
+    return Listed(paths.found(), elsewhere, is_streams)

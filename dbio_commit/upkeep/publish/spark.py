@@ -1,0 +1,155 @@
+"""Publishes a table as the list that Spark's own file sink leaves, so that anybody's Spark reads one snapshot.
+
+Spark takes the list with the highest number. Paths in it are absolute. Rules: PROTOCOL.md section 14.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import compress, islice
+from typing import Self
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, ObjectNotFoundError, UnsupportedTableError
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.names import split
+from dbio_commit.protocol.settings import Format
+from dbio_commit.store import Store
+from dbio_commit.upkeep.publish.bounds import memory_of, refuse_unreadable
+from dbio_commit.upkeep.publish.live import Live
+from dbio_commit.upkeep.publish.places import DIRECTORIES, Own, Published, by_number
+from dbio_commit.upkeep.publish.reading import is_there, read_head, read_lines
+from dbio_commit.upkeep.publish.remembered import Place, find, keep, keep_new
+from dbio_commit.upkeep.publish.sink_log import Listed, decode_list, encode_list
+from dbio_commit.upkeep.publish.urls import root_url
+
+DIRECTORY = DIRECTORIES[Format.SPARK]
+
+STEP = 10
+"""Spark takes a number for that of a whole list where the number after it is a multiple of this."""
+
+_OURS = re.compile(r"(9|[1-9][0-9]{0,17}9)\.compact")
+_SPARKS = re.compile(r"[+-]?\d{1,30}(\.compact)?")
+"""What Spark takes for a batch of a stream, or its list."""
+
+
+def list_path(number: int) -> str:
+    return f"{DIRECTORY}/{number}.compact"
+
+
+@dataclass(frozen=True, slots=True)
+class SparkListing:
+    """The lists that are there, by number."""
+
+    lists: Mapping[int, Entry]
+    streams: Sequence[str]
+    """What only a Spark stream leaves, or somebody who wants Spark to take it for one's."""
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry], *, root: str) -> Self:
+        """Of all files of the table at `root`, or of those in its directory of lists.
+
+        Raises CorruptMarkerError as `by_number`.
+        """
+        inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
+        others = (name for _, name in map(split, sorted(entry.path for entry in inside)) if not _OURS.fullmatch(name))
+        return cls(by_number(inside, _OURS, root=root, step=STEP), list(filter(_SPARKS.fullmatch, others)))
+
+    @property
+    def last(self) -> int:
+        return max(self.lists, default=-1)
+
+
+def look(store: Store) -> SparkListing:
+    """What is there. The next list's number is taken from it, before our snapshot is read."""
+    return SparkListing.of(store.list_directory(DIRECTORY).entries, root=store.url)
+
+
+def put(store: Store, clock: Clock, listing: SparkListing, live: Live) -> Published | None:
+    """Creates the next list, if there is anything new. None where somebody else was faster: look again.
+
+    Raises UnsupportedTableError where a Spark stream writes to the directory, InvalidInputError without an absolute
+    path.
+    """
+    _refuse_stream(store, listing)
+    root, last = root_url(store, s3="s3a"), listing.last
+    before = _read(store, listing, root, live.table_id)
+    wanted = live.files.keys()
+    added, removed = len(wanted - before.paths), len(before.paths - wanted)
+    published = partial(live.published, Format.SPARK, added=added, removed=removed)
+    if last >= 0 and before.elsewhere is None and before.paths == wanted:
+        return published(last, is_new=False)
+    number = last + STEP if last >= 0 else STEP - 1
+    body = encode_list(root, live.snapshot.files).encode()
+    path = list_path(number)
+    refuse_unreadable(body, where=store.url_of(path))
+    if not store.put_if_absent(path, body) and not is_there(store, path, body):
+        return None
+    place, listed = Place.of(store, live.table_id), Listed(frozenset(wanted), None)
+    keep_new(store, place, path, (root, listed), bytes=memory_of(listed.paths))
+    store.delete_many([entry.path for other, entry in listing.lists.items() if other < last])  # what stays does no harm
+    return published(number, is_new=True)
+
+
+def _refuse_stream(store: Store, listing: SparkListing) -> None:
+    if listing.streams:
+        raise _of_a_stream(store, listing.streams[0])
+
+
+def _of_a_stream(store: Store, name: str) -> UnsupportedTableError:
+    return UnsupportedTableError(
+        f"{store.url_of(DIRECTORY)} holds {name!r:.50}, which a Spark stream left: its rows are in no commit of this "
+        f"table. Let it write elsewhere, save what you need of {DIRECTORY}, delete it, and publish again"
+    )
+
+
+def _read(store: Store, listing: SparkListing, root: str, table_id: str) -> Listed:
+    """What the last list says. Raises UnsupportedTableError where a Spark stream wrote it."""
+    if listing.last < 0:
+        return Listed(frozenset(), None)
+    entry = listing.lists[listing.last]
+    place = Place.of(store, table_id)
+    match find(place, entry):
+        case (str() as told, Listed() as listed) if told == root:
+            return listed
+    listed = decode_list(read_lines(store, entry), root, where=store.url_of(entry.path))
+    if listed.is_streams:
+        raise _of_a_stream(store, split(entry.path)[1])
+    keep(place, entry, (root, listed), bytes=memory_of(listed.paths))
+    return listed
+
+
+def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
+    """What makes Spark read something else than this table; `entries` are those of the table."""
+    try:
+        listing = SparkListing.of(entries, root=store.url)
+        _refuse_stream(store, listing)
+        if listing.last < 0:
+            return []
+        entry, root = listing.lists[listing.last], root_url(store, s3="s3a")
+        elsewhere = _read(store, listing, root, table_id).elsewhere
+    except (UnsupportedTableError, CorruptMarkerError, InvalidInputError) as error:
+        return [str(error)]
+    if elsewhere is None:
+        return []
+    return [
+        f"{store.url_of(entry.path)} names {elsewhere[:300]!r}, and the table is at {root}: Spark reads the old place. "
+        "`dbio publish --to spark` mends it"
+    ]
+
+
+def own(store: Store, entries: Iterable[Entry], table_id: str) -> Own:
+    """The lists that say no times, as those of streams do; an empty one only where no stream was here."""
+    inside = [entry for entry in entries if split(entry.path)[0] == DIRECTORY]
+    lists = [entry for entry in inside if _OURS.fullmatch(split(entry.path)[1])]
+    has_streams = len(lists) < sum(1 for entry in inside if _SPARKS.fullmatch(split(entry.path)[1]))
+
+    def is_own(entry: Entry) -> bool:
+        with suppress(CorruptMarkerError, ObjectNotFoundError):
+            listed = decode_list(islice(read_head(store, entry), 2), "", where=store.url_of(entry.path))
+            return not listed.is_streams and (listed.elsewhere is not None or bool(listed.paths) or not has_streams)
+        return False
+
+    return Own(list(compress(lists, store.ask_each(is_own, lists))), [])

@@ -1,0 +1,189 @@
+"""Publishes a table as manifests: by partition, the absolute paths of its files, for Hive, Presto, Trino and Athena.
+
+A manifest has one fixed name, so it is replaced. Who is about to write claims a number before it reads the snapshot;
+who finds a higher claim when it has written, publishes once more. So the last to write has the newest snapshot. Readers
+are shown one state for each partition only. Rules: PROTOCOL.md section 14.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Self
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import (
+    CommitConflictError,
+    CorruptMarkerError,
+    InvalidInputError,
+    ObjectNotFoundError,
+    StoreError,
+)
+from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.settings import Format
+from dbio_commit.store import Store
+from dbio_commit.upkeep.publish.bounds import (
+    LINE_BYTES,
+    MOST_BYTES,
+    MOST_PATHS_BYTES,
+    refuse_large,
+    refuse_unreadable,
+    too_much,
+)
+from dbio_commit.upkeep.publish.live import Live, read_live
+from dbio_commit.upkeep.publish.places import DIRECTORIES, Own, Published, by_number
+from dbio_commit.upkeep.publish.urls import root_url
+
+DIRECTORY = DIRECTORIES[Format.SYMLINK]
+_NAME = "manifest"
+_CLAIM = re.compile(r"\.dbio-([0-9]{20})")
+_ATTEMPTS = 20
+
+
+def claim_path(number: int) -> str:
+    return f"{DIRECTORY}/.dbio-{number:020d}"
+
+
+def manifest_path(directory: str) -> str:
+    """Of the partition with this directory; of a table without partitions, ""."""
+    return f"{DIRECTORY}/{names.join(directory, _NAME)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SymlinkListing:
+    """The manifests that are there, by path, and the claims."""
+
+    manifests: Mapping[str, Entry]
+    claims: Mapping[int, Entry]
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry], *, root: str) -> Self:
+        """Of all files of the table at `root`, or of those below its directory of manifests.
+
+        Raises CorruptMarkerError as `by_number`.
+        """
+        below = [entry for entry in entries if entry.path.startswith(f"{DIRECTORY}/")]
+        manifests = {entry.path: entry for entry in below if names.split(entry.path)[1] == _NAME}
+        direct = [entry for entry in below if names.split(entry.path)[0] == DIRECTORY]
+        return cls(manifests, by_number(direct, _CLAIM, root=root))
+
+    @property
+    def last(self) -> int:
+        """The highest claim; 0 where there is none."""
+        return max(self.claims, default=0)
+
+
+def manifests(live: Live, root: str) -> dict[str, bytes]:
+    """The manifests of a snapshot: path -> body. A table without partitions has one, also if it is empty."""
+    lines: dict[str, list[bytes]] = {} if live.snapshot.partition_columns else {"": []}
+    for path in live.files:
+        lines.setdefault(names.split(path)[0], []).append(f"{root}/{path}\n".encode())
+    return {manifest_path(directory): b"".join(sorted(found)) for directory, found in lines.items()}
+
+
+def look(store: Store) -> SymlinkListing:
+    """What is there."""
+    return SymlinkListing.of(store.list_files(DIRECTORY, links=False), root=store.url)
+
+
+def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Published | None:
+    """Brings the manifests to the newest snapshot. None never: it goes on until it is the last.
+
+    Raises CommitConflictError where others keep publishing, StoreError.
+    """
+    root = root_url(store, s3="s3")
+    is_last = True
+    added = removed = 0
+    for _ in range(_ATTEMPTS):
+        before = _read(store, listing.manifests)
+        is_same = before == manifests(live, root)
+        if is_same and is_last:  # of a publication that was overtaken, nobody knows what it still writes
+            return live.published(Format.SYMLINK, listing.last, added=added, removed=removed, is_new=False)
+        number = listing.last + 1
+        if store.put_if_absent(claim_path(number), b""):
+            live = read_live(store, clock)  # not before the claim: who has a higher one has a newer snapshot
+            more, less = _write(store, before, manifests(live, root))
+            added, removed = added + more, removed + less
+            listing = look(store)
+            is_last = listing.last <= number
+            if is_last:
+                older = [entry for other, entry in listing.claims.items() if other < number]
+                _remove(store, [entry.path for entry in older if not entry.size])  # what has a body is nobody's claim
+                return live.published(Format.SYMLINK, number, added=added, removed=removed, is_new=True)
+        else:
+            listing, live = look(store), read_live(store, clock)
+    raise CommitConflictError(
+        f"others published {store.url} as manifests {_ATTEMPTS} times meanwhile; let one process do it, then try again"
+    )
+
+
+def _read(store: Store, found: Mapping[str, Entry]) -> dict[str, bytes]:
+    """Anew each time: what is replaced can have the size and the time, to the second, that it had.
+
+    Raises CorruptMarkerError where they are more than is read.
+    """
+    where = store.url_of(DIRECTORY)
+    refuse_large(found.values(), where=where, most=MOST_BYTES)
+
+    def read(entry: Entry) -> bytes | None:
+        with suppress(ObjectNotFoundError):
+            return store.get(entry.path, limit_bytes=entry.size + MAX_BYTES)  # somebody may have replaced it since
+        return None
+
+    bodies = zip(found, store.ask_each(read, list(found.values())), strict=True)
+    told = {path: body for path, body in bodies if body is not None}
+    if sum(len(body) + LINE_BYTES * body.count(b"\n") for body in told.values()) > MOST_PATHS_BYTES:
+        raise too_much(where)
+    return told
+
+
+def _write(store: Store, before: Mapping[str, bytes], wanted: Mapping[str, bytes]) -> tuple[int, int]:
+    """Returns how many files came and went."""
+    changed = [(path, body) for path, body in wanted.items() if before.get(path) != body]
+    for path, body in changed:
+        refuse_unreadable(body, where=store.url_of(path))
+    store.in_parallel(lambda it: store.replace(*it), changed)
+    _remove(store, [path for path in before if path not in wanted])
+    old, new = (set(b"".join(bodies.values()).splitlines()) for bodies in (before, wanted))
+    return len(new - old), len(old - new)
+
+
+def _remove(store: Store, paths: list[str]) -> None:
+    for path, error in store.delete_many(paths).items():
+        raise StoreError(
+            f"{store.url_of(path)!r} could not be deleted, and says what is no more: {error}; publish again"
+        )
+
+
+def problems(store: Store, entries: Iterable[Entry], table_id: str) -> list[str]:
+    """What makes readers of manifests read something else than this table; `entries` are those of the table."""
+    try:
+        listing = SymlinkListing.of(entries, root=store.url)
+        refuse_large(listing.manifests.values(), where=store.url_of(DIRECTORY), most=MOST_BYTES)
+        path = next((entry.path for entry in listing.manifests.values() if entry.size), None)
+        if path is None:
+            return []
+        root = root_url(store, s3="s3")
+        line = store.get_range(path, 0, _FIRST_BYTES).partition(b"\n")[0].decode(errors="replace")
+    except ObjectNotFoundError:  # replaced, or tidied up
+        return []
+    except (InvalidInputError, CorruptMarkerError) as error:
+        return [str(error)]
+    if line.startswith(root):
+        return []
+    return [
+        f"{store.url_of(path)!r} names {line[:300]!r}, and the table is at {root}: Hive, Presto and Athena read the "
+        "old place. `dbio publish --to symlink` mends it"
+    ]
+
+
+_FIRST_BYTES = 8192
+
+
+def own(store: Store, entries: Iterable[Entry], table_id: str) -> Own:
+    """The claims, which are empty; and with one there, the manifests, which a publication has replaced."""
+    below = [entry for entry in entries if entry.path.startswith(f"{DIRECTORY}/")]
+    claims = [entry for entry in below if not entry.size and _CLAIM.fullmatch(entry.path.removeprefix(f"{DIRECTORY}/"))]
+    return Own(claims, [entry for entry in below if claims and names.split(entry.path)[1] == _NAME])

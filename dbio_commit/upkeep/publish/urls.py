@@ -1,0 +1,32 @@
+"""Absolute URLs of a table's root, as Hadoop and those who share its spelling write them."""
+
+import os
+import re
+from typing import Any
+
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.store import Store, parse_location
+
+_ACCOUNT = re.compile(r"(?:^|;)\s*AccountName=([^;]+)", re.IGNORECASE)
+
+
+def root_url(store: Store, *, s3: str) -> str:
+    """The root as `file:///...`, `abfss://container@account...`, or with `s3` as the scheme. Not escaped.
+
+    Raises InvalidInputError where nothing names the storage account of an Azure container.
+    """
+    it = parse_location(store.url)
+    account = _account(getattr(store, "storage_options", {}))
+    if it.scheme == "az" and not (it.account or account):
+        raise InvalidInputError(
+            f"{store.url} names no storage account, and absolute paths need one; name the table as "
+            "abfss://container@account.dfs.core.windows.net/..., or give account_name"
+        )
+    return it.hadoop_url(s3=s3, account=account)
+
+
+def _account(options: dict[str, Any]) -> str | None:
+    """As adlfs finds it."""
+    text = options.get("connection_string") or os.environ.get("AZURE_STORAGE_CONNECTION_STRING") or ""
+    told = _ACCOUNT.search(text)
+    return options.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME") or (told[1] if told else None)

@@ -1,0 +1,335 @@
+"""The health of a table in facts: few of them, however large the table is, so that a page or a pipe holds them. Pure.
+
+Their texts come from outside. They are cut here, and such that no encoding fails on them; to escape them is up to
+whoever renders them.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+from dbio_commit.commit.root import MAX_LIFE_S
+from dbio_commit.feed.streams import StreamLag
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol.applications import list_applications
+from dbio_commit.protocol.commits import Decided
+from dbio_commit.protocol.garbage import Reason
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
+from dbio_commit.upkeep.check import CheckReport
+
+MOST = 20
+"""So many partitions, pending transactions, applications and paths are named; the rest is counted."""
+
+MOST_PERIODS = 48
+"""In which commits are counted."""
+
+MOST_TEXT = 300
+"""Characters of a name."""
+
+MOST_ADVICE = 3000
+"""Characters of what is longer than a name."""
+
+ABORTED = "aborted"
+"""Beside the operations: a transaction that did not commit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """How many objects, their bytes, and the age of the oldest where that is known."""
+
+    objects: int = 0
+    size: int = 0
+    oldest: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacuumed:
+    """What a vacuum freed, or would free, and what it kept, by reason."""
+
+    retention_hours: float
+    dry_run: bool
+    freed: Mapping[Reason, Amount] = field(default_factory=dict)
+    kept: Mapping[Reason, Amount] = field(default_factory=dict)
+    aborted: int = 0
+    """Pending transactions that it decided, or would, against their writers."""
+    failed: int = 0
+    """What it could not do or look at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Partition:
+    """Live files of one directory."""
+
+    name: str
+    """As its directory is named; "" for the root."""
+    files: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeClass:
+    """The live files of less than so many bytes, and not of the class before."""
+
+    below: int
+    files: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Period:
+    """What was decided in a span of time."""
+
+    begins: datetime
+    decided: Mapping[str, int]
+    """By operation; and `ABORTED`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """Commits over time: periods of one length, without gaps, up to the present."""
+
+    length: timedelta
+    periods: Sequence[Period]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A transaction that is neither committed nor aborted."""
+
+    tid: str
+    started: datetime
+    files: int | None = None
+    """So far; None where nobody looked."""
+    size: int | None = None
+    too_old: bool
+    """It can commit no more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """An application that writes to the table, and the highest version that it committed."""
+
+    id: str
+    version: int
+    committed: datetime | None
+    odd: bool
+    """No writer can have brought this about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something that is wrong with the table: how often, and the first few cases."""
+
+    what: str
+    count: int
+    first: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastCommit:
+    """The newest commit."""
+
+    tid: str
+    at: datetime
+    operation: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableHealth:
+    """A table at one moment. Sizes in bytes."""
+
+    url: str
+    scope: Scope
+    at: datetime
+    ok: bool | None
+    """As `CheckReport.ok`; None where nobody checked."""
+    advice: str
+    problems: Sequence[Problem]
+    live_files: int
+    live_size: int
+    unknown_sizes: int
+    """How many of the live files have a size that no marker tells."""
+    median_size: int | None
+    partition_columns: Sequence[str]
+    partitions: Sequence[Partition]
+    """The largest, largest first."""
+    other_partitions: int
+    other_files: int
+    """Of the partitions that are not named."""
+    other_size: int
+    size_classes: Sequence[SizeClass]
+    """From the class of the smallest file to that of the largest."""
+    activity: Activity | None
+    """None where no transaction is known."""
+    commits: int
+    last_commit: LastCommit | None
+    pending: Sequence[Pending] | None
+    """The oldest first; None where nobody looked."""
+    other_pending: int
+    vacuumed: Vacuumed | str
+    """Or why nobody can tell."""
+    applications: Sequence[Application]
+    """Those that committed last come first."""
+    other_applications: int
+    streams: Sequence[StreamLag]
+
+
+def look(
+    snapshot: Snapshot,
+    *,
+    at: datetime,
+    vacuumed: Vacuumed | str,
+    check: CheckReport | None = None,
+    advice: str = "",
+    streams: Sequence[StreamLag] = (),
+) -> TableHealth:
+    """`check` and `advice` are what `dbio check` found and advises; without them, nothing says what is wrong."""
+    sizes = [file.size for file in snapshot.files if file.size != UNKNOWN_SIZE]
+    partitions = sorted(_partitions(snapshot.files), key=lambda it: (-it.size, it.name))
+    others = partitions[MOST:]
+    committed = [commit for commit in snapshot.decided if not commit.marker.is_abort]
+    last = max(committed, key=lambda commit: commit.modified, default=None)
+    pending = _pending(snapshot, check, at)
+    applications = list_applications(snapshot.decided, remembered=snapshot.checkpoint.apps, now=at)
+    applications.sort(key=lambda it: (it.committed is None, -it.committed.timestamp() if it.committed else 0, it.id))
+    return TableHealth(
+        url=_text(snapshot.url),
+        scope=snapshot.scope,
+        at=at,
+        ok=check.ok if check else None,
+        advice=_text(advice, MOST_ADVICE),
+        problems=_problems(check) if check else (),
+        live_files=len(snapshot.files),
+        live_size=sum(sizes),
+        unknown_sizes=len(snapshot.files) - len(sizes),
+        median_size=sorted(sizes)[len(sizes) // 2] if sizes else None,
+        partition_columns=tuple(map(_text, snapshot.partition_columns)),
+        partitions=[Partition(name=_text(it.name), files=it.files, size=it.size) for it in partitions[:MOST]],
+        other_partitions=len(others),
+        other_files=sum(it.files for it in others),
+        other_size=sum(it.size for it in others),
+        size_classes=_size_classes(sizes),
+        activity=_activity([(it.modified, _operation(it)) for it in snapshot.decided], at),
+        commits=len(committed),
+        last_commit=LastCommit(tid=_text(last.tid), at=last.modified, operation=_operation(last)) if last else None,
+        pending=pending[:MOST] if pending is not None else None,
+        other_pending=max(0, len(pending or ()) - MOST),
+        vacuumed=_text(vacuumed, MOST_ADVICE) if isinstance(vacuumed, str) else vacuumed,
+        applications=[
+            Application(id=_text(it.id), version=it.version, committed=it.committed, odd=bool(it.odd))
+            for it in applications[:MOST]
+        ],
+        other_applications=max(0, len(applications) - MOST),
+        streams=[replace(it, query=_text(it.query)) for it in streams],
+    )
+
+
+def _text(text: str, most: int = MOST_TEXT) -> str:
+    cut = text if len(text) <= most else text[:most] + "…"
+    return cut.encode("utf-8", "backslashreplace").decode()  # a name on a disk need not be UTF-8
+
+
+def _operation(decided: Decided) -> str:
+    marker = decided.marker
+    return ABORTED if marker.is_abort else marker.dbio_commit.operation if marker.dbio_commit else "unknown"
+
+
+# --- live files ---------------------------------------------------------------------------------------------------
+
+
+def _partitions(files: Iterable[DataFile]) -> list[Partition]:
+    """By directory, which is cheaper than by values: a table may have a million files."""
+    counts, sizes = Counter[str](), Counter[str]()
+    for file in files:
+        directory = file.path.rpartition("/")[0]
+        counts[directory] += 1
+        sizes[directory] += max(file.size, 0)  # UNKNOWN_SIZE is less
+    return [Partition(name=name, files=count, size=sizes[name]) for name, count in counts.items()]
+
+
+_BOUNDS = [digit * 10**power for power in range(3, 15) for digit in (1, 2, 5)]
+"""1 kB, 2 kB, 5 kB, 10 kB and so on: as sizes are read."""
+
+
+def _size_classes(sizes: Sequence[int]) -> list[SizeClass]:
+    counts, totals = Counter[int](), Counter[int]()
+    for size in sizes:
+        number = min(bisect_right(_BOUNDS, size), len(_BOUNDS) - 1)
+        counts[number] += 1
+        totals[number] += size
+    if not counts:
+        return []
+    return [
+        SizeClass(below=_BOUNDS[number], files=counts[number], size=totals[number])
+        for number in range(min(counts), max(counts) + 1)
+    ]
+
+
+# --- commits ------------------------------------------------------------------------------------------------------
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_YEAR = timedelta(days=365)
+_LENGTHS = [
+    *(timedelta(minutes=minutes) for minutes in (1, 5, 15, 60, 360)),
+    *(timedelta(days=days) for days in (1, 7, 30)),
+]
+
+
+def _activity(decided: Sequence[tuple[datetime, str]], at: datetime) -> Activity | None:
+    if not decided:
+        return None
+    first = min(time for time, _ in decided)
+    last = max(at, *(time for time, _ in decided))  # the store's clock may be ahead of ours
+    years = _YEAR * (1 + (last - first) // (_YEAR * (MOST_PERIODS - 1)))
+    length = next((it for it in _LENGTHS if (last - first) // it < MOST_PERIODS - 1), years)
+    number = (first - _EPOCH) // length
+    counts: dict[int, Counter[str]] = {it: Counter() for it in range(number, (last - _EPOCH) // length + 1)}
+    for time, operation in decided:
+        counts[(time - _EPOCH) // length][operation] += 1
+    periods = [Period(begins=_EPOCH + it * length, decided=dict(count)) for it, count in counts.items()]
+    return Activity(length=length, periods=periods)
+
+
+# --- transactions, and what is wrong ------------------------------------------------------------------------------
+
+
+def _pending(snapshot: Snapshot, check: CheckReport | None, at: datetime) -> list[Pending] | None:
+    most = timedelta(seconds=MAX_LIFE_S)
+    if check:
+        return [
+            Pending(tid=_text(it.tid), started=it.started, files=it.files, size=it.size, too_old=it.age > most)
+            for it in check.pending
+        ]
+    if snapshot.scope is Scope.DIRECTORY:
+        return None
+    log = snapshot.log
+    tids = set(log.pending) - snapshot.checkpoint.covered
+    started = sorted((log.started[tid].modified, tid) for tid in tids)
+    return [Pending(tid=_text(tid), started=time, too_old=at - time > most) for time, tid in started]
+
+
+def _problems(check: CheckReport) -> list[Problem]:
+    odd = [f"{it.id}: {it.odd}" for it in check.applications if it.odd]
+    found: dict[str, Sequence[str]] = {
+        "missing live files": check.missing,
+        "live files of another size than their markers say": [
+            f"{it.path}: {it.found:,} bytes, not {it.expected:,}" for it in check.wrong_size
+        ],
+        "live files that some engine cannot read as they are meant": [
+            f"{path}: {problem}" for path, problem in check.misread.items()
+        ],
+        "corrupt markers, whose transactions this page takes for pending": list(check.corrupt.values()),
+        "signs of another tool's vacuum": check.another_vacuum,
+        "problems of what is published": check.publications,
+        "settings that no writer evaluates": check.refused_settings,
+        "versions of applications that no writer can have committed": odd,
+        "markers by whose statistics no file is skipped": list(check.useless_statistics.values()),
+    }
+    return [
+        Problem(what=what, count=len(cases), first=[_text(case) for case in cases[:MOST]])
+        for what, cases in found.items()
+        if cases
+    ]

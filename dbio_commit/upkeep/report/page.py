@@ -1,0 +1,185 @@
+"""The health of tables as one HTML page that needs nothing else: no network, no script, light or dark.
+
+Everything that it says goes through `visible` and is escaped. The page forbids itself, by its policy, to load anything.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from dbio_commit import __version__
+from dbio_commit.base.texts import visible
+from dbio_commit.protocol.garbage import Reason
+from dbio_commit.upkeep.figures import age_text, count_text, number_text, size_text, time_text
+from dbio_commit.upkeep.report import charts
+from dbio_commit.upkeep.report.health import ABORTED, Activity, Amount, Period, SizeClass, TableHealth, Vacuumed
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+"""What the page may load and do, for its head, and for the answer of a server."""
+
+_OPERATIONS = ("append", "overwrite", "replace_partitions", "rewrite", "adopt", "unknown", ABORTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What the page has to say of a table."""
+
+    name: str
+    health: TableHealth | None = None
+    note: str = ""
+    """What else is to be said, such as why there is nothing more."""
+    said: str = ""
+    """How it is, in a few words; by default what a check has found."""
+    failed: bool = False
+    """Whether something is wrong that no check found."""
+
+    @property
+    def wrong(self) -> bool:
+        return self.failed or bool(self.health and self.health.ok is False)
+
+    @property
+    def state(self) -> str:
+        """A class of the page's style."""
+        return "wrong" if self.wrong else "fine" if self.health else "unknown"
+
+    @property
+    def state_text(self) -> str:
+        return self.said or ("something is wrong" if self.wrong else "fine")
+
+
+def render_page(subjects: Sequence[Subject], *, at: datetime, back: str = "") -> str:
+    """A section for each table, with an index before them. `back` is a link to a page above this one."""
+    return _render(subjects, at=at, back=back, link=None)
+
+
+def render_index(subjects: Sequence[Subject], *, at: datetime, link: Callable[[str], str]) -> str:
+    """The index alone, which links each table to a page of its own."""
+    return _render(subjects, at=at, back="", link=link)
+
+
+def _render(subjects: Sequence[Subject], *, at: datetime, back: str, link: Callable[[str], str] | None) -> str:
+    return _TEMPLATE.render(subjects=subjects, at=at, back=back, link=link, policy=POLICY, version=__version__)
+
+
+# --- charts -------------------------------------------------------------------------------------------------------
+
+
+def _sizes_chart(classes: Sequence[SizeClass], id: str) -> Markup:
+    most = max(classes, key=lambda it: it.files)
+    stacks = [
+        charts.Stack(
+            label=size_class_text(it).replace("below", "<"),
+            parts=[("bar-1", it.files)],
+            told=f"{size_class_text(it)}: {count_text(it.files, 'file')}, {size_text(it.size)}",
+        )
+        for it in classes
+    ]
+    said = f"Number of live files by size. Most, {number_text(most.files)}, are {size_class_text(most)}."
+    return charts.columns(stacks, id=id, title="Sizes of live files", description=said)
+
+
+def size_class_text(it: SizeClass) -> str:
+    return f"below {size_text(it.below).replace('.0 ', ' ')}"
+
+
+def _activity_chart(activity: Activity, id: str) -> Markup:
+    stacks = [
+        charts.Stack(
+            label=_label(activity, it.begins),
+            parts=[(f"op-{name}", it.decided[name]) for name in _OPERATIONS if name in it.decided],
+            told=f"{period_text(activity, it)}: {decided_text(it)}",
+        )
+        for it in activity.periods
+    ]
+    total = sum(sum(it.decided.values()) for it in activity.periods)
+    first, last = activity.periods[0].begins, activity.periods[-1].begins + activity.length
+    said = f"{count_text(total, 'transaction')} by operation, from {time_text(first)} to {time_text(last)}."
+    return charts.columns(stacks, id=id, title="Commits over time", description=said)
+
+
+def period_text(activity: Activity, period: Period) -> str:
+    text = f"{period.begins.astimezone(UTC):%Y-%m-%d %H:%M}Z"
+    return text.removesuffix(" 00:00Z") if activity.length >= timedelta(days=1) else text
+
+
+def _label(activity: Activity, begins: datetime) -> str:
+    if activity.length < timedelta(hours=1):
+        return f"{begins:%H:%M}"
+    if activity.length < timedelta(days=1):
+        return f"{begins:%m-%d %H:%M}"
+    return f"{begins:%m-%d}" if activity.length < timedelta(days=7) else f"{begins:%Y-%m-%d}"
+
+
+def decided_text(period: Period) -> str:
+    return ", ".join(f"{number_text(period.decided[name])} {name}" for name in _OPERATIONS if name in period.decided)
+
+
+def _operations(activity: Activity) -> list[str]:
+    """Those that there were."""
+    return [name for name in _OPERATIONS if any(name in it.decided for it in activity.periods)]
+
+
+def length_text(length: timedelta) -> str:
+    days = length // timedelta(days=1)
+    return count_text(days, "day") if days else age_text(length)
+
+
+# --- what vacuum freed and keeps ----------------------------------------------------------------------------------
+
+
+def total(amounts: Mapping[Reason, Amount]) -> Amount:
+    return Amount(objects=sum(it.objects for it in amounts.values()), size=sum(it.size for it in amounts.values()))
+
+
+def _reason_rows(vacuumed: Vacuumed) -> list[tuple[Reason, Amount, Amount]]:
+    """Each reason, with what was freed and what was kept for it."""
+    told = [reason for reason in Reason if reason in vacuumed.freed or reason in vacuumed.kept]
+    return [(it, vacuumed.freed.get(it, Amount()), vacuumed.kept.get(it, Amount())) for it in told]
+
+
+def _sum_of_sizes(row: tuple[Reason, Amount, Amount]) -> int:
+    _, freed, kept = row
+    return freed.size + kept.size
+
+
+# --- the template -------------------------------------------------------------------------------------------------
+
+
+def _finalize(value: Any) -> Any:
+    """What steers a page's text, such as marks of direction, is shown instead."""
+    return visible(value) if type(value) is str else value
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("dbio_commit.upkeep.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "activity_chart": _activity_chart,
+        "age": age_text,
+        "count_of": count_text,
+        "decided": decided_text,
+        "length_of_time": length_text,
+        "number": number_text,
+        "operations": _operations,
+        "size": size_text,
+        "size_class": size_class_text,
+        "sizes_chart": _sizes_chart,
+        "time": time_text,
+        "sum_of_sizes": _sum_of_sizes,
+        "total": total,
+    }
+    environment.globals |= {"bar": charts.bar, "period_text": period_text, "reason_rows": _reason_rows}
+    return environment
+
+
+_TEMPLATE = _environment().get_template("page.html.jinja")

@@ -1,0 +1,95 @@
+"""Live files that are otherwise than the table says, by their footers."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from dbio_commit.data.fitting import lost, misfit, respelled, without
+from dbio_commit.data.footers import Footer, look_at
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol.doubtful import doubtful_files
+from dbio_commit.store import Store
+
+Progress = Callable[[str, int, int | None], None]
+"""Told of a phase how many are done, and of how many."""
+
+_AT_ONCE = 1000
+"""Files that are looked at between two reports of progress."""
+
+
+def silent(phase: str, done: int, total: int | None) -> None:
+    """For who waits for nothing."""
+
+
+def look_at_all(store: Store, paths: Sequence[str], progress: Progress = silent) -> Iterable[tuple[str, Footer | None]]:
+    """What the footer of each file tells, by a request for each; None for one that is not there. Raises StoreError."""
+    look = partial(look_at, store, statistics=False)
+    for start in range(0, len(paths), _AT_ONCE):
+        progress("files looked at", start, len(paths))
+        some = paths[start : start + _AT_ONCE]
+        yield from zip(some, store.in_parallel(look, some), strict=True)
+    progress("files looked at", len(paths), len(paths))
+
+
+def find_respelled(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> dict[str, str]:
+    """Of the snapshot's files those that spell a column otherwise: by path, which. Readers of Delta take it for null.
+
+    Looks at files only that no writer of ours made to fit. Raises StoreError.
+    """
+    looked = _look_at_doubtful(store, snapshot, columns)
+    told = ((path, _respelled(footer, columns, snapshot.partition_columns)) for path, footer in looked)
+    return {path: wrong for path, wrong in told if wrong}
+
+
+def find_unlike(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> dict[str, str]:
+    """As `find_respelled`, and those of types that some engine cannot read: a compaction writes all of these anew."""
+    looked = _look_at_doubtful(store, snapshot, columns)
+    told = (
+        (path, footer.problem or _respelled(footer, columns, snapshot.partition_columns)) for path, footer in looked
+    )
+    return {path: wrong for path, wrong in told if wrong}
+
+
+def _look_at_doubtful(store: Store, snapshot: Snapshot, columns: Mapping[str, Any]) -> Iterator[tuple[str, Footer]]:
+    """Without what is no Parquet: nobody can write it anew."""
+    names = [field["name"] for field in columns["fields"]]
+    doubtful = [file.path for file in doubtful_files(snapshot.decided, snapshot.files, names)]
+    for path, footer in look_at_all(store, doubtful):
+        if footer is not None and not footer.broken:
+            yield path, footer
+
+
+def _respelled(footer: Footer, columns: Mapping[str, Any], partition_columns: Sequence[str]) -> str | None:
+    """But for partition columns, which all readers take from the directory."""
+    inside = footer.columns and without(footer.columns, partition_columns)
+    return respelled(inside, without(columns, partition_columns)) if inside else None
+
+
+def find_wrong(
+    store: Store,
+    paths: Sequence[str],
+    columns: Mapping[str, Any] | None,
+    partition_columns: Sequence[str],
+    progress: Progress = silent,
+) -> dict[str, str]:
+    """What some reader cannot read, or reads as something else, or nobody sees; by path, in words. Raises StoreError.
+
+    `columns` are the table's, where they are known.
+    """
+    looked = look_at_all(store, paths, progress)
+    told = ((path, _wrong(footer, columns, partition_columns)) for path, footer in looked if footer is not None)
+    return {path: wrong for path, wrong in told if wrong}
+
+
+def _wrong(footer: Footer, columns: Mapping[str, Any] | None, partition_columns: Sequence[str]) -> str | None:
+    if footer.broken:
+        return f"it is no Parquet file: {footer.broken}"
+    if footer.problems or not footer.columns or columns is None:
+        return footer.problem
+    if other := _respelled(footer, columns, partition_columns):
+        return f"{other}: readers of Delta take it for null"
+    if other := misfit(without(footer.columns, partition_columns), columns):
+        return f"it holds {other}"
+    if other := lost(footer.columns, columns, partition_columns):
+        return f"it has the column {other!r:.200}, which the table does not have"
+    return None

@@ -1,0 +1,154 @@
+"""What vacuum does to a store, in either scope, and the record of it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from dbio_commit.base.clock import Clock
+from dbio_commit.base.errors import StoreError
+from dbio_commit.commit.tids import new_tid
+from dbio_commit.log.listing import until_quiet
+from dbio_commit.protocol import names
+from dbio_commit.protocol.garbage import Reason
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.store import Store
+from dbio_commit.store.base import Listing, Unfinished
+from dbio_commit.upkeep.vacuum import plan
+from dbio_commit.upkeep.vacuum.plan import Candidate, Contents, Horizons
+from dbio_commit.upkeep.vacuum.report import Control, Deletion, Failure, VacuumOptions, VacuumReport
+from dbio_commit.upkeep.vacuum.work import Listed, Workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Hands:
+    """What a vacuum does, in either scope, and what it has done so far. A dry run does none of it."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        options: VacuumOptions,
+        *,
+        dry_run: bool,
+        spark: "SparkSession | None",
+        control: Control,
+    ) -> None:
+        self.store, self.clock, self.options, self.dry_run = store, clock, options, dry_run
+        self.workers = Workers(store, control, spark)
+        self.horizons = Horizons.at(clock.now(), options)
+        self.scope = Scope.TABLE
+        self.deleted: list[Deletion] = []
+        self.failed: dict[str, str] = {}
+        self.undeleted: list[Deletion] = []
+        self.kept: list[Candidate] = []
+        self.aborted: list[str] = []
+        self.postponed: list[str] = []
+        self.checkpoint: str | None = None
+        self.queued: list[str] = []
+        self.warnings: list[str] = []
+        self.stopped = False
+
+    def set_time(self) -> None:
+        """Horizons count from now. A dry run leaves nothing, so it does not ask the store."""
+        if not self.dry_run:
+            self.horizons = Horizons.at(self.now(), self.options)
+
+    def now(self) -> datetime:
+        """The time by our clock or the store's, whichever is earlier: a clock that is ahead would make all look old."""
+        if self.store.list_directory() == Listing([], []):
+            return self.clock.now()  # there is nothing here, and nothing is to be left here
+        try:
+            return min(self.clock.now(), until_quiet(self.store, self._ask_for_the_time))
+        except StoreError as error:
+            self.failed["time of the store"] = str(error)
+            # It was that late at least; most of the garbage will have to wait.
+            return max((entry.modified for entry in self.store.list_log()), default=_LONG_AGO)
+
+    def _ask_for_the_time(self) -> datetime:
+        """Raises ObjectNotFoundError where we slept, and another vacuum has tidied up."""
+        path = names.clock(new_tid(self.clock))
+        self.store.put_if_absent(path, b"")
+        try:
+            return self.store.stat(path).modified
+        finally:
+            for failure in self.store.delete_many([path]).values():
+                self.failed[path] = str(failure)
+
+    @property
+    def has_changed(self) -> bool:
+        return bool(self.deleted or self.aborted or self.failed) and not self.dry_run
+
+    def fail(self, error: StoreError) -> None:
+        self.failed[""] = str(error)
+
+    def report(self) -> VacuumReport:
+        return VacuumReport(
+            url=self.store.url,
+            scope=self.scope,
+            dry_run=self.dry_run,
+            retention_hours=self.options.retention_hours,
+            deleted=self.deleted,
+            failed=[Failure(path=path, message=message) for path, message in self.failed.items()],
+            aborted=self.aborted,
+            postponed=self.postponed,
+            checkpoint=self.checkpoint,
+            queued=self.queued,
+            kept=[garbage.deletion(self.horizons.now) for garbage in self.kept],
+            undeleted=self.undeleted,
+            stopped=self.stopped,
+            warnings=[*self.warnings, *([_too_many(self.postponed)] if self.postponed else [])],
+        )
+
+    def note(self, tree: dict[str, Contents], listed: Listed) -> None:
+        if self.store.has_directories:
+            tree[listed.directory] = Contents(len(listed.entries) + listed.live, listed.directories)
+
+    def delete(self, due: Sequence[Candidate]) -> set[str]:
+        """Deletes and records it; returns the paths that are gone, in a dry run those that would be."""
+        by_path = {garbage.path: garbage for garbage in due}
+        if self.dry_run:
+            self.deleted += [garbage.deletion(self.horizons.now) for garbage in due]
+            return set(by_path)
+        gone: set[str] = set()
+        for tried, failures in self.workers.delete(list(by_path)):
+            self.failed |= {path: str(error) for path, error in failures.items()}
+            self.undeleted += [by_path[path].deletion(self.horizons.now) for path in failures]
+            done = [path for path in tried if path not in failures]
+            self.deleted += [by_path[path].deletion(self.horizons.now) for path in done]
+            gone.update(done)
+        return gone
+
+    def abort_unfinished(self) -> None:
+        try:
+            late = [it for it in self.store.list_unfinished() if it.started < self.horizons.data]
+            failures = {} if self.dry_run else self.store.abort_unfinished(late)
+        except StoreError as error:  # a right that vacuum can do without
+            self.failed["unfinished uploads"] = str(error)
+            return
+        self.failed |= {path: str(error) for path, error in failures.items()}
+        self.deleted += [_unfinished(it, self.horizons) for it in late if it.path not in failures]
+
+    def remove_directories(self, tree: Mapping[str, Contents], gone: Iterable[str]) -> None:
+        empty = plan.emptied(tree, gone)
+        if empty and not self.dry_run:
+            try:
+                empty = self.store.remove_directories(empty)
+            except StoreError as error:
+                self.failed[empty[0]] = str(error)
+                return
+        self.deleted += [Deletion(path=path, size=0, age=timedelta(0), reason=Reason.DIRECTORY) for path in empty]
+
+
+def _too_many(postponed: Sequence[str]) -> str:
+    return (
+        f"{len(postponed):,} transactions that timed out are too many for one run, and are still pending, first "
+        f"{postponed[0]}; the next run goes on. Look who left so many start markers: `dbio check` shows their times"
+    )
+
+
+def _unfinished(it: Unfinished, horizons: Horizons) -> Deletion:
+    return Deletion(path=it.path, size=it.size, age=horizons.now - it.started, reason=Reason.UPLOAD)

@@ -1,0 +1,124 @@
+"""What vacuum plans with, in either scope: horizons, and what is for deletion. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple, Self
+
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import HISTORY
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.protocol.garbage import Reason, Why
+from dbio_commit.protocol.log import Log
+from dbio_commit.upkeep.vacuum.report import Deletion, VacuumOptions
+
+METADATA_RETENTION = timedelta(minutes=30)
+"""How long a checkpoint is there before what it covers is purged, as DBIO has it for its markers."""
+
+ABORTS_KEPT = HISTORY
+"""Longer than any transaction lives, so that a late writer finds that it was aborted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Horizons:
+    """What is older than these may go. By the time as it was before anything was listed."""
+
+    now: datetime
+    data: datetime
+    metadata: datetime
+    """In the directory scope, as DBIO has it."""
+    purge: datetime
+    """In the table scope: never later, since readers and writers rest on it."""
+
+    @classmethod
+    def at(cls, now: datetime, options: VacuumOptions) -> "Horizons":
+        data, metadata = now - timedelta(hours=options.retention_hours), now - METADATA_RETENTION
+        return cls(now=now, data=data, metadata=max(metadata, data), purge=metadata)
+
+
+class Candidate(NamedTuple):
+    """For deletion: an object that no reader needs, or will not need once it is due."""
+
+    path: str
+    size: int
+    since: datetime
+    """When it became useless, as far as that is known, else when it was written."""
+    reason: Reason
+    due: bool
+    tid: str | None = None
+    """The transaction whose markers must stay as long as this file does."""
+
+    @classmethod
+    def of(cls, entry: Entry, why: Why, *, due: bool) -> Self:
+        return cls(entry.path, entry.size, why.since, why.reason, due, why.tid)
+
+    @classmethod
+    def marker(cls, entry: Entry, reason: Reason, tid: str | None = None) -> Self:
+        return cls(entry.path, entry.size, entry.modified, reason, True, tid)
+
+    def deletion(self, now: datetime) -> Deletion:
+        return Deletion(path=self.path, size=self.size, age=now - self.since, reason=self.reason)
+
+
+def checksums(entries: Iterable[Entry], garbage: Iterable[Candidate]) -> list[Candidate]:
+    """Hadoop's `.name.crc` files go with the files that they are about."""
+    present = {entry.path: entry for entry in entries if entry.path.endswith(".crc")}
+    if not present:
+        return []
+    found: list[Candidate] = []
+    for it in garbage:
+        directory, name = names.split(it.path)
+        if entry := present.get(names.join(directory, f".{name}.crc")):
+            found.append(it._replace(path=entry.path, size=entry.size))
+    return found
+
+
+def lost_checksums(entries: Iterable[Entry], live: Set[str], horizons: Horizons) -> list[Candidate]:
+    """Those whose file or marker has gone before them; `live` files need not be among the entries."""
+    entries = list(entries)
+    present = {entry.path for entry in entries}
+    found: list[Candidate] = []
+    for entry in entries:
+        directory, name = names.split(entry.path)
+        if not (name.startswith(".") and name.endswith(".crc")) or entry.modified >= horizons.data:
+            continue
+        of = name[1:-4]
+        path = names.join(directory, of)
+        tid = names.parse_data_file(of)
+        if (tid or names.parse_log_name(of)) and path not in present and path not in live:
+            found.append(Candidate(entry.path, entry.size, entry.modified, Reason.CHECKSUM, True, tid))
+    return found
+
+
+def lost_clocks(log: Log, horizons: Horizons) -> list[Candidate]:
+    """What vacuums that were killed had asked for the time with."""
+    return [Candidate.marker(entry, Reason.CLOCK) for entry in log.clocks.values() if entry.modified < horizons.purge]
+
+
+class Contents(NamedTuple):
+    """How much a directory held when it was listed, and what directly below it are directories."""
+
+    objects: int
+    directories: Sequence[str]
+
+
+def emptied(tree: Mapping[str, Contents], deleted: Iterable[str]) -> list[str]:
+    """The directories that hold nothing any more, deepest first; never the root.
+
+    Of those that held nothing before, only what has the form of a partition: others somebody may have made on purpose.
+    """
+    lost: dict[str, int] = {}
+    for path in deleted:
+        directory = names.split(path)[0]
+        lost[directory] = lost.get(directory, 0) + 1
+    empty: set[str] = set()
+    for directory in sorted(tree, key=lambda path: path.count("/"), reverse=True):
+        contents = tree[directory]
+        is_ours = directory in lost or not empty.isdisjoint(contents.directories) or _is_partition(directory)
+        if directory and is_ours and contents.objects == lost.get(directory, 0) and empty >= set(contents.directories):
+            empty.add(directory)
+    return sorted(empty, key=lambda path: (-path.count("/"), path))
+
+
+def _is_partition(directory: str) -> bool:
+    return all("=" in component for component in directory.split("/"))

@@ -1,0 +1,247 @@
+"""What a vacuum is asked for, and what it says that it did. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from dbio_commit.base.errors import RetentionError
+from dbio_commit.protocol.checkpoint import HISTORY
+from dbio_commit.protocol.garbage import Reason
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.upkeep.report.health import Amount, TableHealth, Vacuumed
+
+LEAST_RETENTION_HOURS = 1.0
+MOST_HOURS = 876_000
+"""A hundred years."""
+
+HISTORY_DAYS = HISTORY / timedelta(days=1)
+"""How long abort markers, and the history in checkpoints, are kept; no transaction lives longer than 7 days."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumOptions:
+    """What to keep, and for how long."""
+
+    retention_hours: float = 48.0
+    """How long what a commit removed stays for readers, and how long a writer may stay silent."""
+    force: bool = False
+    """Allows a retention below an hour, which can hurt readers and writers that are at work."""
+    untracked: bool = False
+    """Also deletes files, older than the retention, that no transaction wrote and no commit names (table scope)."""
+    checkpoint_after: int = 20
+    """How many commits make the next checkpoint due; 0 writes one whenever there is any."""
+    history_days: float = HISTORY_DAYS
+    """How long the history remembers commits of which no file is left."""
+
+    def check(self) -> None:
+        """Raises RetentionError for what could delete what is still needed."""
+        if not 0 <= self.retention_hours <= MOST_HOURS:
+            raise RetentionError(
+                f"a retention of {self.retention_hours:g} h means nothing; give 48, and from 1 to {MOST_HOURS:,}"
+            )
+        if self.retention_hours < LEAST_RETENTION_HOURS and not self.force:
+            raise RetentionError(
+                f"a retention of {self.retention_hours:g} h deletes what readers and writers of this hour still need; "
+                "give at least 1 h, or force it when nobody is at work"
+            )
+        if not HISTORY_DAYS <= self.history_days <= MOST_HOURS / 24:
+            raise RetentionError(
+                f"history_days={self.history_days:g} would forget transactions that a late writer must still find, or "
+                f"means nothing; give from {HISTORY_DAYS:g} to {MOST_HOURS / 24:,.0f}"
+            )
+        if self.checkpoint_after < 0:
+            raise RetentionError(f"checkpoint_after={self.checkpoint_after} is no number of commits; give 0 or more")
+
+
+_STAYS = (Reason.UNTRACKED, Reason.NOT_DATA, Reason.FOREIGN)
+"""Never deleted, or only where somebody asks for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """Something that was deleted; in a dry run, that would be. Sizes in bytes; an emptied directory has none."""
+
+    path: str
+    """Relative to the root of the table."""
+    size: int
+    age: timedelta
+    """Since it became useless, as far as that is known, else since it was written; by the store's clock."""
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Something that could not be done; the next vacuum tries again."""
+
+    path: str
+    """Relative to the root of the table; "" where the rest of the vacuum failed."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VacuumReport:
+    """What a vacuum did; in a dry run, what it would do. Paths are relative to the root of the table."""
+
+    url: str
+    scope: Scope
+    dry_run: bool
+    retention_hours: float
+    deleted: Sequence[Deletion] = ()
+    failed: Sequence[Failure] = ()
+    aborted: Sequence[str] = ()
+    """The tids of the pending transactions that were decided against their writers."""
+    postponed: Sequence[str] = ()
+    """The tids of those that were too many for one run: the next goes on with them."""
+    checkpoint: str | None = None
+    """The checkpoint that was written."""
+    queued: Sequence[str] = ()
+    """In the directory scope: the markers that the next vacuum may delete."""
+    kept: Sequence[Deletion] = ()
+    """Garbage that is not old enough, or never deleted: other tools' files, and untracked ones unless asked for."""
+    undeleted: Sequence[Deletion] = ()
+    """Garbage that was due, and could not be deleted: `failed` says why."""
+    stopped: bool = False
+    """It was asked to stop before it was done; what is left, the next vacuum does."""
+    warnings: Sequence[str] = ()
+    """What is no failure, and somebody should know all the same: sentences."""
+    keeps_versions: bool = False
+    """Something was deleted, and the store says that it keeps versions: this freed nothing by itself."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.failed
+
+    @property
+    def oldest_garbage(self) -> timedelta | None:
+        """The age of the oldest garbage that is left and will be deleted; None where there is none."""
+        left = (*self.undeleted, *(it for it in self.kept if it.reason not in _STAYS))
+        return max((it.age for it in left), default=None)
+
+
+def in_short(report: VacuumReport) -> Vacuumed:
+    """What a page about the table says of it."""
+    return Vacuumed(
+        retention_hours=report.retention_hours,
+        dry_run=report.dry_run,
+        freed=_by_reason(report.deleted),
+        kept=_by_reason(report.kept),
+        aborted=len(report.aborted),
+        failed=len(report.failed),
+    )
+
+
+def _by_reason(deletions: Iterable[Deletion]) -> dict[Reason, Amount]:
+    found: dict[Reason, list[Deletion]] = {}
+    for it in deletions:
+        found.setdefault(it.reason, []).append(it)
+    return {
+        reason: Amount(objects=len(its), size=sum(it.size for it in its), oldest=max(it.age for it in its))
+        for reason, its in sorted(found.items())
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """How many objects, and their bytes."""
+
+    objects: int = 0
+    size: int = 0
+
+
+MOST_FAILURES = 100
+"""So many failures a summary names; the rest it counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """What the log and the metrics say of a run: numbers, however large the table is."""
+
+    dry_run: bool = False
+    deleted: Mapping[Reason, Total] = field(default_factory=dict)
+    """In a dry run, what would be."""
+    failures: tuple[Failure, ...] = ()
+    failed: int = 0
+    """How many there were."""
+    aborted: int = 0
+    postponed: int = 0
+    checkpoint: str | None = None
+    queued: int = 0
+    kept: int = 0
+    oldest_garbage_s: float | None = None
+    """As `VacuumReport.oldest_garbage`."""
+    stopped: bool = False
+    warnings: tuple[str, ...] = ()
+    health: TableHealth | None = None
+    """Of the table as the run left it; None where nobody looked."""
+
+    @classmethod
+    def of(cls, report: VacuumReport) -> "RunSummary":
+        objects, sizes = Counter[Reason](), Counter[Reason]()
+        for it in report.deleted:
+            objects[it.reason] += 1
+            sizes[it.reason] += it.size
+        oldest = report.oldest_garbage
+        return cls(
+            dry_run=report.dry_run,
+            deleted={reason: Total(objects=objects[reason], size=sizes[reason]) for reason in sorted(objects)},
+            failures=tuple(
+                Failure(path=it.path, message=it.message[:MOST_MESSAGE]) for it in report.failed[:MOST_FAILURES]
+            ),
+            failed=len(report.failed),
+            aborted=len(report.aborted),
+            postponed=len(report.postponed),
+            checkpoint=report.checkpoint,
+            queued=len(report.queued),
+            kept=len(report.kept),
+            oldest_garbage_s=None if oldest is None else oldest.total_seconds(),
+            stopped=report.stopped,
+            warnings=tuple(report.warnings),
+        )
+
+    @property
+    def text(self) -> str:
+        """The same in words, on one line."""
+        would = "would be " if self.dry_run else ""
+        objects = sum(total.objects for total in self.deleted.values())
+        size = sum(total.size for total in self.deleted.values())
+        parts = [
+            f"{objects:,} {'object' if objects == 1 else 'objects'} {would}deleted, {size:,} bytes",
+            f"{self.failed:,} could not be deleted" if self.failed else "",
+            f"{self.aborted:,} {'transaction' if self.aborted == 1 else 'transactions'} {would}aborted"
+            if self.aborted
+            else "",
+            f"{self.checkpoint} {would}written" if self.checkpoint else "",
+            f"{self.queued:,} markers {would}queued" if self.queued else "",
+            f"{self.kept:,} kept" if self.kept else "",
+            "stopped before the end" if self.stopped else "",
+        ]
+        start = "dry run, nothing was changed: " if self.dry_run else ""
+        return start + "; ".join(filter(None, parts))
+
+
+MOST_MESSAGE = 2000
+"""Characters."""
+
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with what is done just now ("aborting", "listing", "deleting"), how much of it, and how much there is, if
+known.
+"""
+
+
+def _silent(phase: str, done: int, total: int | None) -> None:
+    pass
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """How the caller follows a vacuum, and stops it."""
+
+    progress: Progress = field(default=_silent)
+    stop: Callable[[], bool] = field(default=_never)
+    """Asked between batches: true ends the vacuum after the current one, in good order."""

@@ -1,0 +1,280 @@
+"""One vacuum of a table of ours: reads what is there, has `table_plan` decide, and has `hands` do it.
+
+The order of the steps is what makes it safe at every moment, also where it is killed: PROTOCOL.md 10.2.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from dbio_commit.base.errors import (
+    CheckpointLostError,
+    CorruptMarkerError,
+    DbioError,
+    ObjectNotFoundError,
+    TransactionStateError,
+    UnsupportedStoreError,
+    UnsupportedTableError,
+)
+from dbio_commit.commit.checkpoints import catch_up, write_checkpoint
+from dbio_commit.commit.decision import abort_many
+from dbio_commit.commit.directory_root import refuse_nested
+from dbio_commit.commit.probe import prove_store
+from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.log.listing import are_many, is_of_table, read_numbered_checkpoint
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol import names
+from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
+from dbio_commit.protocol.garbage import Reason
+from dbio_commit.protocol.log import parse_log
+from dbio_commit.protocol.markers import Purge, decode_purge, encode
+from dbio_commit.upkeep.other_vacuum import Signs, find_signs
+from dbio_commit.upkeep.publish import DIRECTORIES, Format, find_superseded, publish_as_set
+from dbio_commit.upkeep.vacuum import table_plan as plan
+from dbio_commit.upkeep.vacuum.hands import Hands
+from dbio_commit.upkeep.vacuum.plan import Candidate, Contents
+from dbio_commit.upkeep.vacuum.table_plan import Judge
+from dbio_commit.upkeep.vacuum.work import chunks
+
+ABORT_BATCH = 1000
+"""Transactions that are aborted with one look at the checkpoint; between batches the caller may stop us."""
+
+MOST_ABORTS = 10_000
+"""Of one run; more start markers than that, nobody's jobs have left behind since the last."""
+
+MOST_ABORT_S = 300.0
+"""No batch of aborts begins later than so long after the first."""
+
+
+class TableVacuum:
+    def __init__(self, hands: Hands) -> None:
+        self._hands, self._store, self._clock = hands, hands.store, hands.clock
+
+    def run(self) -> None:
+        if not self._hands.dry_run:
+            self._hands.checkpoint = catch_up(self._store, self._clock)
+        snapshot = read_snapshot(self._store, self._clock)
+        late = plan.timed_out(snapshot, self._hands.horizons)
+        if self._hands.dry_run:
+            self._hands.aborted, self._hands.postponed = late[:MOST_ABORTS], late[MOST_ABORTS:]
+        elif late:
+            self._abort(late)
+            # Only now: what was decided otherwise in the last moment is live in this snapshot (I4, I5).
+            snapshot = read_snapshot(self._store, self._clock)
+        if not self._hands.dry_run:
+            publish_as_set(self._store, self._clock, snapshot.settings)  # before files go that lag there
+        judge = Judge.of(
+            snapshot,
+            self._hands.horizons,
+            untracked=self._hands.options.untracked,
+            assume_aborted=self._hands.aborted if self._hands.dry_run else (),
+            is_same=self._store.is_same,
+            may_respell=self._store.may_respell,
+        )
+        log, covered, now = snapshot.log, snapshot.checkpoint.covered, self._hands.horizons.now
+        if signs := find_signs(self._store, log, covered, table_id=snapshot.table_id, now=now):
+            judge = replace(judge, keep_unknown=True)
+            self._hands.warnings.append(_another_vacuum(signs))
+        if snapshot.strange:
+            judge = replace(judge, keep_unknown=True)
+            self._hands.warnings.append(
+                f"{len(snapshot.strange)} objects of the log are another table's, first {snapshot.strange[0]}: files "
+                "of transactions that nobody knows are kept. `dbio check` names them all"
+            )
+        tree: dict[str, Contents] = {}
+        due: list[Candidate] = []
+        has_delta = False
+        for listed in self._hands.workers.list_tree(judge.known.live):
+            self._hands.note(tree, listed)
+            has_delta |= DIRECTORIES[Format.DELTA] in listed.directories
+            for entry in listed.entries:
+                refuse_nested(self._store, entry.path)
+            for garbage in judge.garbage(listed.entries):
+                (due if garbage.due else self._hands.kept).append(garbage)
+        due = self._without_newborn(due)
+        gone = self._hands.delete(due)
+        left = [*self._hands.kept, *(garbage for garbage in due if garbage.path not in gone)]
+        left += self._unseen(plan.gone_files(snapshot, {garbage.path for garbage in left}) - gone)
+        assumed = len(self._hands.aborted) if self._hands.dry_run else 0
+        is_due = plan.checkpoint_is_due(snapshot, self._hands.options, assume_aborted=assumed)
+        if is_due or are_many(snapshot.log.uncovered(snapshot.checkpoint.covered).values()):
+            self._write_checkpoint(snapshot, left)
+        self._purge(snapshot, left)
+        if has_delta:
+            self._delete_superseded(snapshot)
+        self._hands.abort_unfinished()
+        if not self._is_pending(snapshot):
+            self._hands.remove_directories(tree, gone)
+
+    def _unseen(self, absent: Collection[str]) -> list[Candidate]:
+        """Of the removed files that the listing did not show, those that may be there all the same."""
+        paths = sorted(self._store.behind_links(absent))
+        if paths:
+            self._hands.warnings.append(
+                f"{len(paths):,} removed files are, or lie behind, symbolic links, first {paths[0]}; they are left "
+                "alone, and remembered"
+            )
+        now = self._hands.horizons.now
+        return [
+            Candidate(path, 0, now, Reason.REMOVED, due=False, tid=names.parse_data_file(names.split(path)[1]))
+            for path in paths
+        ]
+
+    def _delete_superseded(self, snapshot: Snapshot) -> None:
+        """Of a Delta log that is another's, or that cannot be read, nothing."""
+        try:
+            old = find_superseded(self._store, snapshot.table_id or "", self._hands.horizons.data)
+        except ObjectNotFoundError:  # another vacuum was faster
+            return
+        except (UnsupportedTableError, CorruptMarkerError, UnsupportedStoreError) as error:
+            self._hands.warnings.append(f"nothing of the Delta log is deleted: {error}")
+            return
+        self._hands.delete(plan.superseded(old))
+
+    def _without_newborn(self, due: Sequence[Candidate]) -> list[Candidate]:
+        """Without files of transactions that began after the snapshot: old by our clock, which may be wrong.
+
+        Their start markers, or what they were decided to, came before the files did: a snapshot of now shows it.
+        """
+        unknown = {garbage.path for garbage in due if garbage.reason is Reason.UNKNOWN}
+        if not unknown:
+            return list(due)
+        judge = Judge.of(
+            read_snapshot(self._store, self._clock), self._hands.horizons, untracked=self._hands.options.untracked
+        )
+        still = {garbage.path for garbage in judge.still_unknown(due)}
+        self._hands.kept += [garbage._replace(due=False) for garbage in due if garbage.path in unknown - still]
+        return [garbage for garbage in due if garbage.path in still or garbage.path not in unknown]
+
+    def _is_pending(self, snapshot: Snapshot) -> bool:
+        """Whether somebody may have made a directory just now, for a file that is still to come."""
+        if not self._store.has_directories:
+            return False
+        log = snapshot.log if self._hands.dry_run else parse_log(self._store.list_log())
+        return bool(set(log.pending) - snapshot.checkpoint.covered - set(self._hands.aborted))
+
+    def _abort(self, tids: Sequence[str]) -> None:
+        """So many as one run may; what it does not come to stays pending, and is said."""
+        self._hands.postponed = list(tids)
+        since_s = self._clock.monotonic()
+        for batch in chunks(tids[:MOST_ABORTS], ABORT_BATCH):
+            if self._clock.monotonic() - since_s > MOST_ABORT_S:
+                break
+            for tid, failure in self._abort_batch(batch).items():
+                if failure is None:
+                    self._hands.aborted.append(tid)
+                elif not isinstance(failure, TransactionStateError):  # it committed at the last moment: just as good
+                    self._hands.failed[names.started(tid)] = str(failure)  # pending still, so its files stay
+            del self._hands.postponed[: len(batch)]
+            self._hands.workers.report("aborting", len(tids) - len(self._hands.postponed), len(tids))
+
+    def _abort_batch(self, tids: Sequence[str]) -> Mapping[str, DbioError | None]:
+        try:
+            prove_store(self._store)
+        except DbioError as error:
+            return dict.fromkeys(tids, error)
+        return abort_many(self._store, self._clock, tids)
+
+    def _write_checkpoint(self, snapshot: Snapshot, left: Iterable[Candidate], *, again: bool = False) -> None:
+        name = names.checkpoint(snapshot.log.checkpoint_after(snapshot.checkpoint.number))
+        if self._hands.dry_run:
+            self._hands.checkpoint = name
+            return
+        gone = plan.gone_files(snapshot, {garbage.path for garbage in left})
+        try:
+            prove_store(self._store)
+            written = write_checkpoint(
+                self._store,
+                self._clock,
+                snapshot,
+                gone=gone,
+                history=timedelta(days=self._hands.options.history_days),
+                again=again,
+            )
+            self._hands.checkpoint = written or self._hands.checkpoint
+        except DbioError as error:
+            self._hands.failed[name] = str(error)
+
+    def _purge(self, snapshot: Snapshot, left: Sequence[Candidate]) -> None:
+        """By a checkpoint that is old enough, and not the only one that tells what is purged."""
+        try:
+            checkpoint, steps = self._plan_purge(snapshot, left)
+        except ObjectNotFoundError:
+            return  # another vacuum has purged it, and what it covers
+        if _purges_transactions(steps) and not self._prepare_purge(snapshot, checkpoint, left):
+            return
+        undecided: set[str | None] = set()
+        for step in steps:
+            if any(marker.tid is None for marker in step) and not self._is_still_there(snapshot):
+                return
+            wanted = [marker for marker in step if marker.tid is None or marker.tid not in undecided]
+            gone = self._hands.delete(wanted)
+            undecided |= {marker.tid for marker in wanted if marker.path not in gone}
+
+    def _is_still_there(self, snapshot: Snapshot) -> bool:
+        """Whether the table is: another one at this place has turns and checkpoints of the same names."""
+        found = parse_log(self._store.stat_log(names.DESCRIPTOR).values()).descriptor
+        if found != snapshot.log.descriptor:
+            self._hands.failed[names.DESCRIPTOR] = "the table was dropped, or another made, while it was vacuumed"
+        return found == snapshot.log.descriptor
+
+    def _plan_purge(
+        self, snapshot: Snapshot, left: Sequence[Candidate]
+    ) -> tuple[Checkpoint, Sequence[Sequence[Candidate]]]:
+        """The checkpoint to purge by, and what goes. The newest only where it tells more than the one before it."""
+        newest, horizons = snapshot.checkpoint, self._hands.horizons
+        for number in plan.checkpoints_to_purge_by(snapshot.log, newest.number, horizons):
+            checkpoint = newest
+            if number != newest.number:
+                try:
+                    older = read_numbered_checkpoint(self._store, snapshot.log, number)
+                except CheckpointLostError as error:  # the newest tells more
+                    self._hands.warnings.append(f"an older checkpoint is not needed, and cannot be read: {error}")
+                    continue
+                if not is_of_table(older.table_id, snapshot.table_id):
+                    continue
+                # Readers go by the newest: whatever wrote that one, what it does not tell needs its markers.
+                told = tuple(commit for commit in older.commits if commit.tid in newest.covered)
+                checkpoint = replace(older, commits=told)
+            steps = plan.purge(snapshot.log, checkpoint, snapshot.decided, horizons, left=left)
+            if number != newest.number or self._hands.checkpoint or _purges_transactions(steps):
+                return checkpoint, steps
+        return NO_CHECKPOINT, plan.purge(snapshot.log, NO_CHECKPOINT, snapshot.decided, horizons, left=left)
+
+    def _prepare_purge(self, snapshot: Snapshot, checkpoint: Checkpoint, left: Sequence[Candidate]) -> bool:
+        """Before markers go: two checkpoints tell what they do, and an object says that the markers were purged.
+
+        So the loss of one checkpoint harms nobody, and that of both is noticed. False where there is none but this
+        one: the next vacuum goes on.
+        """
+        if checkpoint.number == snapshot.checkpoint.number and not self._hands.checkpoint:
+            self._write_checkpoint(snapshot, left, again=True)
+            if not self._hands.checkpoint:
+                return False
+        if self._hands.dry_run:
+            return True
+        name, body = names.purge(checkpoint.number), Purge(table_id=str(snapshot.table_id), created=self._clock.now())
+        try:
+            if not self._store.put_if_absent(name, encode(body)):
+                told = decode_purge(self._store.get(name), where=self._store.url_of(name))
+                if told.table_id != snapshot.table_id:
+                    self._hands.warnings.append(
+                        f"{name} is of another table, so that no marker is purged by that number"
+                    )
+                    return False
+        except DbioError as error:
+            self._hands.failed[name] = str(error)
+            return False
+        return True
+
+
+def _purges_transactions(steps: Iterable[Iterable[Candidate]]) -> bool:
+    return any(marker.tid for step in steps for marker in step)
+
+
+def _another_vacuum(signs: Signs) -> str:
+    return (
+        "another tool's vacuum has been here, as DBIO's writers run it after their commits; it may have purged markers "
+        f"of commits ({'; '.join(signs.in_words())}). Files of transactions that nobody knows are kept. See "
+        '"Another vacuum was here" in docs/OPERATIONS.md'
+    )

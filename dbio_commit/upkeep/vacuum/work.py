@@ -1,0 +1,202 @@
+"""Listing a table's directories and deleting its garbage: many requests, in threads or on Spark's executors.
+
+Decides nothing: what is garbage says `plan` or `dbio`.
+"""
+
+import pickle
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from dbio_commit.base.errors import StoreError
+from dbio_commit.protocol import names
+from dbio_commit.protocol.entry import Entry
+from dbio_commit.store import Store
+from dbio_commit.store.base import CONCURRENCY
+from dbio_commit.upkeep.vacuum.report import Control
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+_BATCHES_AT_ONCE = 16
+"""Between so many batches of deletions the caller may stop us."""
+
+_FEWEST_RANGES, _IN_A_RANGE = 8, 5000
+"""Into how many ranges of directories a table is divided, where a store lists a range at once, and how many live files
+make one more. Each begins a page of its own, of 1,000 objects."""
+
+_FEW = 5
+"""With fewer directories than that, those below them are divided."""
+
+_UNITS_AT_ONCE = 8 * CONCURRENCY
+"""Likewise of directories to list."""
+
+
+class Listed(NamedTuple):
+    """What a directory holds, besides live files."""
+
+    directory: str
+    entries: Sequence[Entry]
+    live: int
+    """How many live files were left out."""
+    directories: Sequence[str]
+    """Directly below; not told where directories are not real."""
+
+
+class Stopped(Exception):
+    """The caller asked for it, between two batches."""
+
+
+class Workers:
+    """Where the work is done."""
+
+    def __init__(self, store: Store, control: Control, spark: "SparkSession | None") -> None:
+        self._store, self._control, self._spark = store, control, spark
+
+    def list_tree(self, live: Collection[str] = ()) -> Iterator[Listed]:
+        """Every directory but those that readers skip; the top ones first, then whole subtrees in parallel."""
+        keep = _LeaveOut(live)
+        level, listed = [""], 0
+        enough = 1 if self._spark else _FEW if self._store.lists_ranges else CONCURRENCY
+        while level == [""] or 0 < len(level) < enough:
+            listings = self._store.ask_each(self._store.list_directory, level)
+            below: list[str] = []
+            for directory, listing in zip(level, listings, strict=True):
+                yield keep(directory, listing.entries, listing.directories)
+                below += filter(names.is_data_file, listing.directories)
+                listed += len(listing.entries)
+            level = below
+            self.report("listing", listed, None)
+        in_order = sorted(level, key=lambda directory: f"{directory}/")
+        ranges = max(_FEWEST_RANGES, min(CONCURRENCY, len(live) // _IN_A_RANGE))
+        groups = self._store.neighbours(in_order, ranges)
+        units = [(unit, [path for top in unit for path in keep.below(top)]) for unit in groups]
+        for found in self._on_workers(partial(list_below, self._store), units):
+            yield from found
+            listed += sum(len(it.entries) + it.live for it in found)
+            self.report("listing", listed, None)
+
+    def delete(self, paths: Sequence[str]) -> Iterator[tuple[Sequence[str], dict[str, StoreError]]]:
+        """Deletes in batches; what was tried, and the failures among it, after each few of them."""
+        size, done = self._store.delete_batch, 0
+        for group in chunks(paths, size * _BATCHES_AT_ONCE):
+            if self._spark is None:
+                failures = self._store.delete_many(group)
+            else:
+                parts = self._on_workers(partial(delete, self._store), chunks(group, size))
+                failures = {path: error for part in parts for path, error in part.items()}
+            yield group, failures
+            done += len(group)
+            self.report("deleting", done, len(paths))
+
+    def _on_workers(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
+        """The function's results in order; between groups of them the caller may stop us."""
+        if self._spark is not None:
+            yield from on_executors(self._spark, function, items)
+            return
+        for group in chunks(items, _UNITS_AT_ONCE):
+            yield from self._store.ask_each(function, group)
+
+    def report(self, phase: str, done: int, total: int | None) -> None:
+        """Between two batches: says how far it is. Raises Stopped where the caller wants no more."""
+        self._control.progress(phase, done, total)
+        if self._control.stop():
+            raise Stopped
+
+
+class _LeaveOut:
+    """Live files by directory, so that each worker gets only those of its own."""
+
+    def __init__(self, live: Collection[str]) -> None:
+        self._live = live
+        self._by_top: dict[tuple[str, ...], list[str]] = {}
+        self._depth = -1
+
+    def __call__(self, directory: str, entries: Sequence[Entry], directories: Sequence[str]) -> Listed:
+        return leave_out(directory, entries, directories, self._live)
+
+    def below(self, unit: str) -> list[str]:
+        """The live files below a directory; all directories that are asked for have the same depth."""
+        depth = unit.count("/") + 1
+        if depth != self._depth:
+            self._by_top, self._depth = {}, depth
+            for path in self._live:
+                self._by_top.setdefault(tuple(path.split("/", depth)[:depth]), []).append(path)
+        return self._by_top.get(tuple(unit.split("/")), [])
+
+
+def leave_out(directory: str, entries: Sequence[Entry], directories: Sequence[str], live: Collection[str]) -> Listed:
+    kept = [entry for entry in entries if entry.path not in live]
+    return Listed(directory, kept, len(entries) - len(kept), directories)
+
+
+def list_below(store: Store, unit: tuple[Sequence[str], Collection[str]]) -> list[Listed]:
+    """The directories below some, themselves included, without the live files that come with them."""
+    tops, live = unit[0], frozenset(unit[1])
+    if not store.has_directories:
+        entries = [e for e in store.list_below(tops) if _is_readable(names.split(e.path)[0])]
+        entries.sort(key=_directory)
+        return [leave_out(path, list(found), (), live) for path, found in groupby(entries, key=_directory)]
+    listed: list[Listed] = []
+    level = [*tops]
+    while level:
+        directory = level.pop()
+        listing = store.list_directory(directory)
+        listed.append(leave_out(directory, listing.entries, listing.directories, live))
+        level += filter(names.is_data_file, listing.directories)
+    return listed
+
+
+def _is_readable(directory: str) -> bool:
+    return not directory or names.is_data_file(directory)
+
+
+def _directory(entry: Entry) -> str:
+    return names.split(entry.path)[0]
+
+
+def chunks(items: Sequence[_T], size: int) -> list[Sequence[_T]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def delete(store: Store, paths: Sequence[str]) -> dict[str, StoreError]:
+    return store.delete_many(paths)
+
+
+# --- Spark's executors --------------------------------------------------------------------------------------------
+
+
+def on_executors(spark: "SparkSession", function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
+    """The function's results for all items, each computed by some executor. Both travel by pickle."""
+    if not items:
+        return []
+    from dbio_commit.spark.session.conf import settle_workers
+    from dbio_commit.spark.write.plan import errors_of_workers
+
+    settle_workers(spark)
+    rows = [(pickle.dumps(item),) for item in items]
+    frame = spark.createDataFrame(rows, "item binary").repartition(min(len(rows), _TASKS))
+    with errors_of_workers():
+        results = frame.mapInArrow(_Each(function), "result binary").collect()
+    return [pickle.loads(row.result) for row in results]
+
+
+_TASKS = 200
+"""More would only wait for one another."""
+
+
+class _Each:
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self._function = function
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for item in batch.column(0).to_pylist():
+                result = pickle.dumps(self._function(pickle.loads(item)))
+                yield pa.RecordBatch.from_pydict({"result": pa.array([result], pa.binary())})
