@@ -20,6 +20,7 @@ from dbio_commit.data.footers import Inspector, inspect_files
 from dbio_commit.feed.streams import CommitChanges, StreamLag, find_lag, list_changes
 from dbio_commit.log.listing import until_quiet
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.log.unlike import Progress, silent
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.markers import Operation
@@ -32,11 +33,10 @@ from dbio_commit.upkeep.compact.report import CompactReport
 from dbio_commit.upkeep.copy import CopyReport, copy_table
 from dbio_commit.upkeep.drop import DropReport, drop
 from dbio_commit.upkeep.inspect import TransactionReport, inspect_transaction
-from dbio_commit.upkeep.publish import Published, parse_formats, publish
+from dbio_commit.upkeep.publish import Published, parse_formats, publish, publish_as_set
 from dbio_commit.upkeep.rebuild import rebuild_checkpoint
 from dbio_commit.upkeep.restore import RestorePlan, plan_restore, restore
 from dbio_commit.upkeep.settings import change_settings
-from dbio_commit.upkeep.unlike import Progress, silent
 
 
 class Table:
@@ -156,6 +156,7 @@ class Table:
         return begin(
             self.store,
             self.clock,
+            follow_up=publish_as_set,
             operation=operation,
             partition_by=partition_by,
             app=app,
@@ -168,7 +169,7 @@ class Table:
 
     def resume(self, terms: Terms) -> Transaction:
         """A transaction that began in another process of this machine, to stage, commit or abort it here."""
-        return Transaction(self.store, self.clock, terms, inspector=self.inspector)
+        return Transaction(self.store, self.clock, terms, follow_up=publish_as_set, inspector=self.inspector)
 
     def abort(self, tid: str) -> None:
         """Decides a pending transaction against its writer. Raises TransactionStateError where it is committed."""

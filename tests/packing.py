@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from dbio_commit.spark.schema import arrow_type
+from dbio_commit.spark.session.schema import arrow_type
 from dbio_commit.spark.ship.arrow import is_completing
 from dbio_commit.spark.ship.batches import arrow_batches, pack
 

@@ -35,10 +35,10 @@ from dbio_commit.cli.transactions import (
     transaction_json,
 )
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
+from dbio_commit.log.unlike import silent
 from dbio_commit.table import Table
 from dbio_commit.upkeep.figures import count_text, files_text, parse_size, total_json, total_text
 from dbio_commit.upkeep.inspect import TransactionState
-from dbio_commit.upkeep.unlike import silent
 from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS, Control, VacuumOptions
 from dbio_commit.upkeep.vacuum.run import vacuum_table
 

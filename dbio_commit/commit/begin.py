@@ -16,7 +16,7 @@ from dbio_commit.commit.probe import create
 from dbio_commit.commit.roots import KINDS, Nothing, TableRoot, Target, find_root, read_snapshot
 from dbio_commit.commit.table_root import is_committed
 from dbio_commit.commit.tids import new_tid, new_uuid
-from dbio_commit.commit.transaction import Transaction
+from dbio_commit.commit.transaction import FollowUp, Transaction
 from dbio_commit.data.footers import Inspector
 from dbio_commit.log.listing import until_quiet
 from dbio_commit.protocol import names
@@ -59,6 +59,7 @@ def begin(
     store: Store,
     clock: Clock,
     *,
+    follow_up: FollowUp,
     operation: Operation = "append",
     partition_by: Sequence[str] | None = None,
     app: AppVersion | None = None,
@@ -76,7 +77,7 @@ def begin(
     Where it does not claim one, the transaction has none before it writes a file, or commits: see `Terms.unclaimed`.
 
     `must_be_empty` asks for a table without commits so far, `if_tid` for one without commits since; `target` is what
-    `look` found, if it was asked before; `sets` are changes of settings, checked. A rewrite of which not `changes_rows`
+    `look` found, if it was asked before; `follow_up` is called after the commit; `sets` are changes of settings, checked. A rewrite of which not `changes_rows`
     says so in its marker.
     Raises SchemaMismatchError for other partition columns than the table's, TableExistsError, CommitConflictError
     where there is no table and `if_tid` names a commit, UnsupportedStoreError where the store has no put-if-absent.
@@ -139,7 +140,7 @@ def begin(
         skipped=skipped,
         unclaimed=None if claims else target.looked or clock.moment(),
     )
-    return Transaction(store, clock, terms, inspector=inspector)
+    return Transaction(store, clock, terms, follow_up=follow_up, inspector=inspector)
 
 
 def has_committed(store: Store, clock: Clock, app: AppVersion | None) -> bool:

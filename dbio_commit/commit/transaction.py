@@ -3,7 +3,7 @@
 How it begins is in `begin`; how it is decided in its root, `roots.table` or `roots.directory`. No Spark in here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import Enum
@@ -42,10 +42,14 @@ from dbio_commit.protocol.footprint import marker_bytes
 from dbio_commit.protocol.markers import FileInfo, decode_schema, pack_schema
 from dbio_commit.protocol.partition_values import WRITTEN, Given, base_of, kind_of, spell
 from dbio_commit.protocol.partitions import Types, find_problem, partition_types, widest
+from dbio_commit.protocol.settings import Settings
 from dbio_commit.store import Store
-from dbio_commit.upkeep.publish import publish_as_set
 
 _log = get_logger(__name__)
+
+
+FollowUp = Callable[[Store, Clock, Settings | None], None]
+"""What follows a commit, given the settings of the table: it logs what fails, for the commit stands."""
 
 
 class _State(Enum):
@@ -61,8 +65,11 @@ class Transaction:
     As a context manager it commits when the block ends, and aborts when the block raises.
     """
 
-    def __init__(self, store: Store, clock: Clock, terms: Terms, *, inspector: Inspector | None = None) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, terms: Terms, *, follow_up: FollowUp, inspector: Inspector | None = None
+    ) -> None:
         self.terms = terms
+        self._follow_up = follow_up
         self.inspector = inspector
         """Looks at files that were taken by `new_file`, when they are committed; None takes them as they are."""
         self._footers: dict[str, Footer] = {}
@@ -298,7 +305,7 @@ class Transaction:
             if self.terms.is_table:
                 written = marker_bytes(commit.marker)
                 checkpoint_by_chance(self._store, self._clock, every=self.terms.checkpoint_every, written=written)
-                publish_as_set(self._store, self._clock, commit.settings)
+                self._follow_up(self._store, self._clock, commit.settings)
         _log.info("%s: %s %s: %d files added, %d removed", self._store.url, commit.operation, self.tid,
                   commit.added_files, commit.removed_files)  # fmt: skip
         return commit

@@ -111,11 +111,13 @@ class History:
         return DataFile(path, size, tid if tid is not None else names.parse_data_file(name), partition)
 
 
-def _operation(commit: Decided) -> str | None:
+def recorded_operation(commit: Decided) -> str | None:
     return commit.marker.dbio_commit.operation if commit.marker.dbio_commit else None
 
 
 def takes_rows(commit: Decided) -> bool:
     """Whether it took files away that were there before; an adoption hides what was never in the table."""
     marker = commit.marker
-    return recorded_operation(commit) != "adopt" and bool(marker.removed or commit.forgotten.removed or marker.removed_tids)
+    return recorded_operation(commit) != "adopt" and bool(
+        marker.removed or commit.forgotten.removed or marker.removed_tids
+    )

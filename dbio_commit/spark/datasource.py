@@ -34,13 +34,13 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.spark import feed as streaming
-from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.feed.changed_rows import columns_of
 from dbio_commit.spark.feed.options import OPTIONS, StreamOptions
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.scan import ReadSpec, group_files, read_files
 from dbio_commit.spark.session.conf import StoreSettings, raise_explained, settle_workers, store_settings
 from dbio_commit.spark.ship.batches import Packing
+from dbio_commit.spark.write import feed_columns as feeds
 from dbio_commit.spark.write.plan import (
     Job,
     WriteOptions,

@@ -23,6 +23,7 @@ from dbio_commit.commit.tids import new_tid, new_uuid
 from dbio_commit.data.fitting import Alike, respelled, unite, without
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.log.unlike import Progress, look_at_all, silent
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, encode_checkpoint
 from dbio_commit.protocol.commits import Commit, Decided, count_rows
@@ -33,7 +34,6 @@ from dbio_commit.protocol.markers import ADOPTED, CommitInfo, CommitMarker, File
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import Metadata
 from dbio_commit.store import Store
-from dbio_commit.upkeep.unlike import Progress, look_at_all, silent
 
 _log = get_logger(__name__)
 

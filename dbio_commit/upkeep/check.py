@@ -12,6 +12,7 @@ from dbio_commit.commit.roots import DirectoryRoot, TableRoot, open_root
 from dbio_commit.commit.table_root import check_partitions
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log.listing import read_markers, until_quiet
+from dbio_commit.log.unlike import Progress, find_wrong, silent
 from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application, list_applications
 from dbio_commit.protocol.constraints import Constraints
@@ -27,7 +28,6 @@ from dbio_commit.store import Store
 from dbio_commit.upkeep.other_vacuum import find_signs
 from dbio_commit.upkeep.publish import find_problems
 from dbio_commit.upkeep.rebuild import plan_rebuild
-from dbio_commit.upkeep.unlike import Progress, find_wrong, silent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
 from dbio_commit.store.base import COPIES, copy_object
+from dbio_commit.upkeep.publish import publish_as_set
 
 _SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")
 
@@ -88,7 +89,9 @@ def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
             f"the partition columns of {store.url} were changed meanwhile; nothing was restored: do it again"
         )
     columns = None if has_its_columns else then.partition_columns
-    with begin(store, clock, operation=operation, partition_by=columns, target=target, if_tid=now.tid) as transaction:
+    with begin(
+        store, clock, follow_up=publish_as_set, operation=operation, partition_by=columns, target=target, if_tid=now.tid
+    ) as transaction:
         transaction.keep_partitions()
         if has_its_columns:
             transaction.remove(file.path for file in plan.goes)

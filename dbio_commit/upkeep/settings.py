@@ -9,6 +9,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.settings import check_changes
 from dbio_commit.store import Store
+from dbio_commit.upkeep.publish import publish_as_set
 
 
 def change_settings(store: Store, clock: Clock, changes: Mapping[str, str], *, if_tid: str | None = None) -> Commit:
@@ -26,5 +27,7 @@ def change_settings(store: Store, clock: Clock, changes: Mapping[str, str], *, i
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}, so it has no settings; `dbio adopt` makes it a table"
         )
-    with begin(store, clock, operation="rewrite", target=target, sets=sets, if_tid=if_tid) as transaction:
+    with begin(
+        store, clock, follow_up=publish_as_set, operation="rewrite", target=target, sets=sets, if_tid=if_tid
+    ) as transaction:
         return transaction.commit()

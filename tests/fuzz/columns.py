@@ -14,8 +14,8 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.read.infer import infer_schema
+from dbio_commit.spark.session import schema as schemas
 from dbio_commit.testing import MemoryStore
 from tests.fuzz.bodies import SCHEMA
 

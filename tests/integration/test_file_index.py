@@ -18,9 +18,9 @@ import dbio_commit as dbio
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read import scan
 from dbio_commit.spark.read.scan import files_natively
-from dbio_commit.spark.schema import from_json
 from dbio_commit.spark.session import jvm as java
 from dbio_commit.spark.session.conf import java_class
+from dbio_commit.spark.session.schema import from_json
 from tests.spark_tables import SPARK_ERRORS, configured, ids, rows
 
 PARTITIONS = {

@@ -223,7 +223,7 @@ def test_where_spark_takes_no_class_rows_go_its_own_way_and_a_warning_says_so(
 def test_a_class_of_another_version_is_not_used(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pack_rows(spark.range(3), null_bytes=100) is not None
     monkeypatch.setattr(java, "_ready", WeakKeyDictionary())
-    monkeypatch.setattr(packed, "PACK_ROWS", java.JavaClass("PackRows", "0"))
+    monkeypatch.setattr(packed, "PACK_ROWS", java.JavaClass("ship", "PackRows", "0"))
     assert pack_rows(spark.range(3), null_bytes=100) is None
 
 

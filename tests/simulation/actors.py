@@ -42,6 +42,7 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.table import Table
+from dbio_commit.upkeep.publish import publish_as_set
 from dbio_commit.upkeep.vacuum.report import Control, VacuumOptions
 from dbio_commit.upkeep.vacuum.run import vacuum_table
 
@@ -279,7 +280,9 @@ class Job:
         try:
             if sets:
                 store, clock = self._table.store, self._table.clock
-                transaction = begin(store, clock, operation=operation, partition_by=columns, sets=sets)
+                transaction = begin(
+                    store, clock, follow_up=publish_as_set, operation=operation, partition_by=columns, sets=sets
+                )
             elif self._stage.moves and app is None and not must_be_empty:
                 transaction = self._begin_later(operation, columns)
             else:
@@ -321,7 +324,7 @@ class Job:
         store, clock = self._table.store, self._table.clock
         target = look(store, clock)
         clock.sleep(self._chance.choice((0, 0, 3.0, 20.0, 45.0, 55.0, 300.0)))
-        return begin(store, clock, operation=operation, partition_by=columns, target=target)
+        return begin(store, clock, follow_up=publish_as_set, operation=operation, partition_by=columns, target=target)
 
     def _write(self, transaction: Transaction) -> None:
         chance = self._chance

@@ -38,6 +38,7 @@ from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.history import Change
 from dbio_commit.protocol.markers import App, CommitMarker, FileInfo
 from dbio_commit.protocol.names import Partition
+from dbio_commit.upkeep.publish import publish_as_set
 
 from .actors import COLUMN, Act, Stage, give_up, table_of, tolerant
 from .model import Asked, Model
@@ -119,7 +120,7 @@ class _Batch:
         store, clock, chance = self._table.store, self._table.clock, self._world.random
         tasks = self._query.tasks.setdefault(self._batch, chance.randint(1, 2))
         columns = [COLUMN] if self._stage.partitioned else []
-        terms = begin(store, clock, partition_by=columns, claims=False).terms
+        terms = begin(store, clock, follow_up=publish_as_set, partition_by=columns, claims=False).terms
         terms = replace(terms, app=app_of(self._query, self._batch))
         self._world.note(self._actor.name, f"makes batch {self._batch} as {terms.tid}")
         asked = self._stage.model.asked[terms.tid] = Asked("append")

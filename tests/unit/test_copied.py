@@ -15,7 +15,7 @@ from dbio_commit import InvalidInputError, StoreError
 from dbio_commit.data.footers import SPARK_VERSION
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.scan import ReadSpec
-from dbio_commit.spark.rewrite.copied import Copied, Old, copy
+from dbio_commit.spark.write.copied import Copied, Old, copy
 from dbio_commit.spark.write.fates import Fate
 
 SCHEMA = t.StructType(

@@ -11,6 +11,7 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers import CommitMarker
 from dbio_commit.testing import ManualClock
+from dbio_commit.upkeep.publish import publish_as_set
 from tests.writers import live, stage, write
 from vacuum import VacuumOptions, vacuum_table
 
@@ -21,7 +22,9 @@ def of_all_rows(seen: Snapshot, isolation: Isolation) -> Read:
 
 def compact(table: Table) -> None:
     """All files into one of the same rows."""
-    with begin(table.store, table.clock, operation="rewrite", changes_rows=False) as compaction:
+    with begin(
+        table.store, table.clock, follow_up=publish_as_set, operation="rewrite", changes_rows=False
+    ) as compaction:
         compaction.remove(live(table))
         stage(table, compaction, b"compacted")
         compaction.commit()

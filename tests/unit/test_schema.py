@@ -11,8 +11,8 @@ from pyspark.sql import types as t
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from dbio_commit import InvalidInputError, SchemaMismatchError
-from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.schema import Layout
+from dbio_commit.spark.session import schema as schemas
+from dbio_commit.spark.session.schema import Layout
 from dbio_commit.spark.ship.arrow import plain_schema
 
 WRITABLE: list[t.DataType] = [

@@ -17,10 +17,10 @@ from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Start
 from dbio_commit.protocol.history import Change, History, Kind
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark import schema as schemas
-from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.read.located import FILE, metadata_root, number_files, with_file
 from dbio_commit.spark.read.scan import ReadSpec, by_layout, files_in_workers, files_natively
+from dbio_commit.spark.session import schema as schemas
+from dbio_commit.spark.write import feed_columns as feeds
 from dbio_commit.table import Table
 
 

@@ -10,7 +10,7 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.texts import Cause
 from dbio_commit.data import columns
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.spark import schema as schemas
+from dbio_commit.spark.session import schema as schemas
 from dbio_commit.store import Store
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import types as t
 from dbio_commit.base.errors import StoreError
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.scan import ReadSpec, files_in_workers, files_natively, files_root, whole
-from dbio_commit.spark.schema import quoted
+from dbio_commit.spark.session.schema import quoted
 from dbio_commit.spark.sql.sight import read_as
 from dbio_commit.table import Table
 

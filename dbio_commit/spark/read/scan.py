@@ -34,9 +34,9 @@ from dbio_commit.protocol.partitions import partition_types, refuse_unread
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import DataFile, LiveFiles
-from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.read.file_index import read_by_index, takes_index, tells_case_apart
 from dbio_commit.spark.read.infer import table_schema
+from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import is_connect, native_root, parallelism
 from dbio_commit.spark.session.worker import spare_imports
 from dbio_commit.table import Table

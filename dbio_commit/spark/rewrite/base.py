@@ -18,13 +18,13 @@ from dbio_commit.protocol.etag import refuse_changed
 from dbio_commit.protocol.markers import CommitInfo, CommitMarker
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.versions import AppVersion
-from dbio_commit.spark.feed.columns import TYPE
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import prune
 from dbio_commit.spark.sql.conditions import NOTHING
 from dbio_commit.spark.write.constraints import checked
 from dbio_commit.spark.write.fates import FATE
+from dbio_commit.spark.write.feed_columns import TYPE
 from dbio_commit.spark.write.plan import WriteOptions, WritePlan, no_commit, plan_write
 from dbio_commit.spark.write.written import Writing
 from dbio_commit.table import Table

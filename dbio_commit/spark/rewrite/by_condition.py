@@ -10,10 +10,10 @@ from pyspark.sql import types as t
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.read.located import FILE, PLACE
 from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.find import find
+from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.sql.conditions import check, holds
 from dbio_commit.spark.sql.values import assign, refuse_no_texts
 from dbio_commit.spark.write.constraints import rows_to_write

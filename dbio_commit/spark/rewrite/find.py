@@ -9,8 +9,8 @@ from pyspark.sql import types as t
 
 from dbio_commit.data.conform import parse_value
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.read.located import FILE, Located, refuse_other_rows
+from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.sql.conditions import goes_by_alone, holds
 
 if TYPE_CHECKING:

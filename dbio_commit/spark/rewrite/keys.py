@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from dbio_commit.base.errors import SchemaMismatchError
-from dbio_commit.spark import schema as schemas
+from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.sql.conditions import NOTHING, SOURCE, all_of, any_of, equal_columns
 
 _BUCKETS = 1024

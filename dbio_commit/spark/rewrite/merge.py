@@ -14,11 +14,11 @@ from pyspark.sql import types as t
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.read.located import FILE, PLACE
 from dbio_commit.spark.rewrite.base import RESERVED, Rewrite
 from dbio_commit.spark.rewrite.by_condition import columns_named, misfits
 from dbio_commit.spark.rewrite.keys import Keys
+from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import is_connect
 from dbio_commit.spark.sql.conditions import NOTHING, SOURCE, TARGET, all_of, any_of, check, holds, target_part
 from dbio_commit.spark.sql.sight import read_as

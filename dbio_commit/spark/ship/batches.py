@@ -28,9 +28,9 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from dbio_commit.spark.schema import arrow_type, quoted
 from dbio_commit.spark.session.conf import is_connect, java_class
 from dbio_commit.spark.session.held import holding, own
+from dbio_commit.spark.session.schema import arrow_type, quoted
 from dbio_commit.spark.ship.arrow import FILLER, with_decimals, without_fillers
 from dbio_commit.spark.ship.packed import LONG_DIGITS, pack_rows, unpack_rows
 

@@ -28,9 +28,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as t
 
-from dbio_commit.spark.schema import arrow_type
 from dbio_commit.spark.session.conf import java_class
 from dbio_commit.spark.session.jvm import PACK_ROWS, is_ready
+from dbio_commit.spark.session.schema import arrow_type
 from dbio_commit.spark.ship.arrow import completing, scaled
 
 VALUE_BYTES = 1024 * 1020

@@ -11,7 +11,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
-from dbio_commit.spark import schema as schemas
+from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.sql.conditions import is_deterministic, refuse_queries
 from dbio_commit.spark.sql.sight import read_as
 

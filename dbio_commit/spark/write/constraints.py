@@ -18,9 +18,9 @@ from dbio_commit.protocol.expressions import problem_of
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED, change, check_changes
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.scan import scan_files, whole
+from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.held import without_case
 from dbio_commit.spark.sql.conditions import check, holds, refuse_foreign
 from dbio_commit.spark.sql.values import Fitted, as_type, assign

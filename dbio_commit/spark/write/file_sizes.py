@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame
 from pyspark.sql.types import NullType
 
-from dbio_commit.spark.schema import quoted
 from dbio_commit.spark.session.held import holding
+from dbio_commit.spark.session.schema import quoted
 from dbio_commit.spark.write.plan import WritePlan
 
 SHUFFLED = 3

@@ -31,12 +31,13 @@ from dbio_commit.protocol.etag import check_if_tid
 from dbio_commit.protocol.markers import App, CommitMarker, Operation
 from dbio_commit.protocol.settings import CHANGE_DATA
 from dbio_commit.protocol.versions import AppVersion, parse_version
-from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.read.infer import infer_schema
+from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.python import explain
 from dbio_commit.spark.write.task import TaskSpec, decode_file_info
 from dbio_commit.store import Store
 from dbio_commit.table import Table
+from dbio_commit.upkeep.publish import publish_as_set
 
 _OPERATIONS: Mapping[Mode, Operation] = {
     "append": "append",
@@ -198,6 +199,7 @@ class WritePlan:
         transaction = begin(
             table.store,
             table.clock,
+            follow_up=publish_as_set,
             operation=self.operation,
             partition_by=layout.partition_columns,
             app=self.app,

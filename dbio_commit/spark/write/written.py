@@ -16,15 +16,15 @@ from dbio_commit.commit.transaction import Transaction
 from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated
-from dbio_commit.spark.feed.columns import TYPE
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import ReadSpec
-from dbio_commit.spark.rewrite.copied import Copied, Old, by_file, copy
-from dbio_commit.spark.schema import quoted
+from dbio_commit.spark.session.schema import quoted
 from dbio_commit.spark.ship import arrow
 from dbio_commit.spark.ship.batches import arrow_batches, pack
 from dbio_commit.spark.sql.conditions import has_word
+from dbio_commit.spark.write.copied import Copied, Old, by_file, copy
 from dbio_commit.spark.write.fates import FATE, STAYS, VIOLATES, Fate, fate
+from dbio_commit.spark.write.feed_columns import TYPE
 from dbio_commit.spark.write.plan import Job, commit_files, errors_of_workers
 from dbio_commit.spark.write.task import (
     RESULT_SCHEMA,

@@ -17,6 +17,7 @@ from dbio_commit.base.texts import Cause
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.log.unlike import find_unlike
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import count_rows, recorded_rows
 from dbio_commit.protocol.markers import FileInfo
@@ -24,7 +25,7 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 from dbio_commit.upkeep.compact.plan import TARGET_BYTES, Bin, check_order, in_commits, plan_bins
 from dbio_commit.upkeep.compact.report import STOPPED, Compacted, CompactReport, LeftFiles
-from dbio_commit.upkeep.unlike import find_unlike
+from dbio_commit.upkeep.publish import publish_as_set
 
 try:
     import pyarrow as pa
@@ -144,7 +145,9 @@ class _Run:
         target = look(self._store, self._clock)
         if target.scope is not Scope.TABLE:  # a begin would make a new one
             raise CommitConflictError(f"{self._store.url} was dropped while it was compacted")
-        with begin(self._store, self._clock, operation="rewrite", target=target, changes_rows=False) as transaction:
+        with begin(
+            self._store, self._clock, follow_up=publish_as_set, operation="rewrite", target=target, changes_rows=False
+        ) as transaction:
             terms = transaction.terms
             outcomes = self._hands(replace(self._work, tid=terms.tid, job=terms.job), bins)
             done = self._without_problems((bins[outcome.number], outcome) for outcome in outcomes)

@@ -25,6 +25,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
 from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.log.unlike import find_respelled
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import removed_files
 from dbio_commit.protocol.markers import Bounds, bounds_in
@@ -61,7 +62,6 @@ from dbio_commit.upkeep.publish.live import Live
 from dbio_commit.upkeep.publish.places import Own, Published, in_sequence
 from dbio_commit.upkeep.publish.reading import is_there, read_head, read_lines, read_whole
 from dbio_commit.upkeep.publish.remembered import Place, find, keep, keep_new
-from dbio_commit.upkeep.unlike import find_respelled
 
 _log = get_logger(__name__)
 

@@ -24,9 +24,9 @@ from dbio_commit.data.footers import has_old_calendar
 from dbio_commit.data.rows import open_file, open_parquet, read_rows, refuse_loss
 from dbio_commit.data.widen import fit
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark import schema as schemas
 from dbio_commit.spark.read.located import FILE, PLACE, Located, refuse_other_rows
 from dbio_commit.spark.read.scan import ReadSpec, group_files
+from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import parallelism
 from dbio_commit.spark.ship import arrow
 from dbio_commit.spark.write.fates import FATE, Fate
