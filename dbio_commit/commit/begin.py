@@ -77,8 +77,8 @@ def begin(
     Where it does not claim one, the transaction has none before it writes a file, or commits: see `Terms.unclaimed`.
 
     `must_be_empty` asks for a table without commits so far, `if_tid` for one without commits since; `target` is what
-    `look` found, if it was asked before; `follow_up` is called after the commit; `sets` are changes of settings, checked. A rewrite of which not `changes_rows`
-    says so in its marker.
+    `look` found, if it was asked before; `follow_up` is called after the commit;
+    `sets` are changes of settings, checked. A rewrite of which not `changes_rows` says so in its marker.
     Raises SchemaMismatchError for other partition columns than the table's, TableExistsError, CommitConflictError
     where there is no table and `if_tid` names a commit, UnsupportedStoreError where the store has no put-if-absent.
     """

@@ -266,8 +266,9 @@ class Feed:
             if wanted.skip_change_commits:
                 return []
             if not wanted.ignore_changes:
+                writer = recorded_operation(commit) or "another writer"
                 raise ChangedRowsError(
-                    f"commit {commit.tid} of {self._history.url} ({recorded_operation(commit) or 'another writer'}) has taken "
+                    f"commit {commit.tid} of {self._history.url} ({writer}) has taken "
                     "rows away, which a stream of appended rows cannot tell; set skipChangeCommits=true to pass over "
                     "such commits, ignoreChanges=true to read all that they add, or readChangeFeed=true"
                 )
