@@ -1,7 +1,7 @@
 """The command line `dbio`: a function for each command in `commands`, and what it says in a module of its own.
 
 `files`, `schema`, `transactions` (log, show, adopt), `check`, `vacuum` and `drop` put a report into words for people,
-for pipes and for programs, with numbers and times from `upkeep/figures`; `report` has `upkeep/report` make a page of it.
+for pipes and for programs, with numbers and times from `upkeep/figures`; `report` makes a page with `upkeep/report`.
 `output` prints that; `progress` is for who waits.
 
 All of these need the extra `cli`: typer, rich and jinja2. This module needs none of them.
