@@ -17,6 +17,7 @@ from dbio_commit.base.errors import (
     DbioError,
     HistoryLostError,
     InvalidInputError,
+    MissingPackageError,
     ObjectNotFoundError,
     RetentionError,
     SchemaMismatchError,
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
         write,
         write_stream,
     )
-    from dbio_commit.upkeep.vacuum.run import vacuum
+    from dbio_commit.spark.vacuum import vacuum
 
 __all__ = [
     "AccessDeniedError",
@@ -105,6 +106,7 @@ __all__ = [
     "Isolation",
     "LeftFiles",
     "Matched",
+    "MissingPackageError",
     "Mode",
     "NotMatched",
     "NotMatchedBySource",
@@ -155,7 +157,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "vacuum":
-        from dbio_commit.upkeep.vacuum.run import vacuum
+        from dbio_commit.spark.vacuum import vacuum
 
         return vacuum
     if name in __all__:  # and is not here yet

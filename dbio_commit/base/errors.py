@@ -15,8 +15,9 @@
     ├── HistoryLostError           vacuum has deleted what was asked of the past: ask for less, or begin anew
     ├── ChangedRowsError           a stream of appends met a commit that took rows away: say what becomes of those
     ├── RetentionError             a retention that could hurt readers or writers
-    ├── UnsupportedStoreError      the store cannot do it safely, or a package is missing: another store, or install it
+    ├── UnsupportedStoreError      the store cannot do it safely: use another store
     ├── UnsupportedTableError      of a newer version, or another format: upgrade, or use that format's tools
+    ├── MissingPackageError        an optional package is not installed: install it; also an ImportError
     └── StoreError                 the store failed or refused: check access, try again
         ├── ObjectNotFoundError
         └── AccessDeniedError
@@ -98,11 +99,15 @@ class RetentionError(DbioError):
 
 
 class UnsupportedStoreError(DbioError):
-    """The store cannot do what the protocol rests on, or what it takes to use it is not installed."""
+    """The store, or this Spark, cannot do what the protocol needs."""
 
 
 class UnsupportedTableError(DbioError):
     """The table is of a later version of the protocol, or of another format. Another store would not help."""
+
+
+class MissingPackageError(DbioError, ImportError):
+    """An optional package is not installed. The message says which one, and how to install it; `name` is its name."""
 
 
 class StoreError(DbioError):

@@ -22,10 +22,11 @@ def main() -> None:
 def _load() -> Callable[[], None]:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no error
+    from dbio_commit.base.packages import MissingPackageError, needs
+
     try:
-        from dbio_commit.cli.commands import app
-    except ModuleNotFoundError as error:
-        if error.name not in ("jinja2", "rich", "typer"):
-            raise
-        sys.exit(f"dbio: the command line needs the package {error.name}; install dbio-commit[cli]")
+        with needs("the command line", extra="cli"):
+            from dbio_commit.cli.commands import app
+    except MissingPackageError as error:
+        sys.exit(f"dbio: {error}")
     return app

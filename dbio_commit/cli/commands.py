@@ -13,7 +13,8 @@ import typer
 
 from dbio_commit import __version__
 from dbio_commit.base.clock import SYSTEM_CLOCK
-from dbio_commit.base.errors import DbioError, InvalidInputError, RetentionError, UnsupportedStoreError
+from dbio_commit.base.errors import DbioError, InvalidInputError, RetentionError
+from dbio_commit.base.packages import needs
 from dbio_commit.base.texts import visible
 from dbio_commit.cli.check import check_json, print_check
 from dbio_commit.cli.compact import compaction_json, print_compaction
@@ -36,11 +37,11 @@ from dbio_commit.cli.transactions import (
 )
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
 from dbio_commit.log.unlike import silent
+from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.upkeep.figures import count_text, files_text, parse_size, total_json, total_text
 from dbio_commit.upkeep.inspect import TransactionState
 from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS, Control, VacuumOptions
-from dbio_commit.upkeep.vacuum.run import vacuum_table
 
 app = typer.Typer(
     name="dbio",
@@ -532,10 +533,8 @@ def jar(
     Any other gets its classes when it needs them. Compiles them against the PySpark that is installed.
     """
     with _errors(as_json):
-        try:
+        with needs("dbio jar", extra="spark"):
             from dbio_commit.spark.session.jvm import make_jar
-        except ImportError as error:
-            raise UnsupportedStoreError("dbio jar needs Spark; run `pip install 'dbio-commit[spark]'`") from error
         with status("compiling it with Spark"):
             make_jar(file)
     if as_json:

@@ -9,16 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, cast
 
-from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.packages import needs
 from dbio_commit.protocol.partition_values import meant
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
 
-try:
+with needs("reading rows"):
     import pyarrow as pa
     import pyarrow.compute as pc
-except ImportError as error:
-    raise UnsupportedStoreError("reading rows needs the package pyarrow; run `pip install pyarrow`") from error
 
 from dbio_commit.data import columns as kinds
 from dbio_commit.data.pruning import UNKNOWN, AllOf, AnyOf, Comparison, Condition, IsNull, Operator, column_types, prune

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from cachetools import LRUCache
 
-from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
+from dbio_commit.base.packages import require
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
@@ -144,7 +144,7 @@ class Snapshot:
         not understood, and where no writer recorded the columns, leaves nothing out. Raises InvalidInputError for what
         is no condition on columns of the table, UnsupportedStoreError without sqlglot.
         """
-        _require("sqlglot", what="where")
+        require("sqlglot", what="where")
         from dbio_commit.data.pruning import column_types, prune
         from dbio_commit.data.where import parse_where
 
@@ -176,12 +176,12 @@ class Snapshot:
 
     def to_pandas(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pandas.DataFrame":
         """As `to_arrow`, as a pandas DataFrame."""
-        _require("pandas", what="to_pandas")
+        require("pandas", what="to_pandas")
         return self.to_arrow(columns, filter).to_pandas()
 
     def to_polars(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "polars.DataFrame":
         """As `to_arrow`, as a Polars DataFrame."""
-        library = _require("polars", what="to_polars")
+        library = require("polars", what="to_polars")
         frame: polars.DataFrame = library.from_arrow(self.to_arrow(columns, filter))
         return frame
 
@@ -192,7 +192,7 @@ class Snapshot:
         filter: "Filter | None" = None,
     ) -> "duckdb.DuckDBPyRelation":
         """As `to_arrow`, as a relation of the DuckDB connection, or of DuckDB's default one."""
-        library = _require("duckdb", what="to_duckdb")
+        library = require("duckdb", what="to_duckdb")
         relation: duckdb.DuckDBPyRelation = (connection or library).from_arrow(self.to_arrow(columns, filter))
         return relation
 
@@ -234,11 +234,3 @@ class Snapshot:
     def app_versions(self) -> Mapping[str, Versions]:
         """The versions that each application has committed (I8)."""
         return add_up((commit.marker for commit in self.decided), before=self.checkpoint.apps)
-
-
-def _require(package: str, *, what: str) -> Any:
-    """The package, imported. Raises UnsupportedStoreError where it is not installed."""
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise UnsupportedStoreError(f"{what} needs the package {package}; run `pip install {package}`") from error

@@ -7,7 +7,7 @@ right (docs/STORES.md); `testing.MemoryStore` keeps it for tests. What the objec
 from collections.abc import Mapping
 from typing import Any
 
-from dbio_commit.base.errors import UnsupportedStoreError
+from dbio_commit.base.packages import needs
 from dbio_commit.store.base import Listing, Store, Unfinished
 from dbio_commit.store.location import Location, parse_location
 
@@ -15,9 +15,9 @@ __all__ = ["Listing", "Location", "Store", "Unfinished", "open_store", "parse_lo
 
 
 def open_store(location: Location, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """The store below the location's root. No I/O; a missing extra raises UnsupportedStoreError."""
-    options = dict(storage_options or {})
-    try:
+    """The store below the location's root. No I/O. Raises MissingPackageError if the store's extra is not installed."""
+    options, extra = dict(storage_options or {}), {"az": "azure", "gs": "gcs"}.get(location.scheme, location.scheme)
+    with needs(location.url, extra=extra):
         match location.scheme:
             case "file":
                 from dbio_commit.store.local import LocalStore
@@ -35,8 +35,3 @@ def open_store(location: Location, storage_options: Mapping[str, Any] | None = N
                 from dbio_commit.store.gcs import GcsStore
 
                 return GcsStore(location, options)
-    except ImportError as error:
-        extra = {"s3": "s3", "az": "azure", "gs": "gcs"}[location.scheme]
-        raise UnsupportedStoreError(
-            f"{location.url} needs the package {error.name}; install dbio-commit[{extra}]"
-        ) from error

@@ -96,7 +96,7 @@ def test_importing_dbio_commit_loads_nothing_of_vacuum_until_it_is_asked_for() -
         "import sys, dbio_commit as dbio\n"
         "before = [name for name in sys.modules if name.startswith('dbio_commit.upkeep.vacuum')]\n"
         "assert not before, before\n"
-        "assert dbio.vacuum is sys.modules['dbio_commit.upkeep.vacuum.run'].vacuum\n"
+        "assert dbio.vacuum is sys.modules['dbio_commit.spark.vacuum'].vacuum\n"
         "assert 'vacuum' not in sys.modules\n"
     )
 
@@ -111,7 +111,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[VacuumOptions]:
         hours = options.retention_hours
         return VacuumReport(url=table.url, scope=dbio.Scope.TABLE, dry_run=dry_run, retention_hours=hours)
 
-    monkeypatch.setattr(sys.modules["dbio_commit.upkeep.vacuum.run"], "vacuum_table", nothing)
+    monkeypatch.setattr(sys.modules["dbio_commit.spark.vacuum"], "vacuum_table", nothing)
     monkeypatch.setattr(commands, "vacuum_table", nothing)
     return seen
 

@@ -16,12 +16,12 @@ from dbio_commit.base.errors import CommitConflictError, DbioError, InvalidInput
 from dbio_commit.base.options import checkpoint_every
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers import decode_begun, decode_commit, decode_turn
+from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.spark.write.plan import StoreSink
 from dbio_commit.spark.write.task import TaskSpec, write_task
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
-from dbio_commit.upkeep.vacuum.run import vacuum_table
 from tests.builders import columns
 from tests.faults import Killed, calls_to, fail_with, heal, once
 from tests.writers import contents, data_files, live, stage, write
