@@ -64,7 +64,7 @@ def test_what_goes_to_executors_names_only_modules_of_dbio_commit() -> None:
     table = dbio.Table("lake")
     for function in (work.list_below, work.delete):
         text = pickle.dumps(work._Each(partial(function, table.store)), protocol=0)
-        assert b"cdbio_commit.vacuuming.work" in text
+        assert b"cdbio_commit.upkeep.vacuum.work" in text
         assert b"cvacuum" not in text
 
 
