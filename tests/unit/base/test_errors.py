@@ -14,7 +14,7 @@ from dbio_commit.base.texts import Cause, visible
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.store.base import ClientFailure
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 HOSTILE = "x\n2026-11-26 ERROR root: forged \x1b[2J\x9b\u2028\u202e\udcff"
 KINDS = [it for _, it in inspect.getmembers(errors, inspect.isclass) if issubclass(it, DbioError)]
