@@ -160,11 +160,11 @@ def links(found: list[Token] | None) -> Iterator[str]:
 
 
 def anchors(document: Path) -> set[str]:
-    """As GitHub makes them from headings; and those that the document sets, for links to headings of before."""
+    """Those that GitHub makes from headings, and those that the document sets, so that old links work."""
     found = tokens(document)
     titles = [after.content for before, after in pairwise(found) if before.type == "heading_open"]
-    set_there = {*re.findall(r'^<a id="([\w-]+)"></a>$', document.read_text(), re.MULTILINE)}
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles} | set_there
+    explicit = {*re.findall(r'^<a id="([\w-]+)"></a>$', document.read_text(), re.MULTILINE)}
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles} | explicit
 
 
 def test_every_make_target_that_a_document_names_is_there() -> None:
