@@ -160,10 +160,11 @@ def links(found: list[Token] | None) -> Iterator[str]:
 
 
 def anchors(document: Path) -> set[str]:
-    """As GitHub makes them from headings."""
+    """Those that GitHub makes from headings, and those that the document sets, so that old links work."""
     found = tokens(document)
     titles = [after.content for before, after in pairwise(found) if before.type == "heading_open"]
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    explicit = {*re.findall(r'^<a id="([\w-]+)"></a>$', document.read_text(), re.MULTILINE)}
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles} | explicit
 
 
 def test_every_make_target_that_a_document_names_is_there() -> None:
@@ -181,7 +182,7 @@ def test_every_error_is_in_the_reference() -> None:
 def test_every_option_is_in_the_reference() -> None:
     reference = REFERENCE.read_text()
     parameters = set(write.__annotations__) - {"df", "path", "return"}
-    assert parameters <= first_cells("Writing with Spark")
+    assert parameters <= first_cells("Write a DataFrame")
     known = (datasource._READ_OPTIONS | datasource._WRITE_OPTIONS) - {"path"}
     assert all(f"`{name}`" in reference.lower() for name in known)
 
@@ -196,7 +197,7 @@ def test_every_option_of_a_stream_is_in_its_document() -> None:
 
 def test_every_extra_is_in_the_reference() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert first_cells("Installation") == set(project["optional-dependencies"]) - {"bench", "demo", "dev"}
+    assert first_cells("Install") == set(project["optional-dependencies"]) - {"bench", "demo", "dev"}
 
 
 def first_cells(section: str) -> set[str]:

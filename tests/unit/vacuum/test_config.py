@@ -17,7 +17,7 @@ from vacuum import config as config_module
 from vacuum.compaction import CompactOptions
 from vacuum.config import CompactConfig, Config, HttpConfig, TableConfig, fire_times, read_config, secrets
 
-DOCUMENT = Path(__file__).parents[2] / "docs/SCHEDULE.md"
+DOCUMENT = Path(__file__).parents[3] / "docs/SCHEDULE.md"
 FRIDAY = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 
 Read = Callable[[str], Config]

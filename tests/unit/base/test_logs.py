@@ -10,7 +10,7 @@ import pytest
 
 from dbio_commit.base.logs import get_logger
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 HOSTILE = "x\n2026-11-26 ERROR root: forged \x1b[2J\x9b\u2028\u202e\udcff"
 
 

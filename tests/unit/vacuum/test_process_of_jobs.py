@@ -16,7 +16,7 @@ import dbio_commit as dbio
 from dbio_commit.spark import vacuum as functions
 from dbio_commit.upkeep.vacuum import work
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
 OTHERS = {*WHEEL["packages"], "tests", "bench", "docker", "report"} - {"dbio_commit"}
 MODULES = sorted((ROOT / "dbio_commit").rglob("*.py"))

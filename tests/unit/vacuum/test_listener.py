@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from tests.unit.test_vacuum_schedule import Logs, get, said, wait_until
+from tests.unit.vacuum.test_schedule import Logs, get, said, wait_until
 from vacuum import listener as listener_module
 from vacuum.listener import Health, listening
 

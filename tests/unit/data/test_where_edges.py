@@ -3,7 +3,7 @@
 import pytest
 
 from tests.builders import DESCRIPTOR, World, data
-from tests.unit.test_where import SCHEMA, may_hold
+from tests.unit.data.test_where import SCHEMA, may_hold
 
 
 @pytest.mark.parametrize("word", ["AND", "OR"])

@@ -21,7 +21,7 @@ from tests.writers import write
 from vacuum import VacuumOptions
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
-GOLDEN = sorted(Path(__file__).parents[1].joinpath("golden").glob("*/table"))
+GOLDEN = sorted(Path(__file__).parents[3].joinpath("golden").glob("*/table"))
 _LOADS = {"a", "area", "audio", "base", "embed", "form", "frame", "iframe", "image", "img", "input", "link", "object",
           "picture", "script", "source", "track", "use", "video"}  # fmt: skip
 

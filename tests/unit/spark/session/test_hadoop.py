@@ -408,7 +408,7 @@ def test_every_row_of_the_tables_is_tested() -> None:
 
 
 def test_every_row_of_the_tables_is_in_the_documents() -> None:
-    text = (Path(__file__).parents[2] / "docs/REFERENCE.md").read_text()
+    text = (Path(__file__).parents[4] / "docs/REFERENCE.md").read_text()
     section = text[text.index("## Settings of a Spark session") :].split("\n## ")[0]
     told = re.findall(r"`([^`]+)`", section)
     for row in (*s3a.ROWS, *abfs.ROWS, *gcs.ROWS):

@@ -41,7 +41,10 @@ def test_the_collector_has_nothing_to_do_with_what_was_imported_and_with_all_tha
     assert told == ["True", "True"]
 
 
-@pytest.mark.parametrize("room", ["task", "scan", "datasource", pytest.param("streaming.source", marks=needs_source)])
+MODULES = ["write.task", "read.scan", "datasource", pytest.param("feed.source", marks=needs_source)]
+
+
+@pytest.mark.parametrize("room", MODULES)
 def test_it_imports_no_parser_of_sql_and_nothing_of_rewrites(room: str) -> None:
     """Each worker of Spark's begins with its imports, and so does each look at the data source."""
     program = f"import sys, dbio_commit.spark.{room}; print(*sys.modules)"

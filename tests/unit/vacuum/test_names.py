@@ -23,7 +23,7 @@ from dbio_commit.protocol import names
 from dbio_commit.upkeep.report import page as page_module
 from dbio_commit.upkeep.report.health import TableHealth, look
 from dbio_commit.upkeep.vacuum.report import RunSummary, in_short
-from tests.unit.test_vacuum_schedule import FakeCompaction, FakeVacuum, Logs, config, endpoint, get, report, said, value
+from tests.unit.vacuum.test_schedule import FakeCompaction, FakeVacuum, Logs, config, endpoint, get, report, said, value
 from vacuum import Failure
 from vacuum import process as process_module
 from vacuum.compaction import CompactionSummary

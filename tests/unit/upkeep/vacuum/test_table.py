@@ -1,6 +1,6 @@
 """What vacuum does to a table of ours, and what it leaves, on a store in memory. Numbers I1 to I10: PROTOCOL.md 5.
 
-What is garbage, rule by rule: `test_vacuum_plan`. Kills, faults, readers beside a vacuum: `test_vacuum_crash_points`.
+What is garbage, rule by rule: `test_table_plan`. Kills, faults, readers beside a vacuum: `test_crash_points`.
 """
 
 import gzip

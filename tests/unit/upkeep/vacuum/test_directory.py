@@ -1,7 +1,7 @@
 """Vacuum of a directory that DBIO wrote: each rule with its boundary.
 
-PROTOCOL.md 11.2 and 11.4. On a disk: `test_vacuum_dbio_disk`; random directories, against a model:
-`test_vacuum_dbio_random`; killed and disturbed vacuums: `test_vacuum_dbio_crash_points`.
+PROTOCOL.md 11.2 and 11.4. On a disk: `test_directory_disk`; random directories, against a model:
+`test_directory_random`; killed and disturbed vacuums: `test_directory_crash_points`.
 """
 
 import json
