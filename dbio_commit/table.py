@@ -136,14 +136,14 @@ class Table:
         *,
         must_be_empty: bool = False,
         data_change: bool = True,
-        if_tid: str | None = None,
+        if_match: str | None = None,
     ) -> Transaction:
         """Begins a transaction: "append", "overwrite", "replace_partitions" or "rewrite".
 
         Creates the table where the path holds nothing; `partition_by` are then its partition columns. An overwrite with
         others changes them ([] for none): its commit takes a minute more, and aborts whatever else is pending. `app` is
         an (application id, version) that is committed at most once; a number counts up, a day or a time may come in any
-        order. `must_be_empty` refuses a table that has commits already. With `if_tid`, the `Snapshot.tid` that the
+        order. `must_be_empty` refuses a table that has commits already. With `if_match`, the `Snapshot.tid` that the
         write goes by, the commit fails with CommitConflictError where anything was committed since. `data_change=False`
         says of a rewrite that the files which it adds hold the rows of those that it removes, and no others: streams
         and change feeds pass it over.
@@ -162,7 +162,7 @@ class Table:
             app=app,
             must_be_empty=must_be_empty,
             changes_rows=data_change,
-            if_tid=if_tid,
+            if_match=if_match,
             inspector=self.inspector,
             skipped=has_committed(self.store, self.clock, app),
         )

@@ -11,7 +11,7 @@ from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import encode_position
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import App, Body, CommitInfo, CommitMarker, encode, pack_schema
+from dbio_commit.protocol.markers import App, Body, CommitInfo, CommitMarker, as_recorded, encode, pack_schema
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.versions import Versions, add_up
 from dbio_commit.table import Table
@@ -37,10 +37,12 @@ def columns(*named: str) -> dict[str, Any]:
 
 
 def marker(added: Sequence[str] = (), removed: Sequence[str] = (), **info: Any) -> CommitMarker:
-    """Ours where it says more than DBIO does; `schema` as a dict."""
+    """Ours where it says more than DBIO does; `schema` as a dict, `operation` in the word that users know."""
     if "schema" in info:
         info["schema"] = pack_schema(info["schema"])
-    ours = CommitInfo(**{"operation": "append", "commit_id": "c", "timestamp": NOW, **info}) if info else None
+    if info:
+        info["recorded"] = as_recorded(info.pop("operation", "append"))
+    ours = CommitInfo(**{"commit_id": "c", "timestamp": NOW, **info}) if info else None
     return CommitMarker(added=list(added), removed=list(removed), dbio_commit=ours)
 
 

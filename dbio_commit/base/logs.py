@@ -1,6 +1,8 @@
 """Loggers whose lines are one event each, whatever the names and the errors in them hold."""
 
 import logging
+import sys
+import warnings
 from numbers import Number
 from traceback import format_exception
 from typing import Any
@@ -16,6 +18,15 @@ def get_logger(name: str) -> logging.Logger:
     logger = logging.getLogger(name)
     logger.addFilter(_escape)
     return logger
+
+
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warns at the line outside this package that has led here."""
+    package = __name__.partition(".")[0]
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(visible(message), category, stacklevel=level)
 
 
 def _escape(record: logging.LogRecord) -> bool:

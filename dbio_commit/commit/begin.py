@@ -20,7 +20,7 @@ from dbio_commit.commit.transaction import FollowUp, Transaction
 from dbio_commit.data.footers import Inspector
 from dbio_commit.log.listing import until_quiet
 from dbio_commit.protocol import names
-from dbio_commit.protocol.etag import check_if_tid
+from dbio_commit.protocol.etag import check_etag
 from dbio_commit.protocol.garbage import is_foreign
 from dbio_commit.protocol.markers import App, Descriptor, Operation, decode_descriptor, encode
 from dbio_commit.protocol.origin import Origin
@@ -64,7 +64,7 @@ def begin(
     partition_by: Sequence[str] | None = None,
     app: AppVersion | None = None,
     must_be_empty: bool = False,
-    if_tid: str | None = None,
+    if_match: str | None = None,
     target: Target | None = None,
     inspector: Inspector | None = None,
     skipped: bool = False,
@@ -76,13 +76,13 @@ def begin(
 
     Where it does not claim one, the transaction has none before it writes a file, or commits: see `Terms.unclaimed`.
 
-    `must_be_empty` asks for a table without commits so far, `if_tid` for one without commits since; `target` is what
+    `must_be_empty` asks for a table without commits so far, `if_match` for one without commits since; `target` is what
     `look` found, if it was asked before; `follow_up` is called after the commit;
     `sets` are changes of settings, checked. A rewrite of which not `changes_rows` says so in its marker.
     Raises SchemaMismatchError for other partition columns than the table's, TableExistsError, CommitConflictError
-    where there is no table and `if_tid` names a commit, UnsupportedStoreError where the store has no put-if-absent.
+    where there is no table and `if_match` names a commit, UnsupportedStoreError where the store has no put-if-absent.
     """
-    application, if_tid = check_app(app), check_if_tid(if_tid)
+    application, if_match = check_app(app), check_etag(if_match)
     every = checkpoint_every()
     if not changes_rows and operation != "rewrite":
         raise InvalidInputError(f"operation {operation!r} changes rows: data_change=False is for a rewrite")
@@ -94,12 +94,12 @@ def begin(
     if moves:
         _log.warning("%s is partitioned by %s: this overwrite changes that to %s, and its commit aborts whatever else "
                      "is pending", store.url, list(target.partition_columns or ()), list(columns))  # fmt: skip
-    if creates and if_tid:
+    if creates and if_match:
         raise CommitConflictError(
-            f"there is no table at {store.url} any more, with the commit {if_tid} on which this write rests; nothing "
+            f"there is no table at {store.url} any more, with the commit {if_match} on which this write rests; nothing "
             "was written: check the path"
         )
-    if if_tid is not None and not target.is_table:
+    if if_match is not None and not target.is_table:
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}: its markers cannot tell what was committed since; make it a table "
             "with `dbio adopt` first"
@@ -128,7 +128,7 @@ def begin(
         partition_columns=columns,
         app=application,
         must_be_empty=must_be_empty,
-        if_tid=if_tid,
+        if_match=if_match,
         commit_id=new_uuid(clock),
         job=job,
         began=began,

@@ -13,6 +13,7 @@ from dbio_commit.protocol.markers import (
     CommitMarker,
     FileInfo,
     Operation,
+    as_recorded,
     encode,
     pack_files,
     pack_schema,
@@ -38,8 +39,8 @@ class Terms:
     app: App | None
     must_be_empty: bool
     """Whether it may only commit to a table that has no commits yet."""
-    if_tid: str | None = None
-    """It may only commit where nothing was committed since this, as `since.name_last` has it; None: whatever was."""
+    if_match: str | None = None
+    """It commits only if no data has changed since the state with this etag (`etag.etag_of`); None: in any state."""
     commit_id: str
     job: str
     """Random, in the name of each data file, as DBIO has it."""
@@ -74,7 +75,7 @@ class Terms:
     @property
     def is_conditional(self) -> bool:
         """Whether it commits only to a table that is as it was asked for."""
-        return self.must_be_empty or self.if_tid is not None
+        return self.must_be_empty or self.if_match is not None
 
     @property
     def begun(self) -> bytes:
@@ -153,7 +154,7 @@ class Draft:
             added=[file.path for file in files],
             removed=[*removed, *(file.path for file in files if self._tells(file))],
             dbio_commit=CommitInfo(
-                operation=self.terms.operation,
+                recorded=as_recorded(self.terms.operation),
                 commit_id=self.terms.commit_id,
                 timestamp=now,
                 table_id=origin.table_id if origin else None,

@@ -5,17 +5,14 @@ A rewrite that finds a file gone which it would remove fails anyway. This is abo
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
+from dbio_commit.base.options import Isolation
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.state import DataFile
-
-Isolation = Literal["write_serializable", "serializable"]
-"""Whether rows that others append beside a rewrite, blindly, stay as they are, or are a conflict where it would have
-changed them. Rows that other rewrites and overwrites bring are a conflict always. Delta's names."""
 
 
 def check_isolation(isolation: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Self
 from msgspec import structs
 
 from dbio_commit.base.clock import Clock
+from dbio_commit.base.deprecated import deprecate
 from dbio_commit.base.errors import (
     AccessDeniedError,
     CommitConflictError,
@@ -182,15 +183,19 @@ class Transaction:
             raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} goes by no rows")
         self._read = read
 
-    def replace_partition(self, partition: Mapping[str, Given | None]) -> None:
-        """Of a partition replacement: what is live in this partition goes, even if nothing is written there.
+    def overwrite_partition(self, partition: Mapping[str, Given | None]) -> None:
+        """Of "overwrite_partitions": the live files in this partition go, even if no file is written there.
 
-        Fewer than all partition columns name all partitions below. Without a call of this, a replacement replaces
-        the partitions that it writes to. A text may also be that of a directory as it is, whatever the column's type.
+        Values for fewer than all partition columns name all partitions below. Without a call of this, the partitions
+        that get new files are overwritten. A text may also be the text in a directory's name, whatever the column's
+        type.
         """
-        self._require_open("replace partitions")
-        if self.terms.operation != "replace_partitions":
-            raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} replaces no partitions")
+        self._require_open("overwrite a partition")
+        if self.terms.operation != "overwrite_partitions":
+            raise TransactionStateError(
+                f"a transaction of operation {self.terms.operation!r} overwrites no partitions: begin one with "
+                '"overwrite_partitions"'
+            )
         if not partition or not partition.keys() <= set(self.terms.partition_columns):
             raise InvalidInputError(
                 f"{dict(partition)} is no partition of a table partitioned by {list(self.terms.partition_columns)}"
@@ -202,6 +207,11 @@ class Transaction:
                 for column, value in partition.items()
             }
         )
+
+    def replace_partition(self, partition: Mapping[str, Given | None]) -> None:
+        """The old word for `overwrite_partition`."""
+        deprecate("Transaction.replace_partition", "Transaction.overwrite_partition")
+        self.overwrite_partition(partition)
 
     def keep_partitions(self) -> None:
         """The files hold rows of files that the table has, or had, in the same partitions: those are named as they are.

@@ -61,7 +61,7 @@ class Commit:
 
     @property
     def operation(self) -> str:
-        """One of "append", "overwrite", "replace_partitions", "rewrite", "adopt" or "abort".
+        """One of "append", "overwrite", "overwrite_partitions", "rewrite", "adopt" or "abort".
 
         "unknown" for another DBIO writer.
         """

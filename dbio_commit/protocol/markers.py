@@ -34,7 +34,27 @@ VERSION: Final = 1
 REFERRING: Final = 2
 """That of a commit marker with `removed_tids`: who knows no such key must not take its files for live."""
 
-Operation = Literal["append", "overwrite", "replace_partitions", "rewrite", "abort", "adopt"]
+Operation = Literal["append", "overwrite", "overwrite_partitions", "rewrite", "abort", "adopt"]
+"""What a transaction does. "adopt" and "abort" are in markers only."""
+
+RecordedOperation = Literal["append", "overwrite", "replace_partitions", "rewrite", "abort", "adopt"]
+"""The same as bodies record it (PROTOCOL.md 7.2), which kept an old word."""
+
+_RECORDED: Final[Mapping[Operation, RecordedOperation]] = {
+    "append": "append",
+    "overwrite": "overwrite",
+    "overwrite_partitions": "replace_partitions",
+    "rewrite": "rewrite",
+    "abort": "abort",
+    "adopt": "adopt",
+}
+_OPERATIONS: Final[Mapping[RecordedOperation, Operation]] = {word: it for it, word in _RECORDED.items()}
+
+
+def as_recorded(operation: Operation) -> RecordedOperation:
+    """The word of a body for the operation; `CommitInfo.operation` translates it back."""
+    return _RECORDED[operation]
+
 
 Scalar = bool | int | float | str | None
 """A value as JSON holds it: dates and timestamps in ISO 8601, decimals as text."""
@@ -195,7 +215,8 @@ class CommitInfo(Body, frozen=True, kw_only=True):
     """What we write into a commit marker beyond DBIO's keys."""
 
     version: Literal[1, 2] = written(VERSION)
-    operation: Operation
+    recorded: RecordedOperation = msgspec.field(name="operation")
+    """The operation, in the word of the body: `as_recorded`."""
     commit_id: str
     """Random: tells our own marker from a stranger's."""
     timestamp: datetime
@@ -227,6 +248,11 @@ class CommitInfo(Body, frozen=True, kw_only=True):
         check_told(self.settings)
         if not self.schema:
             force_setattr(self, "schema", NO_SCHEMA)  # for a copy: what is left out is told by identity
+
+    @property
+    def operation(self) -> Operation:
+        """What the transaction did, in the word that users know."""
+        return _OPERATIONS[self.recorded]
 
     @property
     def table_schema(self) -> dict[str, Any] | None:
@@ -368,7 +394,7 @@ class Purge(Body, frozen=True, kw_only=True):
 
 def abort_marker(*, commit_id: str, timestamp: datetime) -> CommitMarker:
     """A commit of nothing, which decides a transaction against its writer (I3)."""
-    info = CommitInfo(operation="abort", commit_id=commit_id, timestamp=timestamp)
+    info = CommitInfo(recorded="abort", commit_id=commit_id, timestamp=timestamp)
     return CommitMarker(added=[], removed=[], dbio_commit=info)
 
 

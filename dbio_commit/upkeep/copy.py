@@ -39,8 +39,8 @@ class CopyReport:
 
     url: str
     """Of the copy."""
-    tid: str
-    """Its last commit, as `Snapshot.tid` has it; later ones of the original it has not."""
+    tid: str | None
+    """The tid of its newest commit, None if it has none; the copy lacks later commits of the original."""
     commits: int
     files: int
     """Data files, those included that were removed and that vacuum has not deleted yet."""

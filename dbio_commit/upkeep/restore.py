@@ -90,7 +90,13 @@ def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
         )
     columns = None if has_its_columns else then.partition_columns
     with begin(
-        store, clock, follow_up=publish_as_set, operation=operation, partition_by=columns, target=target, if_tid=now.tid
+        store,
+        clock,
+        follow_up=publish_as_set,
+        operation=operation,
+        partition_by=columns,
+        target=target,
+        if_match=now.etag,
     ) as transaction:
         transaction.keep_partitions()
         if has_its_columns:

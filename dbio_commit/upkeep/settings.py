@@ -12,8 +12,8 @@ from dbio_commit.store import Store
 from dbio_commit.upkeep.publish import publish_as_set
 
 
-def change_settings(store: Store, clock: Clock, changes: Mapping[str, str], *, if_tid: str | None = None) -> Commit:
-    """Changes these, and leaves the others as they are in its turn; an empty text removes one. With `if_tid`, nothing
+def change_settings(store: Store, clock: Clock, changes: Mapping[str, str], *, if_match: str | None = None) -> Commit:
+    """Changes these, and leaves the others as they are in its turn; an empty text removes one. With `if_match`, nothing
     may have been committed since.
 
     Raises InvalidInputError for what cannot be set and where this is no table of ours, TableNotFoundError,
@@ -28,6 +28,6 @@ def change_settings(store: Store, clock: Clock, changes: Mapping[str, str], *, i
             f"{store.url} has no {names.DESCRIPTOR}, so it has no settings; `dbio adopt` makes it a table"
         )
     with begin(
-        store, clock, follow_up=publish_as_set, operation="rewrite", target=target, sets=sets, if_tid=if_tid
+        store, clock, follow_up=publish_as_set, operation="rewrite", target=target, sets=sets, if_match=if_match
     ) as transaction:
         return transaction.commit()

@@ -74,7 +74,7 @@ def test_the_words_of_a_write_are_exported_and_need_no_spark() -> None:
         "import sys; sys.modules['pyspark'] = None\n"
         "from typing import get_args\n"
         "from dbio_commit import AsOf, Compression, Mode, Operation\n"
-        "assert 'overwrite_partitions' in get_args(Mode) and 'replace_partitions' in get_args(Operation)\n"
+        "assert 'overwrite_partitions' in get_args(Mode) and 'overwrite_partitions' in get_args(Operation)\n"
         "assert 'zstd' in get_args(Compression) and str in get_args(AsOf)\n"
     )
 

@@ -139,7 +139,7 @@ def begin(spark: SparkSession, command: Command, path: str, *, dynamic: bool, re
     job = plan.begin(skipped=has_committed(table.store, table.clock, app))
     transaction = job.transaction()
     if mode == "overwrite_partitions" and static and not dynamic:
-        transaction.replace_partition(static)
+        transaction.overwrite_partition(static)
     return Write(spark, plan, job, transaction)
 
 

@@ -47,7 +47,7 @@ class CommitOptions:
     """How a write stands to other commits, as its callers ask for it."""
 
     app: AppVersion | None = None
-    if_tid: str | None = None
+    if_match: str | None = None
     isolation: Isolation = "write_serializable"
     retries: int = 0
 
@@ -55,8 +55,8 @@ class CommitOptions:
         check_isolation(self.isolation)
         if type(self.retries) is not int or self.retries < 0:
             raise InvalidInputError(f"retries={self.retries!r:.100} is no number from 0 on")
-        if self.retries and self.if_tid is not None:
-            raise InvalidInputError("if_tid and retries do not go together: what was committed since stays committed")
+        if self.retries and self.if_match is not None:
+            raise InvalidInputError("if_match and retries do not go together: what was committed since stays committed")
 
     def attempt(self, table: Table, write: Callable[[], Commit]) -> Commit:
         """Writes, unless its application has; again where others were faster, after ever longer pauses.
@@ -115,7 +115,7 @@ class Rewrite:
             partition_by=None,
             app=options.app,
             options=WriteOptions(),
-            if_tid=options.if_tid,
+            if_match=options.if_match,
         )
         return cls.of(spark, table, plan, options.isolation)
 
@@ -198,21 +198,21 @@ class Rewrite:
     def commit_nothing(self, metrics: Mapping[str, int]) -> Commit:
         """Commits only what an application must find again; else the result says where the table is, and `skipped`.
 
-        Raises CommitConflictError where others committed since `if_tid`.
+        Raises CommitConflictError where others committed since `if_match`.
         """
         if self.plan.app is not None:
             with self.begin(NOTHING, changes=False) as writing:
                 return writing.commit(metrics)
-        if self.plan.if_tid is not None:
+        if self.plan.if_match is not None:
             refuse_changed(
                 self.snapshot.decided if self.snapshot else (),
-                self.plan.if_tid,
+                self.plan.if_match,
                 moment_s=self.table.store.settle_s,
                 known_since=self.snapshot.checkpoint.known_since if self.snapshot else None,
                 where=self.table.url,
             )
         tids, now = self.snapshot.tids if self.snapshot else (), self.table.clock.now()
-        told = CommitInfo(operation="rewrite", commit_id="", timestamp=now, metrics=metrics)
+        told = CommitInfo(recorded="rewrite", commit_id="", timestamp=now, metrics=metrics)
         marker = CommitMarker(added=[], removed=[], dbio_commit=told)
         return Commit(tid=tids[-1] if tids else "", timestamp=now, marker=marker, skipped=True)
 

@@ -2,10 +2,8 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import and_
-from typing import Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
@@ -17,6 +15,7 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.located import FILE, PLACE
 from dbio_commit.spark.rewrite.base import RESERVED, Rewrite
 from dbio_commit.spark.rewrite.by_condition import columns_named, misfits
+from dbio_commit.spark.rewrite.clauses import Clause, Rows
 from dbio_commit.spark.rewrite.keys import Keys
 from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import is_connect
@@ -25,82 +24,6 @@ from dbio_commit.spark.sql.sight import read_as
 from dbio_commit.spark.sql.values import Assigned, Fitted, Value, assign, refuse_no_texts
 from dbio_commit.spark.write.constraints import with_defaults
 from dbio_commit.spark.write.fates import FATE, Fate, fate
-
-# --- what is asked for --------------------------------------------------------------------------------------------
-
-Rows = Literal["matched", "not_matched", "not_matched_by_source"]
-"""Pairs of a row of the table and one of the source; rows of the source alone; rows of the table alone."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Clause:
-    """What becomes of some rows: one clause of a merge. The first that holds for a row counts."""
-
-    rows: Rows
-    where: str | None
-    """None: it holds for all of them."""
-    action: Literal["update", "delete", "insert"]
-    values: Mapping[str, str] | None = None
-    """By column; None: each has that of the source's column of the same name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Matched:
-    """Of the rows of the table that match one of the source."""
-
-    where: str | None
-
-    def update(self, values: Mapping[str, str] | None = None) -> Clause:
-        """Gives columns the values of expressions in Spark's SQL; without any, all columns those of the source."""
-        return Clause(rows="matched", where=self.where, action="update", values=values)
-
-    def delete(self) -> Clause:
-        return Clause(rows="matched", where=self.where, action="delete")
-
-
-@dataclass(frozen=True, slots=True)
-class NotMatched:
-    """Of the rows of the source that match none of the table."""
-
-    where: str | None
-
-    def insert(self, values: Mapping[str, str] | None = None) -> Clause:
-        """As rows of these values, and of nulls; without any, with those of the source in all columns."""
-        return Clause(rows="not_matched", where=self.where, action="insert", values=values)
-
-
-@dataclass(frozen=True, slots=True)
-class NotMatchedBySource:
-    """Of the rows of the table that match none of the source."""
-
-    where: str | None
-
-    def update(self, values: Mapping[str, str]) -> Clause:
-        """Gives columns the values of expressions in Spark's SQL."""
-        return Clause(rows="not_matched_by_source", where=self.where, action="update", values=values)
-
-    def delete(self) -> Clause:
-        return Clause(rows="not_matched_by_source", where=self.where, action="delete")
-
-
-def when_matched(where: str | None = None) -> Matched:
-    """Rows of the table that match one of the source; `where`, in Spark's SQL, may ask `target.` and `source.`."""
-    return Matched(where)
-
-
-def when_not_matched(where: str | None = None) -> NotMatched:
-    """Rows of the source that match none of the table; `where`, in Spark's SQL, may ask `source.`."""
-    return NotMatched(where)
-
-
-def when_not_matched_by_source(where: str | None = None) -> NotMatchedBySource:
-    """Rows of the table that match none of the source; `where`, in Spark's SQL, may ask `target.`."""
-    return NotMatchedBySource(where)
-
-
-UPSERT = (Matched(None).update(), NotMatched(None).insert())
-
-# --- what is done -------------------------------------------------------------------------------------------------
 
 
 def merge_rows(rewrite: Rewrite, source: DataFrame, on: str | Sequence[str], clauses: Sequence[Clause]) -> Commit:

@@ -6,7 +6,6 @@ Works on classic sessions and over Spark Connect. What the settings mean is in `
 import os
 import re
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dbio_commit.base.errors import AccessDeniedError
-from dbio_commit.base.texts import visible
+from dbio_commit.base.logs import warn_caller
 from dbio_commit.spark.session import hadoop
 from dbio_commit.spark.session.paths import DefaultFileSystem, refuse_elsewhere
 from dbio_commit.spark.session.python import settle_python
@@ -76,7 +75,7 @@ def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapp
         return Table(path, explicit)
     table, ignored = store_settings(spark, location).open_table(path, explicit)
     for sentence in ignored:
-        warnings.warn(visible(sentence), stacklevel=3)
+        warn_caller(sentence)
     return table
 
 
@@ -236,11 +235,10 @@ def native_root(
         problem = "its URL names no account" if nameless else _problem_of_reading(spark, f"{root}/{file}")
         looks[container] = _Look(problem is None, now() + max(_LOOK_AGAIN_S, _SHARE * (now() - began)))
         if problem and look is None:
-            warnings.warn(
-                f"Spark cannot read {visible(container)} itself ({visible(_cause(problem, container))}); dbio_commit "
-                "reads it through fsspec in Python workers, which is about 3 times slower. Give the session a "
-                "connector (hadoop-aws, hadoop-azure or Google's) and credentials",
-                stacklevel=5,
+            warn_caller(
+                f"Spark cannot read {container} itself ({_cause(problem, container)}); dbio_commit reads it through "
+                "fsspec in Python workers, which is about 3 times slower. Give the session a connector (hadoop-aws, "
+                "hadoop-azure or Google's) and credentials"
             )
     return root if looks[container].reached else None
 

@@ -85,7 +85,7 @@ def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> 
             told.get(it.path) or FileInfo(path=it.path, size=it.size, partition=it.partition) for it in snapshot.files
         ]
         _refuse_rows(spark, table, new, schema, files)
-    return change_settings(table.store, table.clock, sets, if_tid=snapshot.tid)
+    return change_settings(table.store, table.clock, sets, if_match=snapshot.etag)
 
 
 def _refuse_rows(

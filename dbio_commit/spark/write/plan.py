@@ -27,7 +27,7 @@ from dbio_commit.data.proof import refuse_unprovable
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraints
-from dbio_commit.protocol.etag import check_if_tid
+from dbio_commit.protocol.etag import check_etag
 from dbio_commit.protocol.markers import App, CommitMarker, Operation
 from dbio_commit.protocol.settings import CHANGE_DATA
 from dbio_commit.protocol.versions import AppVersion, parse_version
@@ -42,7 +42,7 @@ from dbio_commit.upkeep.publish import publish_as_set
 _OPERATIONS: Mapping[Mode, Operation] = {
     "append": "append",
     "overwrite": "overwrite",
-    "overwrite_partitions": "replace_partitions",
+    "overwrite_partitions": "overwrite_partitions",
     "error": "append",
     "ignore": "append",
 }
@@ -154,7 +154,7 @@ class WritePlan:
     operation: Operation
     app: AppVersion | None
     must_be_empty: bool
-    if_tid: str | None
+    if_match: str | None
     limits: names.PathLimits
     options: WriteOptions
     constraints: Constraints
@@ -204,7 +204,7 @@ class WritePlan:
             partition_by=layout.partition_columns,
             app=self.app,
             must_be_empty=self.must_be_empty,
-            if_tid=self.if_tid,
+            if_match=self.if_match,
             target=self.target,
             skipped=skipped,
             claims=claims,
@@ -240,7 +240,7 @@ def plan_write(
     partition_by: str | Sequence[str] | None,
     app: AppVersion | None,
     options: WriteOptions,
-    if_tid: str | None = None,
+    if_match: str | None = None,
 ) -> WritePlan:
     """Checks everything that can be checked, and how the columns fit the table's; writes nothing.
 
@@ -288,7 +288,7 @@ def plan_write(
         operation=_OPERATIONS[mode],
         app=app,
         must_be_empty=must_be_empty,
-        if_tid=check_if_tid(if_tid),
+        if_match=check_etag(if_match),
         limits=limits,
         options=options,
         constraints=constraints,

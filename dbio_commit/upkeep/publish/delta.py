@@ -98,7 +98,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
     published = partial(live.published, Format.DELTA, added=len(change.added), removed=len(change.removed))
     if not change:
         return published(last, is_new=False)
-    mark, path = Mark(live.table_id, live.tid), version_path(number)
+    mark, path = Mark(live.table_id, live.snapshot.tid), version_path(number)
     encode = partial(encode_version, mark=mark, tids=_since(live, before.mark), engine=_engine(), now=clock.now())
     body = encode(change)
     if len(body) > MOST_BYTES:

@@ -21,7 +21,7 @@ from dbio_commit.upkeep.report.health import ABORTED, Activity, Amount, Period, 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """What the page may load and do, for its head, and for the answer of a server."""
 
-_OPERATIONS = ("append", "overwrite", "replace_partitions", "rewrite", "adopt", "unknown", ABORTED)
+_OPERATIONS = ("append", "overwrite", "overwrite_partitions", "rewrite", "adopt", "unknown", ABORTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,7 @@ def test_what_vacuum_purged_before_it_could_be_listed_is_read_from_the_checkpoin
     stage(table, first, partition={"day": "1"})
     clock.sleep(1)
     write_days(table, "append", b=b"old")
-    second = table.begin("replace_partitions")  # its marker stays as long as the file that it removes
+    second = table.begin("overwrite_partitions")  # its marker stays as long as the file that it removes
     stage(table, second, partition={"day": "b"})
 
     def commit() -> None:

@@ -29,7 +29,8 @@ DECODERS: list[Callable[..., object]] = [markers.decode_commit, markers.decode_d
 def info(**more: Any) -> CommitInfo:
     if "schema" in more:
         more["schema"] = markers.pack_schema(more["schema"])
-    return CommitInfo(**{"operation": "append", "commit_id": "c1", "timestamp": NOW, **more})
+    more["recorded"] = markers.as_recorded(more.pop("operation", "append"))
+    return CommitInfo(**{"commit_id": "c1", "timestamp": NOW, **more})
 
 
 def commit_of(files: list[FileInfo]) -> CommitMarker:
@@ -89,7 +90,7 @@ def test_files_come_back_as_they_were_packed(files: list[FileInfo]) -> None:
 @given(
     st.builds(
         info,
-        operation=st.sampled_from(["append", "overwrite", "replace_partitions", "rewrite"]),
+        operation=st.sampled_from(["append", "overwrite", "overwrite_partitions", "rewrite"]),
         commit_id=st.text(),
         timestamp=st.datetimes(timezones=st.just(UTC)),
         turn=st.none() | COUNTS,

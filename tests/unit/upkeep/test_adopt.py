@@ -111,7 +111,7 @@ def test_an_adopted_table_is_written_to_like_any_other(make: Callable[[], Place]
     assert states[-1] == adopted | (states[-1] - adopted)
     write("rewrite", {min(adopted)})
     if partition:
-        write("replace_partitions", {path for path in states[-1] if path.startswith("day=1/")})
+        write("overwrite_partitions", {path for path in states[-1] if path.startswith("day=1/")})
     write("overwrite", states[-1])
     for _ in range(2):
         assert [table.snapshot(as_of=tid).files for tid in tids]

@@ -149,9 +149,9 @@ def test_a_write_that_goes_by_a_state_of_the_original_fails_on_the_copy(
 ) -> None:
     for seed in range(6):
         copy = redated(store, clock, seed=seed)
-        with pytest.raises(CommitConflictError), copy.begin("overwrite", if_tid=days[2]) as transaction:
+        with pytest.raises(CommitConflictError), copy.begin("overwrite", if_match=days[2]) as transaction:
             transaction.commit()
-        with copy.begin("overwrite", if_tid=copy.snapshot().tid) as transaction:
+        with copy.begin("overwrite", if_match=copy.snapshot().etag) as transaction:
             transaction.commit()
 
 

@@ -251,8 +251,8 @@ def test_of_manifests_those_of_partitions_without_files_go_and_claims_are_few(ta
     for day in ("1", "2"):
         commit(table, day=day)
         table.publish("symlink")
-    transaction = table.begin("replace_partitions")
-    transaction.replace_partition({"day": "1"})
+    transaction = table.begin("overwrite_partitions")
+    transaction.overwrite_partition({"day": "1"})
     transaction.commit()
     table.publish("symlink")
     names = sorted(path for path in memory_of(table).objects if path.startswith("_symlink_format_manifest/"))
