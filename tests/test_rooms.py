@@ -27,7 +27,11 @@ def namesakes(module: Path) -> list[Path]:
     room, *rooms = module.relative_to(ROOT).parent.parts
     folder = ROOT.joinpath("tests/unit", *([room] if room == "vacuum" else []), *rooms)
     name = module.stem if module.stem != "__init__" else module.parent.name
-    return [path for path in folder.glob("test_*.py") if path.stem == f"test_{name}" or path.stem.startswith(f"test_{name}_")]
+    return [
+        path
+        for path in folder.glob("test_*.py")
+        if path.stem == f"test_{name}" or path.stem.startswith(f"test_{name}_")
+    ]
 
 
 def elsewhere() -> dict[str, list[str]]:
