@@ -90,9 +90,9 @@ def vacuum(bench: Bench) -> report.Section:
 
 _VACUUM = """\
 A table of {files:,} empty files in {partitions:,} partitions, of which an overwrite removed {garbage:,}. For the
-vacuum, this was {days} days ago. Beside it, a Delta table of as many files, of which as many have a `remove`. Each has four
-commits and no checkpoint. Each vacuum is a new process and deletes exactly the garbage, which is put back before the
-next vacuum. Times count from opening the table to the report; memory is the peak of the process (VmHWM, MB of 2^20
+vacuum, this was {days} days ago. Beside it, a Delta table of as many files, of which as many have a `remove`. Each has
+four commits and no checkpoint. Each vacuum is a new process and deletes exactly the garbage, which is put back before
+the next vacuum. Times count from opening the table to the report; memory is the peak of the process (VmHWM, MB of 2^20
 bytes). `vacuum(full=True)` of deltalake {deltalake} lists the whole table, as `dbio.vacuum` does. Without `full` it
 deletes what its log names, and cannot find what failed writers left. On S3 `dbio.vacuum` lists ranges of neighbouring
 directories, so many listings run at once; one listing of all keys is a chain of requests. moto has no latency, answers
