@@ -22,7 +22,8 @@ def main() -> None:
 def _load() -> Callable[[], None]:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no error
-    from dbio_commit.base.packages import MissingPackageError, needs
+    from dbio_commit.base.errors import MissingPackageError
+    from dbio_commit.base.packages import needs
 
     try:
         with needs("the command line", extra="cli"):

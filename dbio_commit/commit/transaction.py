@@ -25,6 +25,7 @@ from dbio_commit.base.errors import (
     StoreError,
     TransactionStateError,
 )
+from dbio_commit.base.internal import internal
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
 from dbio_commit.commit.checkpoints import checkpoint_by_chance
@@ -60,11 +61,18 @@ class _State(Enum):
     UNKNOWN = "of unknown outcome"
 
 
+@internal("goes_by", "inspector", "keep_partitions", "require_files", "tell_changes", "vouch_for_rows")
 class Transaction:
-    """One write: decided exactly once, committed or aborted.
+    """One write: it is decided exactly once, committed or aborted. `Table.begin` makes it.
 
-    As a context manager it commits when the block ends, and aborts when the block raises.
+    As a context manager, it commits when the block ends, and aborts when the block raises.
+
+        with table.begin(app=("nightly", 17)) as transaction:
+            frame.to_parquet(transaction.new_file())
     """
+
+    terms: Terms
+    """What was settled when it began. Can be pickled, for `Table.resume` in another process of this machine."""
 
     def __init__(
         self, store: Store, clock: Clock, terms: Terms, *, follow_up: FollowUp, inspector: Inspector | None = None
@@ -100,21 +108,22 @@ class Transaction:
 
     @property
     def tid(self) -> str:
+        """The id of the transaction, with which the commit can be found in the history."""
         return self.terms.tid
 
     @property
     def url(self) -> str:
-        """Of the table's root."""
+        """The root of the table: a plain path on a local disk, else scheme://container/prefix."""
         return self._store.url
 
     # --- stage ----------------------------------------------------------------------------------------------------
 
     def new_file(self, suffix: str = ".parquet", partition: Mapping[str, Given | None] | None = None) -> str:
-        """Where to write a new data file: a URL or plain path. Write it before `commit`, and nothing else there.
+        """Where to write a new data file: a URL or a plain path. Write one file there, before `commit`.
 
         `partition` has a value for every partition column of the table: a date, a number, ..., or its canonical text;
-        None is null. Leave the partition columns out of the file. Raises InvalidInputError for other columns, for what
-        is no value of the column's type, and for values that a directory's name cannot hold.
+        None is null. Leave the partition columns out of the file. Raises InvalidInputError for other columns, for a
+        value that is not of the column's type, and for a value that a directory's name cannot hold.
         """
         self._require_open("take a new file")
         values = self._spell_partition(partition or {})
@@ -129,9 +138,10 @@ class Transaction:
         return url
 
     def add(self, files: Iterable[FileInfo], *, looked_at: bool = False) -> None:
-        """Takes data files that are written, durable and named in this transaction's way, by a task or anybody.
+        """Adds data files that exist already, are durable, and have names that hold this transaction's tid.
 
-        The commit looks at them, as at those of `new_file`, unless their writer has made them to fit the table.
+        The commit reads their footers, as those of `new_file`. With `looked_at`, it does not: then their writer has
+        checked that they fit the table. Raises InvalidInputError, TransactionStateError.
         """
         self._require_open("add files")
         files = list(files)
@@ -151,7 +161,7 @@ class Transaction:
         self._root.require_files(self.terms, [file for file in self._staged.values() if file is not None])
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Of a rewrite: these live files go when it commits. Paths are relative to the root of the table."""
+        """Of a "rewrite": the commit removes these live files. Paths are relative to the root of the table."""
         self._require_open("remove files")
         if self.terms.operation != "rewrite":
             raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} names no files to remove")
@@ -264,12 +274,14 @@ class Transaction:
     # --- decide ---------------------------------------------------------------------------------------------------
 
     def commit(self, schema: Mapping[str, Any] | None = None, *, metrics: Mapping[str, int] | None = None) -> Commit:
-        """Makes all staged files live, and the removed ones not, at once. `schema`: the table's columns after it.
+        """Makes all new files live, and removes the removed ones, at once.
 
-        `metrics` are kept with those of the commit.
+        `schema` are the table's columns after the commit, as Spark's JSON; without it, they come from the footers of
+        the new files. `metrics` are recorded beside the commit's own.
 
-        Raises CommitConflictError or TransactionAbortedError (nothing was committed, begin again),
-        CommitStateUnknownError (commit again: it reads back first), StoreError (still open: commit again, or abort).
+        Raises CommitConflictError or TransactionAbortedError if nothing was committed: begin again;
+        CommitStateUnknownError: commit again, which reads the table first; StoreError: the transaction is still open,
+        commit again, or abort; InvalidInputError, SchemaMismatchError.
         """
         if self._state is not _State.UNKNOWN:
             self._require_open("commit")
@@ -321,9 +333,9 @@ class Transaction:
         return commit
 
     def abort(self) -> None:
-        """Decides that nothing is committed, then deletes the staged files, as far as that works.
+        """Decides that nothing is committed, and deletes the new files as far as possible.
 
-        Raises TransactionStateError where it is committed already.
+        Raises TransactionStateError if it is committed already.
         """
         if self._state is _State.ABORTED:
             return

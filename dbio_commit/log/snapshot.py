@@ -11,6 +11,7 @@ from cachetools import LRUCache
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
+from dbio_commit.base.internal import internal
 from dbio_commit.base.packages import require
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
@@ -77,6 +78,10 @@ def _source(name: str) -> Source:
     return Source(_stores.find(name))
 
 
+@internal(
+    *("app_versions", "checkpoint", "decided", "first_layout", "foreign", "layouts", "log", "metadata", "origin"),
+    *("redated_until", "refuse_patterns", "source", "strange"),
+)
 @dataclass(frozen=True)
 class Snapshot:
     """The committed state of a table at one instant: its live files, columns, settings and history.
@@ -120,10 +125,6 @@ class Snapshot:
         size = sum(max(file.size, 0) for file in self.files)
         by = f", partitioned by {', '.join(self.partition_columns)}" if self.partition_columns else ""
         return f"<Snapshot of {self.url}: {len(self.files):,} files, {size:,} bytes, {len(self.tids):,} commits{by}>"
-
-    def __dir__(self) -> list[str]:
-        """The public names; the internal ones are not offered for completion."""
-        return [name for name in super().__dir__() if name not in _INTERNAL]
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields, without what was computed from them."""
@@ -274,8 +275,3 @@ class Snapshot:
     def app_versions(self) -> Mapping[str, Versions]:
         """The versions that each application has committed (I8)."""
         return add_up((commit.marker for commit in self.decided), before=self.checkpoint.apps)
-
-
-_INTERNAL = {it.name for it in fields(Snapshot) if not it.repr} | {
-    *("app_versions", "layouts", "metadata", "refuse_patterns")
-}

@@ -21,13 +21,15 @@ class Application:
     """An application id of the table, and the highest version of it that is committed."""
 
     id: str
+    """The application id."""
     version: int
+    """The version; a day or a time is a number."""
     tid: str | None
-    """The transaction that committed it; None where a checkpoint remembers no more than the version."""
+    """The transaction that committed it; None if a checkpoint remembers only the version."""
     committed: datetime | None
-    """When, by the store's clock."""
+    """When it was committed, by the store's clock."""
     odd: str
-    """Why no writer can have brought this about; "" where one can."""
+    """Why no writer can have written this version; "" if one can."""
 
 
 def list_applications(

@@ -67,23 +67,27 @@ class Bounds(NamedTuple):
     """
 
     min: Scalar = None
+    """At most every value that is not null; None if no bound is known."""
     max: Scalar = None
+    """At least every value that is not null; None if no bound is known."""
     nulls: int | None = None
-    """How many values are null."""
+    """How many values are null; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileInfo:
-    """What a writer knows about a data file that it adds."""
+    """What a writer records about a data file that it adds."""
 
     path: str
     """Relative to the root of the table."""
     size: int
     """In bytes."""
     rows: int | None = None
+    """How many rows it has; None if that is not known."""
     partition: names.Partition = field(default_factory=dict)
+    """The values of the partition columns, as texts; None is null."""
     statistics: Mapping[str, Bounds] | None = None
-    """By column of the table (top level)."""
+    """Bounds by top-level column of the table; None if there are none."""
 
 
 # --- bodies -------------------------------------------------------------------------------------------------------

@@ -43,10 +43,10 @@ Layout = tuple[str, ...]
 
 
 class Format(StrEnum):
-    """What PUBLISH may name: for whom a table is published."""
+    """For which other tools a table is published."""
 
     DELTA = "delta"
-    """A Delta log, for whatever reads Delta tables."""
+    """A Delta log, for tools that read Delta tables."""
     SPARK = "spark"
     """The list that Spark's own file sink leaves, for plain `spark.read.parquet`."""
     SYMLINK = "symlink"

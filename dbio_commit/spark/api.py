@@ -228,7 +228,7 @@ def merge(
     path: Path,
     source: "DataFrame",
     on: str | Sequence[str],
-    when: Sequence[Clause] = UPSERT,
+    when: Sequence[Clause] | None = None,
     *,
     app: AppVersion | None = None,
     if_match: str | None = None,
@@ -276,7 +276,8 @@ def merge(
             "dbio.merge takes a Spark DataFrame of a batch as its source; of a stream, merge each batch in foreachBatch"
         )
     options = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
-    return _rewrite(spark, path, storage_options, options, lambda rewrite: merge_rows(rewrite, source, on, when))
+    clauses = UPSERT if when is None else when
+    return _rewrite(spark, path, storage_options, options, lambda rewrite: merge_rows(rewrite, source, on, clauses))
 
 
 def constrain(

@@ -32,78 +32,90 @@ from dbio_commit.upkeep.rebuild import plan_rebuild
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingTransaction:
-    """A transaction that is neither committed nor aborted: at work, or dead."""
+    """A transaction that is neither committed nor aborted: its writer is at work, or dead."""
 
     tid: str
+    """The id of the transaction."""
     started: datetime
-    """By the store's clock."""
+    """When it began, by the store's clock."""
     age: timedelta
+    """How long ago that was."""
     files: int
+    """How many files it has written so far."""
     size: int
-    """Of its files so far, in bytes."""
+    """The size of these files, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongSize:
-    """A live file that is not as long as its marker says; both sizes in bytes."""
+    """A live file whose size is not the one that its marker records."""
 
     path: str
+    """Relative to the root."""
     expected: int
+    """The recorded size, in bytes."""
     found: int
+    """The size of the file, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """What `check` found. Paths are relative to the root, sizes in bytes."""
+    """What `Table.check` found. Paths are relative to the root, sizes are in bytes."""
 
     url: str
+    """The root of the table."""
     scope: Scope
+    """`table`, or `directory` for a directory without a descriptor."""
     live_files: int
+    """How many files are live."""
     live_size: int
+    """Their size."""
     missing: Sequence[str]
-    """Live files that are not there."""
+    """Live files that do not exist."""
     missing_size: int
-    """Of those, as far as their markers say."""
+    """Their recorded size."""
     wrong_size: Sequence[WrongSize]
+    """Live files with another size than the recorded one."""
     corrupt: Mapping[str, str]
     """Commit markers that cannot be read, or that make the table unreadable: path -> what is wrong."""
     pending: Sequence[PendingTransaction]
-    """Oldest first."""
+    """The pending transactions, oldest first."""
     garbage: Mapping[Reason, Sequence[Entry]]
+    """Objects that vacuum deletes, now or later, by the reason."""
     foreign: Sequence[Entry]
-    """What lies there in the open and is no Parquet: no part of the table, and nobody touches it."""
+    """Visible files that are no Parquet: they are no part of the table, and dbio leaves them alone."""
     applications: Sequence[Application] = ()
-    """That have committed, by id."""
+    """The application ids that have committed, in their order."""
     another_vacuum: Sequence[str] = ()
-    """What shows that another tool's vacuum has been at a table of ours: markers of commits may be gone."""
+    """Signs that another tool's vacuum has worked on this dbio table: markers of commits may be gone."""
     publications: Sequence[str] = ()
-    """Why other engines read something else than the table, or cannot be shown what is new."""
+    """Why other engines read something else than the table, or cannot be shown its newest state."""
     useless_statistics: Mapping[str, str] = field(default_factory=dict)
-    """Commit markers by whose statistics no file is skipped, since they cannot be read: path -> what is wrong.
+    """Commit markers whose statistics cannot be read, so that they skip no file: path -> what is wrong.
 
-    Whoever reads gets all rows; the next checkpoint forgets such statistics."""
+    Readers get all rows; the next checkpoint leaves such statistics out."""
 
     misread: Mapping[str, str] = field(default_factory=dict)
     """Live files that some reader cannot read, or reads as something else: path -> what is wrong.
 
-    Where footers were not looked at, those that are empty."""
+    If footers were not read, the files that are empty."""
 
     refused_settings: Sequence[str] = ()
-    """Settings whose expressions no writer evaluates, and why: until they are changed, nobody writes."""
+    """Settings whose expressions no writer evaluates, and why: until they are changed, nobody can write."""
 
     strange: Sequence[str] = ()
-    """Markers and checkpoints of another table, by its id: they decide nothing. Vacuum keeps unknown files then."""
+    """Markers and checkpoints of another table, by its id: they decide nothing, and make vacuum keep unknown files."""
 
     redated_until: datetime | None = None
-    """A copy has given the commits until then new times: no state before can be told. The rows of now are right."""
+    """A copy gave the commits until then new times, so no state before is known. The current rows are right."""
     unread_values: Mapping[str, str] = field(default_factory=dict)
-    """Live files on whose partitions readers do not agree, by the names of their directories: path -> what is wrong."""
+    """Live files whose partition values readers do not agree on, by directory names: path -> what is wrong."""
     keeps_versions: bool = False
-    """The store says that it keeps versions: what vacuum deletes takes room until a lifecycle rule ends that."""
+    """Whether the store keeps versions: then a deleted object takes room until a lifecycle rule removes it."""
 
     @property
     def ok(self) -> bool:
-        """Whether readers and writers find what they are promised. What is pending, and garbage, is nothing wrong."""
+        """Whether readers and writers find what they are promised. Pending transactions and garbage are nothing wrong."""
         wrong = (self.missing, self.wrong_size, self.corrupt, self.another_vacuum, self.publications)
         return not any((*wrong, self.misread, self.refused_settings, self.strange, self.unread_values))
 

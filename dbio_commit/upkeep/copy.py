@@ -35,17 +35,18 @@ from dbio_commit.upkeep.publish import publish_as_set
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyReport:
-    """What a copy has."""
+    """The result of `Table.copy`."""
 
     url: str
-    """Of the copy."""
+    """The root of the copy."""
     tid: str | None
     """The tid of its newest commit, None if it has none; the copy lacks later commits of the original."""
     commits: int
+    """How many commits it has."""
     files: int
-    """Data files, those included that were removed and that vacuum has not deleted yet."""
+    """How many data files it has, also removed ones that vacuum has not deleted yet."""
     size: int
-    """Of those, in bytes."""
+    """The size of these files, in bytes."""
 
 
 def copy_table(source: Store, target: Store, clock: Clock) -> CopyReport:

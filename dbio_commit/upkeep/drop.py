@@ -43,19 +43,20 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropReport:
-    """What a drop did."""
+    """The result of `Table.drop`."""
 
     url: str
+    """The root of the table."""
     deleted: int
-    """Objects: data files and markers."""
+    """How many objects were deleted: data files and markers."""
     size: int
-    """Of those, in bytes."""
+    """The size of these objects, in bytes."""
     aborted: Sequence[str]
-    """The transactions that were pending."""
+    """The tids of the transactions that were pending."""
     left: Sequence[str]
-    """Paths of files that no transaction of the table wrote or named, and of what others put beside its publications.
+    """Paths of files that are still there.
 
-    They are still there."""
+    No transaction of the table wrote or named them, or another tool wrote them beside a publication."""
 
 
 def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:

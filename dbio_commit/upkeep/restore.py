@@ -27,19 +27,22 @@ _SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """What a restore does to a table that nobody changes meanwhile."""
+    """What `Table.restore` would do, if no other commit comes meanwhile."""
 
     url: str
+    """The root of the table."""
     back: Sequence[DataFile]
-    """What was live then and is not now, or not with these columns: it comes back as copies."""
+    """Files that were live then, and are not live now or have other columns now: they come back as copies."""
     goes: Sequence[DataFile]
-    """What is live now and is not part of that state."""
+    """Files that are live now, and are no part of that state."""
     now: Snapshot = field(repr=False)
+    """The current state."""
     then: Snapshot = field(repr=False)
+    """The state to restore."""
 
     @property
     def has_its_columns(self) -> bool:
-        """Whether the columns were those of now; else only an overwrite brings them back."""
+        """Whether the table had its current columns then. If not, the restore is an overwrite."""
         return self.then.schema in (None, self.now.schema) and self.then.partition_columns == self.now.partition_columns
 
 

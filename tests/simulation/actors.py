@@ -28,9 +28,10 @@ from dbio_commit.base.errors import (
     UnsupportedStoreError,
     UnsupportedTableError,
 )
+from dbio_commit.base.options import Isolation
 from dbio_commit.commit.begin import begin, check_app, look
 from dbio_commit.commit.draft import Terms
-from dbio_commit.commit.isolation import Isolation, Read
+from dbio_commit.commit.isolation import Read
 from dbio_commit.commit.roots import KINDS
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.log.snapshot import Snapshot

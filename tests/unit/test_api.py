@@ -14,6 +14,8 @@ import dbio_commit as dbio
 import vacuum
 from dbio_commit.base import errors
 from dbio_commit.cli import commands
+from dbio_commit.commit.draft import Terms
+from dbio_commit.protocol.scope import Scope
 from tests.command_line import dbio as command_line
 from vacuum import VacuumOptions, VacuumReport
 
@@ -36,7 +38,7 @@ def test_every_error_is_exported() -> None:
 
 
 def test_every_class_that_a_user_meets_in_a_signature_or_a_result_is_exported() -> None:
-    seen = [thing for thing in PUBLIC if thing is not dbio.Terms]  # is passed on, and not looked into
+    seen = [thing for thing in PUBLIC if thing is not Terms]  # is passed on, and not looked into
     met = {found for thing in seen for hint in hints(thing) for found in classes(hint)}
     ours = {found for found in met if found.__module__.split(".")[0] in ("dbio_commit", "vacuum")}
     assert {found.__name__ for found in ours.difference(PUBLIC)} == FOR_TESTS | WITHIN
@@ -109,7 +111,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[VacuumOptions]:
     def nothing(table: dbio.Table, options: VacuumOptions, *, dry_run: bool = False, **others: Any) -> VacuumReport:
         seen.append(options)
         hours = options.retention_hours
-        return VacuumReport(url=table.url, scope=dbio.Scope.TABLE, dry_run=dry_run, retention_hours=hours)
+        return VacuumReport(url=table.url, scope=Scope.TABLE, dry_run=dry_run, retention_hours=hours)
 
     monkeypatch.setattr(sys.modules["dbio_commit.spark.vacuum"], "vacuum_table", nothing)
     monkeypatch.setattr(commands, "vacuum_table", nothing)

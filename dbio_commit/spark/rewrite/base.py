@@ -9,8 +9,9 @@ from pyspark.sql import types as t
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
+from dbio_commit.base.options import Isolation
 from dbio_commit.commit.begin import has_committed
-from dbio_commit.commit.isolation import Isolation, Read, check_isolation
+from dbio_commit.commit.isolation import Read, check_isolation
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, count_rows, recorded_rows

@@ -20,21 +20,22 @@ DIRECTORIES: Final[Mapping[Format, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What is published now, in one format."""
+    """The publication of a table in one format."""
 
     format: Format
+    """The format."""
     number: int
     """The Delta version, or the number of the list; each publication has a higher one."""
     tid: str | None
-    """The newest commit in it; None where there is none."""
+    """The newest commit in it; None if there is none."""
     files: int
-    """Live files in it."""
+    """How many live files it has."""
     added: int
-    """Files that the publication before did not have."""
+    """How many files the publication before did not have."""
     removed: int
-    """Files that only the publication before had."""
+    """How many files only the publication before had."""
     is_new: bool
-    """Whether anything was written; else this is what was there already."""
+    """Whether anything was written; if not, this publication existed already."""
 
 
 class Own(NamedTuple):

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dbio_commit import Bounds, Table, TransactionAbortedError
+from dbio_commit import Table, TransactionAbortedError
 from dbio_commit.protocol import names
+from dbio_commit.protocol.markers import Bounds
 from tests.command_line import TID, append, data_file, dbio, dbio_json, in_terminal, new_files
 
 # --- log --------------------------------------------------------------------------------------------------------------
