@@ -29,11 +29,10 @@ from dbio_commit.base.texts import visible
 
 
 class DbioError(Exception):
-    """Everything that this package raises on purpose.
+    """Every error that dbio raises on purpose.
 
-    Each argument is a line of the message. What a line quotes may come from a table: a line break or an escape sequence
-    in it is escaped.
-    """
+    Each argument is a line of the message. Texts from a table may be part of it: line breaks and escape sequences in
+    them are escaped."""
 
     def __init__(self, *lines: object) -> None:
         super().__init__(*(visible(str(line)) for line in lines))
@@ -43,31 +42,31 @@ class DbioError(Exception):
 
 
 class CommitConflictError(DbioError):
-    """Somebody else changed what this transaction depends on. Nothing was committed; begin again."""
+    """Another commit changed what this transaction depends on. Nothing was committed: begin again."""
 
 
 class TransactionAbortedError(DbioError):
-    """Somebody decided this transaction against us (vacuum, `dbio abort`, a waiter's lease). Begin again."""
+    """Another process aborted this transaction: vacuum, `dbio abort`, or a writer that waited for it. Begin again."""
 
 
 class CommitStateUnknownError(DbioError):
-    """The commit may or may not have landed. Read the table's history for the tid before anything else."""
+    """The commit may or may not have happened. Look for the tid in the history before you write again."""
 
 
 class TransactionStateError(DbioError):
-    """A transaction was used in a way that its state does not allow."""
+    """A transaction was used in a way that its state does not allow. Correct the program."""
 
 
 class InvalidInputError(DbioError):
-    """The caller's input cannot be written or understood. Nothing was written."""
+    """The arguments, the data or the schema cannot be written or understood. Nothing was written."""
 
 
 class SchemaMismatchError(InvalidInputError):
-    """The data's columns do not fit the table's."""
+    """The columns of the data do not fit those of the table."""
 
 
 class AppVersionError(InvalidInputError):
-    """The version of an application is lower than a committed one, and it is not known to be committed itself."""
+    """The version of an application is lower than a committed one, and is not known to be committed itself."""
 
 
 class TableNotFoundError(DbioError):
@@ -79,31 +78,31 @@ class TableExistsError(DbioError):
 
 
 class CorruptMarkerError(DbioError):
-    """A marker's name or body is not what any writer of the protocol writes."""
+    """The name or the body of a marker is not what a writer of the protocol writes."""
 
 
 class CheckpointLostError(CorruptMarkerError):
-    """A checkpoint that is needed is gone or cannot be read. Nobody can tell which files are live until it is back."""
+    """A checkpoint that is needed is missing or unreadable. Until it is back, it is not known which files are live."""
 
 
 class HistoryLostError(DbioError):
-    """What was asked of a table's past cannot be told completely any more."""
+    """Vacuum has deleted a part of the history that this needs."""
 
 
 class ChangedRowsError(DbioError):
-    """A stream that reads what was appended has come to a commit that took rows away."""
+    """A stream that reads appended rows has reached a commit that removed or changed rows."""
 
 
 class RetentionError(DbioError):
-    """The retention asked for could delete what a reader or writer still needs."""
+    """The retention could delete files that a reader or a writer still needs."""
 
 
 class UnsupportedStoreError(DbioError):
-    """The store, or this Spark, cannot do what the protocol needs."""
+    """The store, or this version of Spark, cannot do what the protocol needs."""
 
 
 class UnsupportedTableError(DbioError):
-    """The table is of a later version of the protocol, or of another format. Another store would not help."""
+    """The table has a later version of the protocol, or another format. Another store would not help."""
 
 
 class MissingPackageError(DbioError, ImportError):
@@ -111,15 +110,15 @@ class MissingPackageError(DbioError, ImportError):
 
 
 class StoreError(DbioError):
-    """The store failed, or the outcome of a request to it is unknown."""
+    """The store failed, or it is not known whether a request to it was applied."""
 
 
 class ObjectNotFoundError(StoreError):
-    """The object is not there (any more)."""
+    """The object does not exist, or not any more."""
 
 
 class AccessDeniedError(StoreError):
-    """The store refused the credentials, or the credentials lack a permission. The request was not applied."""
+    """The store refused the credentials, or they lack a permission. The request was not applied."""
 
 
 def _name_as_imported() -> None:

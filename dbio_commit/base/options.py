@@ -6,10 +6,10 @@ from typing import Literal
 from dbio_commit.base.errors import InvalidInputError
 
 Mode = Literal["append", "overwrite", "overwrite_partitions", "error", "ignore"]
-"""What a write does to an existing table: `dbio_commit.write` explains each."""
+"""What a write does to an existing table: `write` explains each."""
 
 Compression = Literal["snappy", "zstd", "gzip", "none"]
-"""Of the Parquet files that are written."""
+"""The compression of the Parquet files that are written."""
 
 Isolation = Literal["write_serializable", "serializable"]
 """What a rewrite does about rows that others append while it runs, and that it would have changed.

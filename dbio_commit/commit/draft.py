@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a transaction is about; settled when it begins, so it may be pickled and resumed in another process."""
+    """What is settled when a transaction begins. It can be pickled, so that another process resumes the transaction."""
 
     tid: str
     operation: Operation

@@ -61,7 +61,7 @@ class _State(Enum):
     UNKNOWN = "of unknown outcome"
 
 
-@internal("goes_by", "inspector", "keep_partitions", "require_files", "tell_changes", "vouch_for_rows")
+@internal("__init__", "goes_by", "inspector", "keep_partitions", "require_files", "tell_changes", "vouch_for_rows")
 class Transaction:
     """One write: it is decided exactly once, committed or aborted. `Table.begin` makes it.
 

@@ -11,7 +11,7 @@ from dbio_commit.protocol.doubtful import doubtful_files
 from dbio_commit.store import Store
 
 Progress = Callable[[str, int, int | None], None]
-"""Told of a phase how many are done, and of how many."""
+"""Is called with the phase, how many are done, and of how many (None if that is not known)."""
 
 _AT_ONCE = 1000
 """Files that are looked at between two reports of progress."""

@@ -61,10 +61,8 @@ Scalar = bool | int | float | str | None
 
 
 class Bounds(NamedTuple):
-    """Of one column in one file: min <= every value that is not null <= max; None where no bound is known.
-
-    Text longer than 64 characters is shortened, and a shortened max rounded up.
-    """
+    """The bounds of one column in one file. Texts longer than 64 characters are shortened, and a shortened max is
+    rounded up."""
 
     min: Scalar = None
     """At most every value that is not null; None if no bound is known."""

@@ -115,7 +115,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether readers and writers find what they are promised. Pending transactions and garbage are nothing wrong."""
+        """Whether readers and writers find what they are promised. Pending transactions and garbage are no errors."""
         wrong = (self.missing, self.wrong_size, self.corrupt, self.another_vacuum, self.publications)
         return not any((*wrong, self.misread, self.refused_settings, self.strange, self.unread_values))
 
