@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from dbio_commit.upkeep.vacuum.report import VacuumReport
 
 
-@internal("clock", "inspector", "refuse_partition", "store")
+@internal("clock", "inspector", "location", "refuse_partition", "store")
 class Table:
     """A table at a path. Nothing is read or written before a method is called.
 

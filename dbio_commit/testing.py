@@ -59,9 +59,10 @@ Step = Callable[[str, str], None]
 class MemoryStore(Store):
     """Objects in a dictionary under one lock: `put_if_absent` is atomic, and listings are consistent.
 
-    A directory exists as long as an object lies below it. Tests fill `unfinished`. The calls of one caller come one after
-    the other, so that tests can count them. `before` and `after` are called around every operation: if `before` raises,
-    the operation is not applied; if `after` raises, it was applied, and its answer is lost."""
+    A directory exists as long as an object lies below it. Tests fill `unfinished`. The calls of one caller come one
+    after the other, so that tests can count them. `before` and `after` are called around every operation: if `before`
+    raises, the operation is not applied; if `after` raises, it was applied, and its answer is lost.
+    """
 
     def __init__(self, clock: Clock | None = None, *, url: str = "memory://table") -> None:
         self.url = url

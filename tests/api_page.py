@@ -192,6 +192,15 @@ class Alias(NamedTuple):
     doc: str
 
 
+def aliases() -> Iterator[Alias]:
+    """The types of arguments that are no classes, and no functions."""
+    for module, names in OPTIONS.items():
+        for name in names:
+            thing = getattr(import_module(module), name)
+            if thing is Any or not (inspect.isclass(thing) or inspect.isfunction(thing)):
+                yield alias(module, name)
+
+
 def alias(module: str, name: str) -> Alias:
     tree = ast.parse(inspect.getsource(import_module(module)))
     for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):

@@ -1,28 +1,28 @@
-"""One tree of errors. What you do about an error decides where it hangs.
+"""The errors, in one tree: the class of an error says what to do about it.
 
     DbioError
-    ├── CommitConflictError        somebody else won: begin again
-    ├── TransactionAbortedError    decided against us: begin again
-    ├── CommitStateUnknownError    may have landed: read back first
-    ├── TransactionStateError      misuse of a transaction: fix the program
-    ├── InvalidInputError          arguments, data or a schema that cannot be written: fix the input
-    │   ├── SchemaMismatchError    the table's columns are others; both schemas are in the message
+    ├── CommitConflictError        another commit was faster: begin again
+    ├── TransactionAbortedError    another process aborted the transaction: begin again
+    ├── CommitStateUnknownError    it may be committed: look for the tid first
+    ├── TransactionStateError      misuse of a transaction: correct the program
+    ├── InvalidInputError          arguments, data or a schema that cannot be written: correct the input
+    │   ├── SchemaMismatchError    the table has other columns; both schemas are in the message
     │   └── AppVersionError        a version of an application that comes too late: look whether its rows are there
-    ├── TableNotFoundError         nothing is there: check the path
-    ├── TableExistsError           something is there already (modes "error" and "ignore")
-    ├── CorruptMarkerError         a marker that cannot be what a writer wrote: inspect it
-    │   └── CheckpointLostError    what alone tells which files are live is gone, or unreadable: bring it back
-    ├── HistoryLostError           vacuum has deleted what was asked of the past: ask for less, or begin anew
-    ├── ChangedRowsError           a stream of appends met a commit that took rows away: say what becomes of those
-    ├── RetentionError             a retention that could hurt readers or writers
-    ├── UnsupportedStoreError      the store cannot do it safely: use another store
-    ├── UnsupportedTableError      of a newer version, or another format: upgrade, or use that format's tools
+    ├── TableNotFoundError         there is nothing at the path: check the path
+    ├── TableExistsError           there is a table already (modes "error" and "ignore")
+    ├── CorruptMarkerError         a marker that no writer wrote like this: inspect it
+    │   └── CheckpointLostError    a checkpoint that is needed is missing or unreadable: bring it back
+    ├── HistoryLostError           vacuum has deleted this part of the history: ask for less, or begin anew
+    ├── ChangedRowsError           a stream of appends met a commit that changes rows: choose an option for these
+    ├── RetentionError             a retention that could hurt readers or writers: give a longer one
+    ├── UnsupportedStoreError      the store, or this Spark, cannot do it safely: use another one
+    ├── UnsupportedTableError      a later version, or another format: upgrade, or use that format's tools
     ├── MissingPackageError        an optional package is not installed: install it; also an ImportError
     └── StoreError                 the store failed or refused: check access, try again
         ├── ObjectNotFoundError
         └── AccessDeniedError
 
-Every message carries the facts (path, tid, sizes) and the next step; none carries a credential.
+Every message has the facts (path, tid, sizes) and the next step. No message has a credential.
 """
 
 from dbio_commit.base.texts import visible

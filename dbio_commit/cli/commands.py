@@ -187,7 +187,7 @@ def show(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
     """Show one transaction: its state, what it added and removed."""
     with _errors(as_json):
         table = Table(path)
-        report = table.inspect(tid)
+        report = table.show(tid)
     if as_json:
         print_json(transaction_json(report))
     else:
@@ -485,7 +485,7 @@ def abort(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
     """Decide a pending transaction against its writer, who can then not commit it any more."""
     with _errors(as_json):
         table = Table(path)
-        before = table.inspect(tid)
+        before = table.show(tid)
         table.abort(tid)
     if as_json:
         garbage = total_json(before.files)

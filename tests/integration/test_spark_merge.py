@@ -851,7 +851,7 @@ def test_a_merge_with_an_empty_source_asks_what_was_committed_since(spark: "Spar
     first, empty = dbio.Table(root).snapshot().etag, numbers(spark, 0, 0)
     assert dbio.merge(spark, root, empty, ["id"], if_match=first).skipped
     dbio.write(numbers(spark, 10, 20, tasks=1), root)
-    with pytest.raises(CommitConflictError, match="on which this write rests"):
+    with pytest.raises(CommitConflictError, match="the state that this write is based on"):
         dbio.merge(spark, root, empty, ["id"], if_match=first)
     assert dbio.merge(spark, root, empty, ["id"], if_match=dbio.Table(root).snapshot().etag).skipped
     assert len(dbio.Table(root).history()) == 2

@@ -346,7 +346,7 @@ def test_rows_that_are_appended_meanwhile_stay_but_not_with_if_tid(
     assert ids(dbio.read(spark, root)) == [0, 1, 2, 3]
     seen = dbio.Table(root).snapshot().etag
     beside(monkeypatch, lambda: dbio.write(numbers(spark, 4, 5), root))
-    with pytest.raises(CommitConflictError, match="on which this write rests"):
+    with pytest.raises(CommitConflictError, match="the state that this write is based on"):
         dbio.delete(spark, root, "id = 3", if_match=seen)
     assert ids(dbio.read(spark, root)) == [0, 1, 2, 3, 4]
 

@@ -40,7 +40,7 @@ class Listed(NamedTuple):
     live: int
     """How many live files were left out."""
     directories: Sequence[str]
-    """Directly below; not told where directories are not real."""
+    """Directly below; () on a store without real directories."""
 
 
 class Stopped(Exception):

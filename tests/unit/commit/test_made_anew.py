@@ -113,7 +113,7 @@ def test_a_commit_marker_that_came_to_another_table_is_none_of_its_commits_thoug
     assert contents(table) == [b"new"] * 3
     assert list(table.check().strange) == [path]
     with pytest.raises(InvalidInputError, match="of another table"):
-        table.inspect(late.tid)
+        table.show(late.tid)
 
 
 def test_the_files_of_a_commit_to_another_table_are_not_deleted(

@@ -32,7 +32,7 @@ READS: dict[str, Callable[[Table], object]] = {
 
 
 def inspected(table: Table, operation: str) -> tuple[object, ...]:
-    report = table.inspect(tid_of(table, operation))
+    report = table.show(tid_of(table, operation))
     commit = report.commit and (report.commit.timestamp, report.commit.added, report.commit.removed_files)
     return report.state, report.started, report.decided, report.files, list(report.undecided), commit
 

@@ -132,7 +132,7 @@ def test_no_commits_are_a_state_too(table: Table) -> None:
 
 def test_a_commit_that_the_table_does_not_know_is_a_conflict(table: Table) -> None:
     write(table)
-    with pytest.raises(CommitConflictError, match="knows no commit 42"):
+    with pytest.raises(CommitConflictError, match="does not know the commit 42"):
         try_to(table, if_match="42")
     assert contents(table) == [b"rows"]
 
@@ -205,8 +205,37 @@ def test_an_answer_that_was_lost_is_no_conflict_with_itself(table: Table, store:
     assert contents(table) == [b"mine"]
 
 
+def test_the_tid_of_a_snapshot_is_a_tid_also_where_the_order_of_its_last_commits_is_not_known(
+    table: Table, clock: ManualClock
+) -> None:
+    write(table, bodies=[b"old"])
+    later(clock)
+    twins = [table.begin() for _ in range(2)]
+    for number, twin in enumerate(twins):
+        stage(table, twin, b"twin %d" % number)
+        twin.commit()
+    seen = table.snapshot()
+    assert set(seen.etag.split(",")) == {twin.tid for twin in twins}
+    assert seen.tid == seen.history()[0].tid == seen.tids[-1]
+    later(clock)
+    write(table, "overwrite", bodies=[b"new"])
+    assert table.snapshot(as_of=seen.tid).files == seen.files
+    assert [commit.tid for commit in table.changes(str(seen.tid))][0] == seen.tid
+    table.restore(seen.tid)
+    assert contents(table) == [b"old", b"twin 0", b"twin 1"]
+
+
+def test_a_table_without_commits_has_no_tid_and_an_etag(table: Table) -> None:
+    table.begin().abort()
+    seen = table.snapshot()
+    assert (seen.tid, seen.etag) == (None, "")
+    try_to(table, if_match=seen.etag)
+    with pytest.raises(CommitConflictError, match="had no commits"):
+        try_to(table, if_match=seen.etag)
+
+
 @pytest.mark.parametrize("wrong", [7, b"1", ("1",), "no tid", "1,", "2026-11-20T10:00:00Z"])
-def test_what_is_no_tid_is_refused_before_anything_is_written(table: Table, store: MemoryStore, wrong: Any) -> None:
+def test_what_is_no_etag_is_refused_before_anything_is_written(table: Table, store: MemoryStore, wrong: Any) -> None:
     with pytest.raises(InvalidInputError, match=r"give Snapshot\.etag"):
         table.begin(if_match=wrong)
     assert not store.objects

@@ -168,8 +168,8 @@ def test_states_before_the_adoption_are_refused_and_the_adoption_itself_is_told(
 def test_what_a_transaction_did_before_the_adoption_is_still_known_by_its_tid_at_the_root() -> None:
     place = dbio("")
     commit = place.table().adopt()
-    assert place.table().inspect(FIRST).state is TransactionState.COMMITTED
-    report = place.table().inspect(commit.tid)
+    assert place.table().show(FIRST).state is TransactionState.COMMITTED
+    report = place.table().show(commit.tid)
     assert (report.state, len(report.files)) == (TransactionState.COMMITTED, len(commit.added))
     with pytest.raises(TransactionStateError):
         place.table().abort(commit.tid)
