@@ -2,8 +2,8 @@
 
 A rule is an invariant (I1 to I10), a promise of a snapshot (R1 to R3) or a numbered section. A test cites a rule in its
 body, its docstring, its decorators, the comment above it, or a heading `# --- … ---` above a group of tests. A citation
-outside of functions, as in the docstring of a module, belongs to the whole file. A test of the specification checks that
-the document is up to date.
+outside of functions, as in the docstring of a module, belongs to the whole file. A test of the specification checks
+that the document is up to date.
 """
 
 import ast
