@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from textwrap import fill
 from typing import NamedTuple
 
 TESTS = Path(__file__).parent
@@ -126,9 +127,9 @@ This page leads from each rule of [PROTOCOL.md](PROTOCOL.md) to the tests that c
 [I1 to I10](PROTOCOL.md#5-invariants), the promises [R1 to R3](PROTOCOL.md#81-snapshot) of a snapshot, and the numbered
 sections. Other tests may depend on a rule without citing it.
 
-Paths are relative to `tests/`. Below each test file are the tests and helper functions that cite the rule. If there are
-none, the file as a whole is about the rule. For other files, such as the model and the mutations of the simulation, a
-number says how many functions cite the rule.
+Paths are relative to `tests/`. Below each test file are the tests and helper functions that cite the rule. "The whole
+file" means that the file cites the rule outside of functions, as in the docstring of the module. For other files, such as
+the model and the mutations of the simulation, a number says how many functions cite the rule.
 
 The command `.venv/bin/python -m tests.rules_index` writes this page. Do not edit it by hand.
 """
@@ -149,7 +150,7 @@ def render(text: str, citations: dict[str, set[Citation]]) -> str:
     """The index of this specification."""
     parts = [_INTRODUCTION, "## Invariants and promises\n"]
     for number, rule in rules(text).items():
-        parts += [f"### {number}\n", f"{rule}\n", _listed(citations.get(number, set()))]
+        parts += [f"### {number}\n", f"{fill(rule, 120)}\n", _listed(citations.get(number, set()))]
     headings = titles(text)
     del headings[_INVARIANTS]
     parts.append("## Sections\n")
@@ -163,14 +164,15 @@ def render(text: str, citations: dict[str, set[Citation]]) -> str:
 def _listed(citations: set[Citation]) -> str:
     names: dict[str, list[str]] = {}
     for path, name in sorted(citations):
-        names.setdefault(path, []).extend([name] if name else [])
+        names.setdefault(path, []).append(name)
     lines = list[str]()
     for path, found in names.items():
-        link = f"- [{path}](../tests/{path})"
-        if Path(path).name.startswith("test_"):
-            lines += [link, *(f"  - `{name}`" for name in found)]
+        link, functions = f"- [{path}](../tests/{path})", [name for name in found if name]
+        if not Path(path).name.startswith("test_"):
+            lines.append(f"{link}: {len(functions)}" if functions else link)
         else:
-            lines.append(f"{link}: {len(found)}" if found else link)
+            lines.append(f"{link}: the whole file" if "" in found else link)
+            lines += [f"  - `{name}`" for name in functions]
     return "\n".join(lines) + "\n"
 
 
