@@ -128,8 +128,8 @@ This page leads from each rule of [PROTOCOL.md](PROTOCOL.md) to the tests that c
 sections. Other tests may depend on a rule without citing it.
 
 Paths are relative to `tests/`. Below each test file are the tests and helper functions that cite the rule. "The whole
-file" means that the file cites the rule outside of functions, as in the docstring of the module. For other files, such as
-the model and the mutations of the simulation, a number says how many functions cite the rule.
+file" means that the file cites the rule outside of functions, as in the docstring of the module. For other files, such
+as the model and the mutations of the simulation, a number says how many functions cite the rule.
 
 The command `.venv/bin/python -m tests.rules_index` writes this page. Do not edit it by hand.
 """
