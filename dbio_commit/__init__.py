@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from dbio_commit.base.errors import TransactionStateError as TransactionStateError
     from dbio_commit.base.errors import UnsupportedStoreError as UnsupportedStoreError
     from dbio_commit.base.errors import UnsupportedTableError as UnsupportedTableError
+    from dbio_commit.commit.isolation import Read as Read
     from dbio_commit.commit.transaction import Transaction as Transaction
     from dbio_commit.log.snapshot import Snapshot as Snapshot
     from dbio_commit.protocol.commits import Commit as Commit
@@ -68,6 +69,7 @@ _HOMES = {
             TableExistsError TableNotFoundError TransactionAbortedError TransactionStateError
             UnsupportedStoreError UnsupportedTableError
         """,
+        "dbio_commit.commit.isolation": "Read",
         "dbio_commit.commit.transaction": "Transaction",
         "dbio_commit.log.snapshot": "Snapshot",
         "dbio_commit.protocol.commits": "Commit",
@@ -108,7 +110,6 @@ _MOVED = {
     "Operation": "dbio_commit.protocol.markers",
     "PendingTransaction": "dbio_commit.upkeep.check",
     "Published": "dbio_commit.upkeep.publish",
-    "Read": "dbio_commit.commit.isolation",
     "Reason": "dbio_commit.protocol.garbage",
     "RestorePlan": "dbio_commit.upkeep.restore",
     "Scope": "dbio_commit.protocol.scope",
@@ -123,16 +124,18 @@ _MOVED = {
 __all__ = sorted(_HOMES)
 
 
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
-        return value
-    if name in _MOVED:
-        from dbio_commit.base.deprecated import deprecate
+if not TYPE_CHECKING:  # else every name would pass
 
-        deprecate(f"dbio_commit.{name}", f"{_MOVED[name]}.{name}, in annotations")
-        return getattr(import_module(_MOVED[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        if name in _HOMES:
+            value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+            return value
+        if name in _MOVED:
+            from dbio_commit.base.deprecated import deprecate
+
+            deprecate(f"dbio_commit.{name}", f"{_MOVED[name]}.{name}, in annotations")
+            return getattr(import_module(_MOVED[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -74,7 +74,7 @@ class Member:
 
 def public_members(thing: Any) -> Iterator[Member]:
     """The fields, properties and methods of a class that are no internal ones, in the order of the code."""
-    hidden = getattr(thing, "__internal__", frozenset())
+    hidden: frozenset[str] = getattr(thing, "__internal__", frozenset())
     body = class_body(thing)
     for i, node in enumerate(body):
         name = name_of(node)
@@ -90,7 +90,7 @@ def public_members(thing: Any) -> Iterator[Member]:
                 yield Member(name, signature(node, name), doc)
         else:
             after = body[i + 1] if i + 1 < len(body) else None
-            doc = inspect.cleandoc(after.value.value) if is_text(after) else ""
+            doc = text_of(after)
             if isinstance(node, ast.AnnAssign):
                 yield Member(name, f"{name}: {unquoted(node.annotation)}", doc)
             elif issubclass(thing, Enum):
@@ -116,8 +116,12 @@ def is_property(node: ast.FunctionDef) -> bool:
     return any(isinstance(it, ast.Name) and it.id.endswith("property") for it in node.decorator_list)
 
 
-def is_text(node: ast.stmt | None) -> Any:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def text_of(node: ast.stmt | None) -> str:
+    """The text of a statement that is only a text: the docstring of what stands before it; else ""."""
+    match node:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return inspect.cleandoc(text)
+    return ""
 
 
 def of_function(function: Any) -> Member:
@@ -205,7 +209,7 @@ def alias(module: str, name: str) -> Alias:
     tree = ast.parse(inspect.getsource(import_module(module)))
     for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
         if name_of(node) == name and isinstance(node, ast.Assign):
-            return Alias(ast.unparse(node), inspect.cleandoc(after.value.value) if is_text(after) else "")
+            return Alias(ast.unparse(node), text_of(after))
     raise LookupError(f"{module} defines no {name}")
 
 
@@ -221,17 +225,17 @@ def errors() -> list[str]:
     return [name for name, it in found.items() if inspect.isclass(it) and issubclass(it, dbio.DbioError)]
 
 
-CLASSES = ["Table", "Snapshot", "Transaction", "Commit", "DataFile", "FileInfo"]
+CLASSES = ["Table", "Snapshot", "Transaction", "Commit", "DataFile", "FileInfo", "Read"]
 
 _INTRODUCTION = """# API of `dbio_commit`
 
 `python -m tests.api_page` makes this page from the docstrings. [REFERENCE.md](REFERENCE.md) explains what to use for
 which task.
 
-The examples say `import dbio_commit as dbio`. All functions, the classes Table, Snapshot, Transaction, Commit, DataFile
-and FileInfo, and all errors can be imported from `dbio_commit`. Other classes are only returned, and options are plain
-values: import their types from the modules that are named here, for annotations. What this page does not name is
-private, and may change. Paths of files are relative to the root of the table, sizes are in bytes, and times are aware.
+The examples say `import dbio_commit as dbio`. Functions, the classes in section [Classes](#classes) and errors are
+imported from `dbio_commit`. Other classes are only returned, and options are plain values: for annotations, import
+their types from the modules that are named here. What this page does not name is private, and may change. Paths of
+files are relative to the root of the table, sizes are in bytes, and times are aware.
 
 Without PySpark, the functions for Spark can be imported, too; a call raises MissingPackageError.
 
@@ -282,7 +286,7 @@ def class_entry(thing: Any, title: str, *, module: str = "") -> str:
     if thing.__name__ in OPAQUE:
         return text
     members = [*public_members(thing)]
-    hidden = getattr(thing, "__internal__", frozenset())
+    hidden: frozenset[str] = getattr(thing, "__internal__", frozenset())
     if init := next((it for it in class_body(thing) if name_of(it) == "__init__" not in hidden), None):
         assert isinstance(init, ast.FunctionDef)
         constructor = signature(init, thing.__name__).removesuffix(" -> None")

@@ -23,13 +23,14 @@ def check_isolation(isolation: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What a rewrite went by."""
+    """What a rewrite depends on, for `Transaction.goes_by`."""
 
     tids: frozenset[str]
-    """The commits that it saw."""
+    """The tids of the commits that it has seen."""
     may_match: Callable[[Snapshot], Sequence[DataFile]]
-    """Which of a snapshot's files may hold rows that it would have changed, or gone by."""
+    """Returns the files of a snapshot that may hold rows which it would have changed, or on which it depends."""
     isolation: Isolation
+    """What it does about rows that others append meanwhile."""
 
     def __post_init__(self) -> None:
         check_isolation(self.isolation)

@@ -61,7 +61,7 @@ class _State(Enum):
     UNKNOWN = "of unknown outcome"
 
 
-@internal("__init__", "goes_by", "inspector", "keep_partitions", "require_files", "tell_changes", "vouch_for_rows")
+@internal("__init__", "inspector", "require_files")
 class Transaction:
     """One write: it is decided exactly once, committed or aborted. `Table.begin` makes it.
 
@@ -168,10 +168,10 @@ class Transaction:
         self._removed.update([paths] if isinstance(paths, str) else paths)
 
     def tell_changes(self, whole: Iterable[str]) -> None:
-        """Of a rewrite: files of changes (`names.is_change_file`) among those added tell which rows came and went.
+        """Of a "rewrite": change files among the added files record which rows were added and removed.
 
-        `whole` are the other files, added and removed, all of whose rows did; a file that is none holds also what it
-        only carried over.
+        `whole` are the paths of those other files, added or removed, of which all rows were added or removed. Each file
+        that is not named also has rows that did not change. Change files have names that begin with `cdc-`.
         """
         self._require_open("tell changes")
         if self.terms.operation != "rewrite":
@@ -179,15 +179,15 @@ class Transaction:
         self._whole = (self._whole or set()) | set(whole)
 
     def vouch_for_rows(self) -> None:
-        """Whoever staged the files has looked at their rows: they keep the table's constraints.
+        """The caller has checked that the rows of its files keep the table's constraints.
 
-        Else the commit goes by the statistics of the files, and refuses what these do not tell.
+        Without this, the commit goes by the statistics of the files, and refuses files whose statistics prove nothing.
         """
         self._require_open("vouch for rows")
         self._rows_are_checked = True
 
     def goes_by(self, read: Read) -> None:
-        """Of a rewrite: it commits only where what it read has not changed, as far as its isolation asks for that."""
+        """Of a "rewrite": it commits only if the rows that it depends on have not changed, as `read` says."""
         self._require_open("say what was read")
         if self.terms.operation != "rewrite":
             raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} goes by no rows")
@@ -224,9 +224,10 @@ class Transaction:
         self.overwrite_partition(partition)
 
     def keep_partitions(self) -> None:
-        """The files hold rows of files that the table has, or had, in the same partitions: those are named as they are.
+        """The new files copy rows of files that the table has, or had, in the same partitions.
 
-        Else each must be named in canonical texts. Of a restore, and of a compaction.
+        So their directories may have the names of those partitions as they are. Without this, the names must have
+        canonical texts.
         """
         self._require_open("keep partitions")
         self._copies = True

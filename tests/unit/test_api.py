@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -185,7 +186,7 @@ def test_everything_public_has_a_docstring() -> None:
         if inspect.isclass(thing) and thing is not Any:
             doc = inspect.getdoc(thing) or ""
             missing += [] if doc else [thing.__name__]
-            if thing.__name__ not in api_page.OPAQUE and not issubclass(thing, dbio.DbioError | api_page.Enum):
+            if thing.__name__ not in api_page.OPAQUE and not issubclass(thing, dbio.DbioError | Enum):
                 members = api_page.public_members(thing) if thing.__module__ != "dbio_commit.testing" else ()
                 missing += [f"{thing.__name__}.{it.name}" for it in members if not it.doc]
         elif inspect.isfunction(thing) and not inspect.getdoc(thing):
@@ -208,7 +209,7 @@ def hints(thing: Any) -> Iterator[Any]:
         return
     if thing.__module__ == "dbio_commit.testing":
         return
-    within = getattr(thing, "__internal__", frozenset())
+    within: frozenset[str] = getattr(thing, "__internal__", frozenset())
     within |= {"__init__"} if dataclasses.is_dataclass(thing) else set()
     annotated = inspect.get_annotations(thing).items()
     yield from (hint for name, hint in annotated if name not in within and not name.startswith("_"))
