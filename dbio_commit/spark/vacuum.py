@@ -5,7 +5,7 @@ PySpark is imported only for a call with a Spark session.
 
 import os
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -85,28 +85,16 @@ def _on_executors(spark: "SparkSession", function: Callable[[_T], _R], items: Se
     if not items:
         return []
     from dbio_commit.spark.session.conf import settle_workers
+    from dbio_commit.spark.ship.items import ForItems
     from dbio_commit.spark.write.plan import errors_of_workers
 
     settle_workers(spark)
     rows = [(pickle.dumps(item),) for item in items]
     frame = spark.createDataFrame(rows, "item binary").repartition(min(len(rows), _TASKS))
     with errors_of_workers():
-        results = frame.mapInArrow(_Each(function), "result binary").collect()
+        results = frame.mapInArrow(ForItems(function), "result binary").collect()
     return [pickle.loads(row.result) for row in results]
 
 
 _TASKS = 200
-"""More would only wait for one another."""
-
-
-class _Each:
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self._function = function
-
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
-        for batch in batches:
-            for item in batch.column(0).to_pylist():
-                result = pickle.dumps(self._function(pickle.loads(item)))
-                yield pa.RecordBatch.from_pydict({"result": pa.array([result], pa.binary())})
+"""The most tasks: more would only wait for one another."""

@@ -243,7 +243,7 @@ def test_if_tid_none_is_refused_since_the_tid_of_a_table_without_commits_was_an_
             pytest.warns(DeprecationWarning, match="if_tid"),
             pytest.raises(dbio.InvalidInputError, match="if_match"),
         ):
-            table.begin("overwrite", **given)  # type: ignore[arg-type]
+            table.begin("overwrite", **given)
 
 
 @pytest.mark.parametrize("name", ["write", "delete", "update", "merge"])
