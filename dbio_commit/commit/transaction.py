@@ -175,7 +175,7 @@ class Transaction:
         """
         self._require_open("tell changes")
         if self.terms.operation != "rewrite":
-            raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} tells no changes")
+            raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} records no changes")
         self._whole = (self._whole or set()) | set(whole)
 
     def vouch_for_rows(self) -> None:

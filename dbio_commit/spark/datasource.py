@@ -5,7 +5,7 @@ knows reaches the next one only by pickle.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -74,7 +74,6 @@ _WRITE_OPTIONS = {
     "txnappid",
     "txnversion",
     "ifmatch",
-    "iftid",
     "secretstorageoptions",
 }
 _GROUPS = 64
@@ -193,7 +192,7 @@ class DbioDataSource(DataSource):
             return kind(self._table, spec, options, columns=snapshot.schema if is_own else None)
 
     def writer(self, schema: StructType, overwrite: bool) -> "DbioWriter":
-        self._check_options(_WRITE_OPTIONS)
+        self._check_options(_WRITE_OPTIONS, old={"iftid"})
         with _explained(self._table, self.settings):
             plan = self._plan(schema, self._mode(overwrite), app_option(self.options))
             plan.refuse_unchecked()
@@ -276,13 +275,13 @@ class DbioDataSource(DataSource):
         """Read once: it is pickled with this object, from the planning of the schema to the planning of the read."""
         return self._table.snapshot(self.options.get("asOf"))
 
-    def _check_options(self, known: set[str]) -> None:
+    def _check_options(self, known: set[str], *, old: Set[str] = frozenset()) -> None:
         if "replacewhere" in self.options:
             raise InvalidInputError(
                 "the option replaceWhere is not for a data source in Python, which cannot look for the rows that go; "
                 "use dbio.write(df, path, mode='overwrite', replace_where=…)"
             )
-        if unknown := sorted(set(map(str.lower, self.options)) - known):
+        if unknown := sorted(set(map(str.lower, self.options)) - known - old):
             raise InvalidInputError(
                 f'the data source "dbio" knows no option {", ".join(unknown)} here; it knows {", ".join(sorted(known))}'
             )

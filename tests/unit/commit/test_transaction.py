@@ -668,7 +668,7 @@ def test_only_a_rewrite_goes_by_rows_and_tells_changes(table: Table, operation: 
     transaction = table.begin(operation)
     with pytest.raises(TransactionStateError, match=f"operation '{operation}' goes by no rows"):
         transaction.goes_by(read)
-    with pytest.raises(TransactionStateError, match=f"operation '{operation}' tells no changes"):
+    with pytest.raises(TransactionStateError, match=f"operation '{operation}' records no changes"):
         transaction.tell_changes([])
     transaction.abort()
 
