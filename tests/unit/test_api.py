@@ -59,7 +59,7 @@ def test_every_error_is_exported() -> None:
 
 def test_type_checkers_see_the_names_that_can_be_imported() -> None:
     tree = ast.parse(Path(str(dbio.__file__)).read_text())
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    block = next(node for node in tree.body if isinstance(node, ast.If))
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     assert {alias.asname: node.module for node in imports for alias in node.names} == dbio._HOMES
 
