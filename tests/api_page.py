@@ -130,6 +130,12 @@ def of_function(function: Any) -> Member:
     return Member(function.__name__, signature(tree, function.__name__), inspect.getdoc(function) or "")
 
 
+def code(node: ast.AST) -> str:
+    """The code, with texts in double quotes, as ruff writes it."""
+    text = ast.unparse(node)
+    return text if '"' in text else text.replace("'", '"')
+
+
 def signature(node: ast.FunctionDef, name: str) -> str:
     """As in the code, without quotes around annotations, without `self`, on one line or with a line for each part."""
     args = node.args
@@ -160,7 +166,7 @@ def parameter(arg: ast.arg, default: ast.expr | None) -> str:
 
 def default_text(default: ast.expr) -> str:
     """As in the code, but a constant by its value."""
-    text = ast.unparse(default)
+    text = code(default)
     return _CONSTANTS.get(text, text)
 
 
@@ -183,7 +189,7 @@ class _Unquote(ast.NodeTransformer):
 
 
 def unquoted(annotation: ast.expr | None) -> str:
-    return ast.unparse(_Unquote().visit(annotation)) if annotation else ""
+    return code(_Unquote().visit(annotation)) if annotation else ""
 
 
 # --- types --------------------------------------------------------------------------------------------------------
@@ -209,7 +215,7 @@ def alias(module: str, name: str) -> Alias:
     tree = ast.parse(inspect.getsource(import_module(module)))
     for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
         if name_of(node) == name and isinstance(node, ast.Assign):
-            return Alias(ast.unparse(node), text_of(after))
+            return Alias(code(node), text_of(after))
     raise LookupError(f"{module} defines no {name}")
 
 
