@@ -40,9 +40,10 @@ from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.footprint import marker_bytes
 from dbio_commit.protocol.markers import FileInfo, decode_schema, pack_schema
-from dbio_commit.protocol.partition_values import WRITTEN, Given, base_of, kind_of, spell
-from dbio_commit.protocol.partitions import Types, find_problem, partition_types, widest
+from dbio_commit.protocol.partition_values import Given, kind_of, spell
+from dbio_commit.protocol.partitions import Types, find_problem, partition_types, widest_types
 from dbio_commit.protocol.settings import Settings
+from dbio_commit.protocol.types import is_partition
 from dbio_commit.store import Store
 
 _log = get_logger(__name__)
@@ -140,7 +141,7 @@ class Transaction:
                 raise InvalidInputError(f"{file.path!r} does not lie in the partition {dict(file.partition)}")
             self._root.check_place(file, self.terms)
         if not self._copies and not self._sets_schema:
-            self._refuse_texts(files, widest(self._partition_types(None)))
+            self._refuse_texts(files, widest_types(self._partition_types(None)))
         self._staged |= {file.path: file for file in files}
         if not looked_at:
             self._unseen |= {file.path for file in files}
@@ -426,7 +427,7 @@ class Transaction:
             return
         types, before = self._partition_types(schema), self._partition_types(None)
         for column, kind in types.items():
-            if kind is not None and base_of(kind) not in WRITTEN and before.get(column) != kind:
+            if kind is not None and not is_partition(kind) and before.get(column) != kind:
                 raise InvalidInputError(
                     f"partition column {column!r} of {self._store.url} cannot be {kind}, whose values tools write in "
                     "different ways: partition by text, whole numbers, decimals, booleans, dates or timestamps"

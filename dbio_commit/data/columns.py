@@ -16,37 +16,24 @@ import pyarrow.types as types
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.protocol.column_metadata import keep_known
+from dbio_commit.protocol.types import TYPES, Family, Type, type_of
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-_ARROW: Mapping[str, pa.DataType] = {
-    "boolean": pa.bool_(),
-    "byte": pa.int8(),
-    "short": pa.int16(),
-    "integer": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-    "void": pa.null(),
+
+def _arrow(row: Type, kind: str) -> Any:
+    """Arrow's type of a row of the table of types, with a decimal's parameters."""
+    constructor, *arguments = row.arrow
+    digits = re.findall(r"-?\d+", kind) if row.family is Family.DECIMAL else ()
+    return getattr(pa, constructor)(*arguments, *map(int, digits))
+
+
+_OWN: Mapping[pa.DataType, str] = {_arrow(row, row.name): row.name for row in TYPES if not row.parameters}
+_ALSO: Mapping[pa.DataType, str] = {
+    **{getattr(pa, other)(): row.name for row in TYPES if not row.parameters for other in row.arrow_also},
+    pa.uint64(): "decimal(20,0)",  # Spark has no unsigned numbers
 }
-_SPARK: Mapping[pa.DataType, str] = {kind: name for name, kind in _ARROW.items()} | {
-    pa.uint8(): "short",  # Spark has no unsigned numbers
-    pa.uint16(): "integer",
-    pa.uint32(): "long",
-    pa.uint64(): "decimal(20,0)",
-    pa.large_string(): "string",
-    pa.large_binary(): "binary",
-    pa.date64(): "date",
-    pa.float16(): "float",
-}
-_DECIMAL = re.compile(r"decimal\((\d{1,2}),\s*(-?\d{1,2})\)")
-_TEXT = re.compile(r"(?:var)?char\(\d+\)")
 
 
 def arrow_schema(schema: Mapping[str, Any], *, where: str) -> pa.Schema:
@@ -66,12 +53,8 @@ def arrow_type(kind: Any) -> Any:
             return pa.list_(pa.field("element", arrow_type(element)))
         case {"type": "map", "keyType": key, "valueType": value}:
             return pa.map_(arrow_type(key), arrow_type(value))
-        case str() if match := _DECIMAL.fullmatch(kind):
-            return pa.decimal128(int(match[1]), int(match[2]))
-        case str() if _TEXT.fullmatch(kind):
-            return pa.string()
-        case str() if kind in _ARROW:
-            return _ARROW[kind]
+        case str() if row := type_of(kind):
+            return _arrow(row, kind)
     raise ValueError(f"unknown type {kind!r:.100}")
 
 
@@ -115,6 +98,15 @@ def type_name(kind: pa.DataType) -> str:
         raise ValueError(f"{kind} is no type of Spark's") from None
 
 
+def own_name(kind: Any) -> str | None:
+    """The type in Spark's JSON whose values this type of Arrow holds as they are; None for all other types."""
+    if types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if types.is_timestamp(kind) and kind.tz and kind.unit == "us":
+        return "timestamp"  # values are the same in each zone
+    return _OWN.get(kind)
+
+
 def told_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
     """The columns of a file as Spark's JSON: as Spark has recorded them there, else by the types of Parquet.
 
@@ -137,10 +129,8 @@ def field(name: str, kind: Any) -> dict[str, Any]:
 
 
 def _spark_type(kind: Any, column: str, where: str) -> Any:
-    if kind in _SPARK:
-        return _SPARK[kind]
-    if types.is_decimal(kind):
-        return f"decimal({kind.precision},{kind.scale})"
+    if name := own_name(kind) or _ALSO.get(kind):
+        return name
     if types.is_timestamp(kind):
         return "timestamp" if kind.tz else "timestamp_ntz"
     if types.is_dictionary(kind):
@@ -152,9 +142,7 @@ def _spark_type(kind: Any, column: str, where: str) -> Any:
         return {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
     if types.is_nested(kind) and kind.num_fields == 1:
         return {"type": "array", "elementType": _spark_type(kind.field(0).type, column, where), "containsNull": True}
-    if types.is_string_view(kind):
-        return "string"
-    if types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
+    if types.is_fixed_size_binary(kind):
         return "binary"
     raise InvalidInputError(f"column {column!r} of {where} is {kind}, which Spark has no type for; write another type")
 

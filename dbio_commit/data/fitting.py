@@ -10,6 +10,7 @@ from typing import Any
 
 from dbio_commit.base.errors import SchemaMismatchError
 from dbio_commit.data.footers import Footer
+from dbio_commit.protocol.types import Family, decimal_digits, type_of, widens
 
 Schema = Mapping[str, Any]
 
@@ -173,22 +174,15 @@ def _united(own: Any, other: Any, path: str) -> Any:
             return {**own, **_parts(own, other, path, "elementType")}
         case {"type": "map"}, {"type": "map"}:
             return {**own, **_parts(own, other, path, "keyType", "valueType")}
-        case str(), str() if own == other or _widens(other, own):
+        case str(), str() if own == other or widens(other, own):
             return own
-        case str(), str() if _widens(own, other):
+        case str(), str() if widens(own, other):
             return other
     raise _Clash(path, own, other)
 
 
 def _parts(own: Any, other: Any, path: str, *parts: str) -> dict[str, Any]:
     return {part: _united(own[part], other[part], f"{path}.{part.removesuffix('Type')}") for part in parts}
-
-
-def _widens(narrow: str, wide: str) -> bool:
-    from dbio_commit.data.columns import arrow_type
-    from dbio_commit.data.widen import widens
-
-    return widens(arrow_type(narrow), arrow_type(wide))
 
 
 def _describe(clash: _Clash, groups: Sequence[Alike], group: Alike, where: str) -> str:
@@ -256,17 +250,14 @@ def _leaf_fits(found: str, wanted: str) -> bool:
     """Narrower than `is_read`: Polars takes no whole numbers for decimals, bytes for text or days for times."""
     if found in (wanted, "void"):
         return True
-    import pyarrow.types as types  # whoever knows the columns of a file has it
-
-    from dbio_commit.data.columns import arrow_type
-    from dbio_commit.data.widen import widens
-
-    try:
-        narrow, wide = arrow_type(found), arrow_type(wanted)
-    except (KeyError, TypeError, ValueError):
+    narrow, wide = type_of(found), type_of(wanted)
+    if narrow is None or wide is None:
         return False
-    both_tell_times = types.is_timestamp(narrow) and types.is_timestamp(wide)
-    return narrow.equals(wide) or both_tell_times or widens(narrow, wide)
+    families = {narrow.family, wide.family}
+    if families == {Family.TEXT} or families <= {Family.INSTANT, Family.LOCAL_TIME}:
+        return True
+    digits = decimal_digits(found)
+    return widens(found, wanted) or (digits is not None and digits == decimal_digits(wanted))
 
 
 def is_read(found: str, wanted: str) -> bool:

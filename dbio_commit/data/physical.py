@@ -12,15 +12,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit.data.parquet import ROW_METADATA
+from dbio_commit.protocol.types import MOST_DIGITS, TYPES
 
 if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-MOST_DIGITS = 38
-"""Of a decimal."""
-
-_PLAIN = {"None", "String", "Date", "Int", "Decimal", "Timestamp", "Map", "List"}
+_PLAIN = {"Map", "List"} | {logical for row in TYPES for logical in row.parquet}
 """Logical types that all readers have, in most of their forms."""
 
 _AS_TEXT = "write it as a string"

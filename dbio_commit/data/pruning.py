@@ -4,13 +4,10 @@ Conservative: where nothing is known, a row may be there. How a condition is rea
 """
 
 import math
-import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime
-from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, NamedTuple
 
 from dbio_commit.protocol.commits import Decided
@@ -18,6 +15,7 @@ from dbio_commit.protocol.markers import Bounds, ColumnBounds, CommitMarker, Fil
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.partition_values import read
 from dbio_commit.protocol.state import Added, DataFile, LiveFiles
+from dbio_commit.protocol.types import is_integer, type_of
 
 # --- conditions ---------------------------------------------------------------------------------------------------
 
@@ -235,55 +233,8 @@ _NOT_COMPARED_BY_BYTES = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
 
 def value_of(bound: Any, kind: str) -> Any:
     """A bound from a marker as a value that can be compared; None for what is none of the column's type."""
-    if bound is None:
-        return None
-    match kind:
-        case "byte" | "short" | "integer" | "long":
-            return bound if type(bound) is int else None
-        case "float" | "double":
-            if type(bound) is int:
-                return bound if abs(bound) < _TOO_LARGE else None
-            return bound if type(bound) is float and math.isfinite(bound) else None
-        case "boolean":
-            return bound if type(bound) is bool else None
-        case "string":
-            return bound if type(bound) is str else None
-    parse = _PARSERS.get(kind.partition("(")[0])
-    try:
-        return parse(str(bound)) if parse and type(bound) in (str, int) else None
-    except (ValueError, InvalidOperation):
-        return None
-
-
-def decimal_digits(kind: str) -> tuple[int, int] | None:
-    """Before and after the point, of a type of decimals; None for another type."""
-    match = re.fullmatch(r"decimal\((\d+),\s*(\d+)\)", kind)
-    return (int(match[1]) - int(match[2]), int(match[2])) if match else None
-
-
-def _decimal(text: str) -> Decimal | None:
-    value = Decimal(text)
-    return value if value.is_finite() and abs(value.adjusted()) < 100 else None
-
-
-def _instant(text: str) -> datetime | None:
-    value = datetime.fromisoformat(text)
-    return value if value.tzinfo else None
-
-
-def _local_time(text: str) -> datetime | None:
-    value = datetime.fromisoformat(text)
-    return None if value.tzinfo else value
-
-
-_TOO_LARGE = 1 << 1023
-INTEGERS = ("byte", "short", "integer", "long")
-_PARSERS: Mapping[str, Callable[[str], Any]] = {
-    "decimal": _decimal,
-    "date": date.fromisoformat,
-    "timestamp": _instant,
-    "timestamp_ntz": _local_time,
-}
+    row = type_of(kind)
+    return row.bound.value(bound) if row and row.bound and bound is not None else None
 
 
 def _partition_value(text: str, kind: str) -> Any:
@@ -362,7 +313,7 @@ def _facts_of_all(told: ColumnBounds, rows: Sequence[int | None], kind: str) -> 
 
 
 def _extreme(of: Callable[[Iterable[Any]], Any], bounds: Sequence[Any], kind: str) -> Any:
-    values = bounds if isinstance(bounds, array) and kind in INTEGERS else [value_of(it, kind) for it in bounds]
+    values = bounds if isinstance(bounds, array) and is_integer(kind) else [value_of(it, kind) for it in bounds]
     return None if not values or None in values else of(values)
 
 

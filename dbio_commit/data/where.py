@@ -17,7 +17,6 @@ from sqlglot import exp
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.pruning import (
-    INTEGERS,
     UNKNOWN,
     AllOf,
     AnyOf,
@@ -28,9 +27,9 @@ from dbio_commit.data.pruning import (
     OneOf,
     Operator,
     column_types,
-    decimal_digits,
 )
 from dbio_commit.data.sql import parse
+from dbio_commit.protocol.types import TYPES, decimal_digits, is_integer
 
 
 def parse_where(sql: str, schema: Mapping[str, Any], *, zone: str | None) -> Condition:
@@ -94,7 +93,7 @@ class _Reader:
         """Spark casts the column and all values to one type: where that has too few digits, it rounds them."""
         kind = self._types.get(self._column(tree.this) or "", "")
         values = [it.unnest() for it in tree.expressions]
-        if kind in INTEGERS or decimal_digits(kind):
+        if is_integer(kind) or decimal_digits(kind):
             digits = [_digits_of(it) for it in values if it.is_number or it.find(exp.Cast)]
             if not _fits(kind, digits):
                 return UNKNOWN
@@ -135,7 +134,7 @@ def _digits_of(value: Any) -> tuple[int, int] | None:
     type_name = cast.to.sql(dialect="spark")
     if type_name in ("FLOAT", "DOUBLE"):
         return None
-    return (_LONG_DIGITS, 0) if type_name in _BITS else decimal_digits(type_name.lower())
+    return (_LONG_DIGITS, 0) if type_name in _BITS else _around_point(type_name.lower())
 
 
 def _terms(tree: Any, kind: type[exp.Connector]) -> list[Any]:
@@ -187,7 +186,7 @@ def _literal(tree: Any, kind: str, zone: str | None) -> _Interval | None:
         return {"true": (True, True), "false": (False, False)}.get(text)
     if kind == "string" and (type_name is None or (is_cast and type_name == "STRING")):
         value: int | str | None = text
-    elif type_name is None and kind in INTEGERS and re.fullmatch(r"-?[0-9]{1,18}", text):
+    elif type_name is None and is_integer(kind) and re.fullmatch(r"-?[0-9]{1,18}", text):
         value = int(text)
     else:
         return _time(text, type_name, kind, zone)
@@ -216,7 +215,7 @@ def _cast_number(text: str, type_name: str, kind: str) -> _Interval | None:
     """Of a number without an exponent that is cast to a type of numbers, such as `33L` and `33.5BD`."""
     if not re.fullmatch(r"-?[0-9]{1,38}(\.[0-9]{1,38})?", text):
         return None
-    decimal = decimal_digits(type_name.lower())
+    decimal = _around_point(type_name.lower())
     if decimal:
         whole, _, fraction = text.lstrip("-").lstrip("0").partition(".")
         return _exact(text, decimal, kind) if len(whole) <= decimal[0] and len(fraction) <= decimal[1] else None
@@ -228,7 +227,7 @@ def _cast_number(text: str, type_name: str, kind: str) -> _Interval | None:
         (value,) = struct.unpack("<f", struct.pack("<f", value))
     if kind in ("float", "double"):
         return value, value
-    if kind in INTEGERS:  # Spark makes such numbers of the column, too, which are exact up to there
+    if is_integer(kind):  # Spark makes such numbers of the column, too, which are exact up to there
         return (value, value) if abs(value) < 1 << bits else None
     return _about(value, Decimal(0)) if decimal_digits(kind) else None
 
@@ -241,16 +240,22 @@ def _about(value: float, like: float | Decimal) -> _Interval:
     return type(like)(low), type(like)(high)
 
 
-_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63, "FLOAT": 24, "DOUBLE": 53}
-"""Up to which power of 2 such a type has all whole numbers."""
+_BITS = {row.sql[0].upper(): row.whole_bits for row in TYPES if row.whole_bits}
+"""Up to which power of 2 a type of SQL has all whole numbers."""
 
 
 def _fits(kind: str, numbers: Sequence[tuple[int, int] | None]) -> bool:
     """Whether a decimal holds the column's values, and numbers of so many digits, without being rounded."""
-    own = (_LONG_DIGITS, 0) if kind in INTEGERS else decimal_digits(kind)
+    own = (_LONG_DIGITS, 0) if is_integer(kind) else _around_point(kind)
     each = [own, *numbers]
     known = [digits for digits in each if digits is not None]
     return len(known) == len(each) and max(it[0] for it in known) + max(it[1] for it in known) <= _DIGITS
+
+
+def _around_point(kind: str) -> tuple[int, int] | None:
+    """The digits before and after the point of a type of decimals; None for another type."""
+    digits = decimal_digits(kind)
+    return (digits[0] - digits[1], digits[1]) if digits else None
 
 
 def _digits(text: str) -> tuple[int, int] | None:

@@ -9,16 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as types
 
+from dbio_commit.data.columns import own_name
+from dbio_commit.protocol.types import widens as types_widen
+
 
 def widens(narrow: Any, wide: Any) -> bool:
-    """Whether each value of the one type, which is not nested, is an equal one of the other, of the same kind."""
-    if types.is_decimal(narrow) and types.is_decimal(wide):
-        digits: int = wide.precision - narrow.precision
-        return digits > 0 and 0 <= wide.scale - narrow.scale <= digits
-    for is_kind in (types.is_signed_integer, types.is_floating):
-        if is_kind(narrow) and is_kind(wide):
-            return bool(narrow.bit_width < wide.bit_width)
-    return False
+    """`types.widens` for two types of Arrow that are not nested."""
+    one, other = own_name(narrow), own_name(wide)
+    return one is not None and other is not None and types_widen(one, other)
 
 
 def fit(values: Any, kind: Any) -> Any:
@@ -111,6 +109,7 @@ def _is_small_integer(kind: pa.DataType) -> bool:
 _READ_AS = (
     (_is_text, _is_text),
     (types.is_unsigned_integer, types.is_integer),  # each value is looked at
+    (types.is_float16, types.is_floating),
     (types.is_integer, types.is_decimal),
     (_is_small_integer, types.is_float64),
     (types.is_date, types.is_date32),

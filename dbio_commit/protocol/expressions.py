@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Final, NamedTuple, NoReturn
 
+from dbio_commit.protocol.types import TYPES
+
 MAX_CHARACTERS: Final = 4096
 MAX_DEPTH: Final = 32
 """Brackets, calls, prefixes and CASEs, one within the other."""
@@ -85,10 +87,7 @@ _WITHOUT_BRACKETS = _words(
 )
 """Functions that are called so, too, where there is no such column."""
 
-_TYPES = _words(
-    "boolean byte tinyint short smallint int integer long bigint float real double decimal dec numeric string binary "
-    "date timestamp timestamp_ntz timestamp_ltz char character varchar"
-)
+_TYPES = frozenset(name for row in TYPES for name in row.sql)
 _RESERVED = _words(
     "and as between case cast distinct else end exists extract from in is map not or reduce select table then try_cast "
     "values when where with"

@@ -24,6 +24,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.column_metadata import keep_known
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import check_told
+from dbio_commit.protocol.types.bounds import Scalar
 
 MAX_BYTES = 64 * 1024 * 1024
 """A marker fits in one PUT (PROTOCOL.md 7.5); a larger one was not written by any writer."""
@@ -35,9 +36,6 @@ REFERRING: Final = 2
 """That of a commit marker with `removed_tids`: who knows no such key must not take its files for live."""
 
 Operation = Literal["append", "overwrite", "replace_partitions", "rewrite", "abort", "adopt"]
-
-Scalar = bool | int | float | str | None
-"""A value as JSON holds it: dates and timestamps in ISO 8601, decimals as text."""
 
 
 class Bounds(NamedTuple):

@@ -11,18 +11,9 @@ from typing import Any, NamedTuple
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.names import Partition
-from dbio_commit.protocol.partition_values import (
-    INTEGER_BITS,
-    base_of,
-    canonical,
-    decimal_digits,
-    meant,
-    problem,
-    read,
-    unread,
-    write,
-)
+from dbio_commit.protocol.partition_values import canonical, meant, problem, read, unread, write
 from dbio_commit.protocol.state import DataFile, LiveFiles
+from dbio_commit.protocol.types import widest
 
 Types = Mapping[str, str | None]
 """The Spark type of each partition column, as its JSON has it; None where no writer recorded it."""
@@ -174,14 +165,6 @@ def find_problem(partitions: Iterable[Partition], types: Types) -> tuple[Partiti
     return None
 
 
-def widest(types: Types) -> Types:
+def widest_types(types: Types) -> Types:
     """The types that the columns may be widened to by the commit of files that are staged already."""
-    return {column: kind and _widest(kind) for column, kind in types.items()}
-
-
-def _widest(kind: str) -> str:
-    if kind in INTEGER_BITS:
-        return "long"
-    if base_of(kind) == "decimal":
-        return f"decimal(38,{decimal_digits(kind)[1]})"
-    return "double" if kind == "float" else kind
+    return {column: kind and widest(kind) for column, kind in types.items()}

@@ -33,6 +33,7 @@ from dbio_commit.protocol.log import REFUSAL, parse_log
 from dbio_commit.protocol.markers import ADOPTED, CommitInfo, CommitMarker, FileInfo, pack_files, pack_schema
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import Metadata
+from dbio_commit.protocol.types import is_partition
 from dbio_commit.store import Store
 
 _log = get_logger(__name__)
@@ -194,7 +195,7 @@ def _partition_fields(snapshot: Snapshot) -> tuple[list[Mapping[str, Any]], list
     for column in snapshot.partition_columns:
         values = {file.partition[column] for file in snapshot.files}
         kind = kinds.narrowest(values)
-        if kind in _NO_PARTITION:
+        if not is_partition(kind):
             told = sorted(value for value in values if value is not None)
             notes.append(
                 f"the values of the partition column {column!r} look like numbers with a fraction, which no write can "
@@ -203,9 +204,6 @@ def _partition_fields(snapshot: Snapshot) -> tuple[list[Mapping[str, Any]], list
             kind = "string"
         fields.append(kinds.field(column, kind))
     return fields, notes
-
-
-_NO_PARTITION = ("float", "double")
 
 
 def _some(texts: Sequence[str]) -> str:

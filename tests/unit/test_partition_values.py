@@ -24,6 +24,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol import partition_values as values
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.protocol.types import is_partition
 from dbio_commit.spark.ship.arrow import format_values
 from dbio_commit.table import Table
 from tests.histories import columns
@@ -69,7 +70,7 @@ def test_a_value_is_written_as_one_text_that_gives_it_back(kind: str, data: Any)
         assert math.copysign(1, value) == math.copysign(1, again)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", [kind for kind in VALUES if values.base_of(kind) in values.WRITTEN])
+@pytest.mark.parametrize("kind", [kind for kind in VALUES if is_partition(kind)])
 @given(data=st.data())
 def test_tasks_of_spark_and_users_write_the_same_text_and_arrow_reads_it(kind: str, data: Any) -> None:
     value = data.draw(VALUES[kind])
@@ -499,9 +500,7 @@ def test_what_lies_in_such_a_partition_is_compacted_and_restored_where_it_is(tmp
     assert len(table.check().unread_values) == 2
 
 
-ALIKE_IN_TABLES = [
-    (kind, it) for kind, them in READ_ALIKE.items() if values.base_of(kind) in values.WRITTEN for it in them
-]
+ALIKE_IN_TABLES = [(kind, it) for kind, them in READ_ALIKE.items() if is_partition(kind) for it in them]
 
 
 @pytest.mark.parametrize(("kind", "text"), ALIKE_IN_TABLES)

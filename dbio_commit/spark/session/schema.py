@@ -16,34 +16,7 @@ from pyspark.sql import types as t
 from dbio_commit.base.errors import InvalidInputError, SchemaMismatchError
 from dbio_commit.data import columns
 from dbio_commit.data.widen import widens
-
-_ATOMIC: tuple[type[t.DataType], ...] = (
-    t.BooleanType,
-    t.ByteType,
-    t.ShortType,
-    t.IntegerType,
-    t.LongType,
-    t.FloatType,
-    t.DoubleType,
-    t.DecimalType,
-    t.StringType,
-    t.BinaryType,
-    t.DateType,
-    t.TimestampType,
-    t.TimestampNTZType,
-)
-_PARTITION: tuple[type[t.DataType], ...] = (
-    t.BooleanType,
-    t.ByteType,
-    t.ShortType,
-    t.IntegerType,
-    t.LongType,
-    t.DecimalType,
-    t.StringType,
-    t.DateType,
-    t.TimestampType,
-    t.TimestampNTZType,
-)
+from dbio_commit.protocol.types import Family, Type, type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +55,8 @@ def check_writable(schema: t.StructType, partition_by: Sequence[str], *, allow_v
         partition = by_name.get(column.lower())
         if partition is None:
             raise InvalidInputError(f"partition column {column!r} is none of the columns {schema.fieldNames()}")
-        if not isinstance(plain(partition.dataType), (*_PARTITION, t.NullType) if allow_void else _PARTITION):
+        row = row_of(plain(partition.dataType))
+        if not (row and (row.is_partition or (allow_void and row.family is Family.NOTHING))):
             raise InvalidInputError(
                 f"partition column {column!r} is {partition.dataType.simpleString()}, which a directory name does not "
                 "give back equal; partition by string, integer, boolean, decimal, date or timestamp"
@@ -118,11 +92,21 @@ def _check_type(kind: t.DataType, where: str, *, allow_void: bool) -> None:
                     "of which type; cast it, as in CAST(NULL AS string)"
                 )
         case _:
-            if not isinstance(kind, _ATOMIC) or _has_collation(kind):
+            if not _is_written(kind) or _has_collation(kind):
                 raise InvalidInputError(
                     f"column {where!r} is {kind.simpleString()}, which would not come back equal from Parquet; "
                     "cast it to a type that does, such as string, bigint or a struct"
                 )
+
+
+def row_of(kind: t.DataType) -> Type | None:
+    """The row of a Spark type in the table of types; None for one that is nested or unknown."""
+    return None if isinstance(kind, t.UserDefinedType) else type_of(kind.jsonValue())
+
+
+def _is_written(kind: t.DataType) -> bool:
+    row = row_of(kind)
+    return row is not None and row.is_written
 
 
 def _has_collation(kind: t.DataType) -> bool:
@@ -210,7 +194,7 @@ def merged(data: t.DataType, table: t.DataType, *, merge: bool, widen: bool) -> 
             key = merged(data.keyType, table.keyType, merge=merge, widen=widen)
             value = merged(data.valueType, table.valueType, merge=merge, widen=widen)
             return key and value and t.MapType(key, value, True)
-    if not isinstance(data, _ATOMIC) or not isinstance(table, _ATOMIC):
+    if not _is_written(data) or not _is_written(table):
         return None
     if widens(arrow_type(data), arrow_type(table)):
         return table

@@ -16,6 +16,7 @@ from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.columns import type_name
 from dbio_commit.data.widen import fit
 from dbio_commit.protocol import partition_values
+from dbio_commit.protocol.types import is_partition
 
 Key = tuple[str | None, ...]
 """The values of a row's partition columns, as in the directory's name but unescaped; None is SQL null."""
@@ -244,7 +245,7 @@ def _formatter(column: str, kind: Any) -> Callable[[Any], str]:
         name = type_name(kind)
     except ValueError:
         name = ""
-    if partition_values.base_of(name) not in partition_values.WRITTEN:
+    if not is_partition(name):
         raise InvalidInputError(
             f"partition column {column!r} has the type {kind}, whose values cannot name directories; partition by a "
             "string, boolean, integer, decimal, date or timestamp"

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 
 from dbio_commit.spark.session.conf import is_connect, java_class
 from dbio_commit.spark.session.held import holding, own
-from dbio_commit.spark.session.schema import arrow_type, quoted
+from dbio_commit.spark.session.schema import arrow_type, quoted, row_of
 from dbio_commit.spark.ship.arrow import FILLER, with_decimals, without_fillers
 from dbio_commit.spark.ship.packed import LONG_DIGITS, pack_rows, unpack_rows
 
@@ -147,8 +147,6 @@ def _unscaled(df: DataFrame) -> tuple[DataFrame, list[int]]:
 def _weight(kind: DataType, value: str) -> str | None:
     """SQL for the bytes of a value, or None where their number has a bound anyway."""
     match kind:
-        case StringType() | BinaryType() | CharType() | VarcharType():
-            return f"coalesce(bigint(octet_length({value})), 0)"
         case StructType():
             return _sum(_weight(field.dataType, _field(value, field.name)) for field in kind.fields)
         case ArrayType():
@@ -156,7 +154,8 @@ def _weight(kind: DataType, value: str) -> str | None:
         case MapType():
             keys = _weight_of_all(kind.keyType, f"map_keys({value})")
             return f"{keys} + {_weight_of_all(kind.valueType, f'map_values({value})')}"
-    return None
+    row = row_of(kind)
+    return f"coalesce(bigint(octet_length({value})), 0)" if row and not row.has_fixed_width else None
 
 
 def _field(value: str, name: str) -> str:

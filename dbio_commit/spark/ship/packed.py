@@ -30,7 +30,7 @@ from pyspark.sql import types as t
 
 from dbio_commit.spark.session.conf import java_class
 from dbio_commit.spark.session.jvm import PACK_ROWS, is_ready
-from dbio_commit.spark.session.schema import arrow_type
+from dbio_commit.spark.session.schema import arrow_type, row_of
 from dbio_commit.spark.ship.arrow import completing, scaled
 
 VALUE_BYTES = 1024 * 1020
@@ -74,22 +74,10 @@ def pack_rows(
 
 def _kind(of: t.DataType) -> str | None:
     """How Java tells them apart."""
-    match of:
-        case t.BooleanType():
-            return "z"
-        case t.ByteType():
-            return "b"
-        case t.ShortType():
-            return "s"
-        case t.IntegerType() | t.DateType() | t.FloatType():
-            return "i"
-        case t.LongType() | t.DoubleType() | t.TimestampType() | t.TimestampNTZType():
-            return "l"
-        case t.DecimalType():
-            return "l" if of.precision <= LONG_DIGITS else "d"
-        case t.StringType() | t.CharType() | t.VarcharType() | t.BinaryType():
-            return "v"
-    return None
+    row = row_of(of)
+    if isinstance(of, t.DecimalType) and of.precision <= LONG_DIGITS:
+        return "l"
+    return (row.packed or None) if row else None
 
 
 # --- in Python ----------------------------------------------------------------------------------------------------

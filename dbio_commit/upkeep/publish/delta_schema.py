@@ -12,18 +12,12 @@ from math import isfinite
 from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.data.pruning import INTEGERS
 from dbio_commit.protocol.column_metadata import known
-from dbio_commit.protocol.markers import Bounds, Scalar
+from dbio_commit.protocol.markers import Bounds
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.partition_values import canonical
-
-_INSTANTS = ("timestamp", "timestamp_ntz")
-_ATOMIC = ("boolean", *INTEGERS, "float", "double", "string", "binary", "date", *_INSTANTS)
-_DECIMAL = re.compile(r"decimal\(\d{1,2},\s*\d{1,2}\)")
-_TEXT = re.compile(r"(?:var)?char\(\d+\)")
-_FEATURES = {"timestamp_ntz": "timestampNtz"}
-"""Types that only readers and writers of a table feature know."""
+from dbio_commit.protocol.types import Family, type_of
+from dbio_commit.protocol.types.bounds import Scalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +53,10 @@ def delta_schema(schema: Mapping[str, Any], partition_columns: Sequence[str], *,
                     "keyType": convert(key, f"{column}.key"),
                     "valueType": convert(value, f"{column}.value"),
                 }
-            case str() if kind in _ATOMIC or _DECIMAL.fullmatch(kind):
-                features.update(feature for name, feature in _FEATURES.items() if name == kind)
-                return kind
-            case str() if _TEXT.fullmatch(kind):
-                return "string"
+            case str() if (row := type_of(kind)) and row.delta:
+                if row.delta_feature:
+                    features.add(row.delta_feature)
+                return kind if row.delta == row.name else row.delta
         raise InvalidInputError(
             f"column {column!r:.200} of {where} is {kind!s:.100}, which Delta has no type for; publish the table in "
             "another format, or overwrite it without the column"
@@ -143,18 +136,25 @@ def bound_text(bound: Scalar, kind: str, *, up: bool) -> str | None:
 
     A bound comes from outside: one that is none of its type says nothing.
     """
-    match bound:
-        case str() if kind == "string" or (kind == "date" and _DATE.fullmatch(bound)):
+    row = type_of(kind)
+    if row is None or row.bound is None:
+        return None
+    match row.family, bound:
+        case Family.TEXT, str():
             return json.dumps(bound)
-        case str() if kind in _INSTANTS and bound.endswith("Z") == (kind == "timestamp"):
+        case Family.DATE, str() if _DATE.fullmatch(bound):
+            return json.dumps(bound)
+        case Family.INSTANT, str() if bound.endswith("Z"):
             return _instant(bound, up=up)
-        case str() if kind.startswith("decimal"):
+        case Family.LOCAL_TIME, str() if not bound.endswith("Z"):
+            return _instant(bound, up=up)
+        case Family.DECIMAL, str():
             return _decimal(bound)
-        case bool():  # Delta knows none of these
+        case _, bool():  # Delta has no bounds of booleans
             return None
-        case int() if kind in INTEGERS and -(1 << 63) <= bound < 1 << 63:
+        case Family.INTEGER, int() if -(1 << 63) <= bound < 1 << 63:
             return str(bound)
-        case int() | float() if kind in ("float", "double") and isfinite(bound):
+        case Family.FLOAT, int() | float() if isfinite(bound):
             return repr(bound)
     return None
 
