@@ -111,9 +111,9 @@ class Table:
         snapshot = self.snapshot()
         if snapshot.schema is not None:
             return snapshot.schema
-        from dbio_commit.log.frames import table_columns
+        from dbio_commit.log.found_columns import table_columns
 
-        return table_columns(snapshot, self.store)
+        return table_columns(self.store, snapshot)
 
     def settings(self) -> Mapping[str, str]:
         """The settings now, by name. Raises as `snapshot` does."""

@@ -53,7 +53,7 @@ def find_decision(store: Store, tid: str, *, commit_id: str, is_known: bool) -> 
     if not is_purged and not is_known:
         return None
     covered = _covered_commit(store, tid)
-    found = _read_commit(store, path)
+    found = read_commit(store, path)
     if found is None and covered is None:
         covered = _covered_commit(store, tid)  # purged in this moment
     if covered is not None:
@@ -88,9 +88,13 @@ def _own(store: Store, path: str, found: CommitMarker, *, commit_id: str) -> Com
     raise _lost(store, path, found)
 
 
-def _read_commit(store: Store, path: str) -> CommitMarker | None:
+def read_commit(store: Store, path: str, *, may_be_empty: bool = False) -> CommitMarker | None:
+    """The commit marker; None if it is absent, or if it `may_be_empty` and is.
+
+    Raises CorruptMarkerError."""
     with suppress(ObjectNotFoundError):
-        return decode_commit(store.get(path), where=store.url_of(path))
+        body = store.get(path)
+        return decode_commit(body, where=store.url_of(path)) if body or not may_be_empty else None
     return None
 
 
@@ -280,7 +284,7 @@ def _put_abort(
             raise decided_long_ago(store, tid)
         if store.put_if_absent(path, encode(marker)):
             return True
-        found = _read_commit(store, path)
+        found = read_commit(store, path)
         if found is None:
             continue
         if not found.is_abort:

@@ -5,22 +5,20 @@ here looks for the next one only; and as long as that is undecided, all is as of
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from cachetools import LRUCache
 
 from dbio_commit.base.clock import Clock, Moment
-from dbio_commit.base.errors import ObjectNotFoundError
 from dbio_commit.base.forks import ProcessLock
-from dbio_commit.commit.decision import has_start
+from dbio_commit.commit.decision import has_start, read_commit
 from dbio_commit.log.listing import read_descriptor, read_last_turn, read_turn, refuse_dropped
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import CommitMarker, Descriptor, Turn, decode_commit
+from dbio_commit.protocol.markers import CommitMarker, Descriptor, Turn
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.settings import Layout, Settings, layout_of
@@ -141,7 +139,7 @@ def _go_on(store: Store, clock: Clock, seen: Seen, read_snapshot: Callable[[], S
         if turn + 1 not in found.turns:
             break  # purged before this one was
         holder = read_turn(store, found, turn + 1, table_id=seen.descriptor.id)
-        marker = _read_commit(store, holder.tid) if holder else None
+        marker = _marker_of(store, holder)
         if marker is None:
             is_watched = holder == seen.holder and seen.at is not None and clock.is_within(seen.at, _UNDECIDED_S)
             if holder is None or not (is_watched or _precedes(_start_of(store, holder), found.turns[turn + 1])):
@@ -160,7 +158,7 @@ def _look_anew(store: Store, clock: Clock, seen: Seen, log: Log, read_snapshot: 
         metadata = _before_turns(seen)
         return seen.as_of(read_snapshot().metadata if metadata is None else metadata, log)
     holder = read_turn(store, log, table_id=seen.descriptor.id)
-    marker = _read_commit(store, holder.tid) if holder else None
+    marker = _marker_of(store, holder)
     started = _start_of(store, holder) if holder is not None and (marker is None or marker.is_abort) else None
     if _precedes(started, log.turns[last]):
         if (metadata := _metadata_of(store, log, last - 1, seen)) is not None:
@@ -205,7 +203,7 @@ def _metadata_of(store: Store, log: Log, turn: int, seen: Seen) -> Metadata | No
         if earlier not in log.turns:
             return None
         holder = read_turn(store, log, earlier, table_id=seen.descriptor.id)
-        marker = _read_commit(store, holder.tid) if holder else None
+        marker = _marker_of(store, holder)
         if holder is None or marker is None:
             return None
         if not marker.is_abort:
@@ -241,12 +239,9 @@ def _metadata_after(marker: CommitMarker, before: Metadata, turn: int, *, is_nex
     return Metadata(info.table_schema, turn, settings)
 
 
-def _read_commit(store: Store, tid: str) -> CommitMarker | None:
-    path = names.committed(tid)
-    with suppress(ObjectNotFoundError):
-        body = store.get(path)
-        return decode_commit(body, where=store.url_of(path)) if body else None
-    return None
+def _marker_of(store: Store, holder: Turn | None) -> CommitMarker | None:
+    """The commit marker of the turn's holder. One that a crash left without content decides nothing yet."""
+    return read_commit(store, names.committed(holder.tid), may_be_empty=True) if holder else None
 
 
 def _key(store: Store, clock: Clock) -> tuple[str, ...]:

@@ -294,9 +294,6 @@ class AzureStore(FsspecStore):
     def location(self, path: str) -> str:
         return f"{self._container}/{self._prefix}{path}"
 
-    def _prefix_of(self, directory: str) -> str:
-        return f"{self._prefix}{directory}/" if directory else self._prefix
-
     def _client(self) -> Any:
         return self.fs.service_client.get_container_client(self._container)
 

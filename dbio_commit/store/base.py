@@ -410,6 +410,8 @@ class FsspecStore(Store):
     """A store on an fsspec filesystem: opened when first used, anew in every process, and never pickled open."""
 
     has_directories = False
+    _prefix: str
+    """What the keys of all objects of the table begin with: empty, or with a slash at its end."""
 
     def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
         self.url = url
@@ -467,6 +469,10 @@ class FsspecStore(Store):
     @abstractmethod
     def location(self, path: str) -> str:
         """The object as the filesystem names it."""
+
+    def _prefix_of(self, directory: str) -> str:
+        """What the keys of all objects in the directory begin with."""
+        return f"{self._prefix}{directory}/" if directory else self._prefix
 
     def open_read(self, path: str) -> BinaryIO:
         def look() -> BinaryIO:

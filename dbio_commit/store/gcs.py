@@ -298,9 +298,6 @@ class GcsStore(FsspecStore):
     def location(self, path: str) -> str:
         return f"{self._bucket}/{self._prefix}{path}"
 
-    def _prefix_of(self, directory: str) -> str:
-        return f"{self._prefix}{directory}/" if directory else self._prefix
-
     def _object(self, path: str) -> tuple[str, str]:
         return self._bucket, self._prefix + path
 

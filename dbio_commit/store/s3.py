@@ -363,9 +363,6 @@ class S3Store(FsspecStore):
     def location(self, path: str) -> str:
         return f"{self._bucket}/{self._prefix}{path}"
 
-    def _prefix_of(self, directory: str) -> str:
-        return f"{self._prefix}{directory}/" if directory else self._prefix
-
     def _object(self, path: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + path}
 

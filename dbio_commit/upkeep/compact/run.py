@@ -13,9 +13,9 @@ from typing import Any
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError, UnsupportedStoreError
 from dbio_commit.base.logs import get_logger
-from dbio_commit.base.texts import Cause
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.roots import read_snapshot
+from dbio_commit.data.fitting import without
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import find_unlike
 from dbio_commit.protocol import names
@@ -29,9 +29,9 @@ from dbio_commit.upkeep.publish import publish_as_set
 
 try:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     from dbio_commit.data import columns as kinds
+    from dbio_commit.log.found_columns import table_columns
     from dbio_commit.upkeep.compact.rewrite import Outcome, Work, rewrite
 except ImportError as error:
     raise UnsupportedStoreError("compaction needs the package pyarrow; run `pip install pyarrow`") from error
@@ -216,29 +216,13 @@ def _compacted(bin: Bin, file: FileInfo | None) -> Compacted:
 
 
 def _columns(snapshot: Snapshot, store: Store) -> Mapping[str, Any]:
-    """The table's columns without partition columns, as Spark's JSON; where no writer recorded any, the newest file's.
+    """The table's columns without partition columns, as Spark's JSON.
 
-    Raises InvalidInputError where that does not say what they mean.
+    Raises InvalidInputError if the recorded columns are none, or cannot be found.
     """
-    lower = {column.lower() for column in snapshot.partition_columns}
-    found = snapshot.schema
-    if found is None:
-        newest = max(snapshot.files, key=lambda file: (file.tid or "", file.path))
-        found = _columns_of_file(store, newest.path)
+    found = table_columns(store, snapshot)
     kinds.arrow_schema(found, where=store.url)  # refuses what is none
-    return {"type": "struct", "fields": [it for it in found["fields"] if it["name"].lower() not in lower]}
-
-
-def _columns_of_file(store: Store, path: str) -> Mapping[str, Any]:
-    where = store.url_of(path)
-    try:
-        with store.open_read(path) as stream:
-            parquet = pq.ParquetFile(stream)
-        return kinds.told_columns(parquet, where=where)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise InvalidInputError(f"{where} does not tell its columns: {error!r:.200}; run `dbio check`") from Cause.of(
-            error
-        )
+    return without(found, snapshot.partition_columns)
 
 
 def _order_columns(sort_by: Sequence[str], columns: Mapping[str, Any], snapshot: Snapshot) -> tuple[str, ...]:

@@ -140,7 +140,7 @@ def _changes_data(live: Live, added: Collection[str], gone: Collection[str]) -> 
 def _columns(store: Store, live: Live) -> Mapping[str, Any]:
     if live.snapshot.schema is not None:
         return live.snapshot.schema
-    columns: Mapping[str, Any] = _with_pyarrow("dbio_commit.log.frames").table_columns(live.snapshot, store)
+    columns: Mapping[str, Any] = _with_pyarrow("dbio_commit.log.found_columns").table_columns(store, live.snapshot)
     return columns
 
 
