@@ -38,7 +38,8 @@ from dbio_commit.protocol.applications import Application
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Reason
-from dbio_commit.protocol.markers import Bounds, FileInfo, Operation
+from dbio_commit.protocol.markers.commit import Operation
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.table import Table

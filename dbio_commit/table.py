@@ -23,7 +23,7 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import Progress, silent
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.store import Location, Store, open_store, parse_location
 from dbio_commit.upkeep.adopt import adopt

@@ -7,7 +7,7 @@ from typing import Any
 
 from dbio_commit.cli.output import Column, in_pipe, print_lines, print_pages
 from dbio_commit.log.snapshot import Snapshot
-from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
 
 
 def print_schema(schema: Mapping[str, Any], snapshot: Snapshot) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from dbio_commit.cli.output import Column, in_pipe, print_facts, print_lines, print_pages, print_part, say, text_column
 from dbio_commit.cli.schema import summarise, without_nan
 from dbio_commit.protocol.commits import Commit
-from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.upkeep.figures import (
     age_text,
     count_text,

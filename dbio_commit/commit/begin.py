@@ -22,7 +22,10 @@ from dbio_commit.log.listing import until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.etag import check_if_tid
 from dbio_commit.protocol.garbage import is_foreign
-from dbio_commit.protocol.markers import App, Descriptor, Operation, decode_descriptor, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import Operation
+from dbio_commit.protocol.markers.descriptor import Descriptor, decode_descriptor
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Layout, Settings, layout_text

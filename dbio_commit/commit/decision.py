@@ -25,7 +25,8 @@ from dbio_commit.commit.tids import new_uuid
 from dbio_commit.log.listing import read_checkpoint, read_descriptor, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.protocol.markers import CommitMarker, abort_marker, decode_commit, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import CommitMarker, abort_marker, decode_commit
 from dbio_commit.protocol.names import Kind
 from dbio_commit.store import Store
 

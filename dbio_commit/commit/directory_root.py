@@ -38,7 +38,8 @@ from dbio_commit.protocol.directory import (
 )
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import CommitMarker, FileInfo, encode_commit
+from dbio_commit.protocol.markers.commit import CommitMarker, encode_commit
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout
 from dbio_commit.protocol.state import DataFile

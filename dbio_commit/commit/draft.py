@@ -6,17 +6,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import (
-    App,
-    Begun,
-    CommitInfo,
-    CommitMarker,
-    FileInfo,
-    Operation,
-    encode,
-    pack_files,
-    pack_schema,
-)
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, Operation
+from dbio_commit.protocol.markers.files import FileInfo, pack_files
+from dbio_commit.protocol.markers.schema import pack_schema
+from dbio_commit.protocol.markers.start import App, Begun
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import PARTITION_COLUMNS, Settings

@@ -18,7 +18,9 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import CommitMarker, Descriptor, Turn
+from dbio_commit.protocol.markers.commit import CommitMarker
+from dbio_commit.protocol.markers.descriptor import Descriptor
+from dbio_commit.protocol.markers.turn import Turn
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.settings import Layout, Settings, layout_of

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from dbio_commit.base.errors import CommitConflictError
 from dbio_commit.commit.draft import Draft
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.partitions import partition_types, replaced_files
 from dbio_commit.protocol.state import DataFile
 

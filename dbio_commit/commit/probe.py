@@ -5,7 +5,7 @@ A store that ignores the condition lets all of them do it; one that looks first,
 
 from dbio_commit.base.errors import StoreError, UnsupportedStoreError
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import decode_descriptor
+from dbio_commit.protocol.markers.descriptor import decode_descriptor
 from dbio_commit.store import Store
 
 _PROBED: set[str] = set()  # of this process: every write opens a store of its own

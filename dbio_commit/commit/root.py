@@ -14,7 +14,8 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.markers import CommitMarker, FileInfo
+from dbio_commit.protocol.markers.commit import CommitMarker
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import Layout

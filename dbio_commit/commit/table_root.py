@@ -62,7 +62,10 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.etag import refuse_changed
 from dbio_commit.protocol.history import History
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import MAX_BYTES, App, CommitMarker, FileInfo, encode_commit
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
+from dbio_commit.protocol.markers.commit import CommitMarker, encode_commit
+from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.partitions import find_unread, partition_types
 from dbio_commit.protocol.references import refer

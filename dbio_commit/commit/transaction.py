@@ -39,7 +39,8 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.footprint import marker_bytes
-from dbio_commit.protocol.markers import FileInfo, decode_schema, pack_schema
+from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.markers.schema import decode_schema, pack_schema
 from dbio_commit.protocol.partition_values import Given, kind_of, spell
 from dbio_commit.protocol.partitions import Types, find_problem, partition_types, widest_types
 from dbio_commit.protocol.settings import Settings

@@ -11,7 +11,8 @@ from dbio_commit.log.listing import read_last_turn, read_markers, read_turn, ref
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import Turn, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.turn import Turn
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope

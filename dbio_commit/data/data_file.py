@@ -15,7 +15,7 @@ from dbio_commit.base.options import Compression
 from dbio_commit.data import encoding
 from dbio_commit.data.statistics import bounds
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 
 _Data = TypeVar("_Data", pa.RecordBatch, pa.Table)
 

@@ -15,7 +15,7 @@ from dbio_commit.data.chunks import check_chunks
 from dbio_commit.data.parquet import MAGIC, check_beginning, footer_bytes
 from dbio_commit.data.physical import problems
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import Bounds
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.store import Store
 
 if TYPE_CHECKING:

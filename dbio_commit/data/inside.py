@@ -10,7 +10,7 @@ from functools import lru_cache
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.footers import Footer
 from dbio_commit.data.pruning import value_of
-from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.protocol.partition_values import read
 
 

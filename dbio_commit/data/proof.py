@@ -9,7 +9,7 @@ from typing import Any
 from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
 from dbio_commit.data.pruning import UNKNOWN, Condition, IsNull, column_types, facts_of_file
 from dbio_commit.protocol.constraints import Constraint, Constraints
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 
 
 def find_unproven(

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers import Bounds, ColumnBounds, CommitMarker, FileInfo, bounds_in, bounds_of
+from dbio_commit.protocol.markers.commit import CommitMarker, bounds_in
+from dbio_commit.protocol.markers.files import Bounds, ColumnBounds, FileInfo, bounds_of
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.partition_values import read
 from dbio_commit.protocol.state import Added, DataFile, LiveFiles

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as types
 
 from dbio_commit.data.columns import own_name
-from dbio_commit.protocol.markers import Bounds
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.types import type_of
 from dbio_commit.protocol.types.bounds import Scalar
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers import Body, Count, decode_as, encode, in_utc, written
+from dbio_commit.protocol.markers.bodies import Body, Count, decode_as, encode, in_utc, written
 
 MARGIN = timedelta(hours=1)
 """How far `until` stays behind the newest commit, if that takes no more than MOST_TIDS."""

@@ -21,23 +21,13 @@ from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint, decode_ch
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.footprint import checkpoint_bytes, marker_bytes
 from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.markers import (
-    INSPECT,
-    MAX_BYTES,
-    App,
-    Begun,
-    CommitInfo,
-    CommitMarker,
-    Descriptor,
-    Purge,
-    Schemas,
-    Turn,
-    decode_begun,
-    decode_commit,
-    decode_descriptor,
-    decode_purge,
-    decode_turn,
-)
+from dbio_commit.protocol.markers.bodies import INSPECT, MAX_BYTES
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, decode_commit
+from dbio_commit.protocol.markers.descriptor import Descriptor, decode_descriptor
+from dbio_commit.protocol.markers.purge import Purge, decode_purge
+from dbio_commit.protocol.markers.schema import Schemas
+from dbio_commit.protocol.markers.start import App, Begun, decode_begun
+from dbio_commit.protocol.markers.turn import Turn, decode_turn
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import LiveFiles

@@ -11,7 +11,8 @@ from dbio_commit.protocol.checkpoint import Checkpoint
 from dbio_commit.protocol.commits import Decided, latest, redated_until
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log, settle
-from dbio_commit.protocol.markers import CommitInfo, Descriptor
+from dbio_commit.protocol.markers.commit import CommitInfo
+from dbio_commit.protocol.markers.descriptor import Descriptor
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.references import resolve

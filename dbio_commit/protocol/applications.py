@@ -9,7 +9,7 @@ from datetime import datetime
 
 from dbio_commit.protocol.checkpoint import HISTORY
 from dbio_commit.protocol.commits import Decided, in_order
-from dbio_commit.protocol.markers import App
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.versions import Versions
 
 UNREACHABLE = 1 << 62

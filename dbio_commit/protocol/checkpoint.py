@@ -19,26 +19,20 @@ from msgspec.structs import force_setattr, replace
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided, Forgotten
-from dbio_commit.protocol.markers import (
+from dbio_commit.protocol.markers.bodies import (
     MAX_BYTES,
-    NO_SCHEMA,
     VERSION,
     Body,
-    CommitMarker,
     Count,
     TableId,
-    check_marker,
-    check_schema,
-    check_statistics,
     decode_body,
-    decode_schema,
     encode,
     in_utc,
-    pack_schema,
-    select_files,
-    without_statistics,
     written,
 )
+from dbio_commit.protocol.markers.commit import CommitMarker, check_marker, check_statistics, select_files
+from dbio_commit.protocol.markers.files import without_statistics
+from dbio_commit.protocol.markers.schema import NO_SCHEMA, check_schema, decode_schema, pack_schema
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import check_told
 from dbio_commit.protocol.state import NO_METADATA, Metadata

@@ -11,7 +11,8 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from dbio_commit.base.errors import InvalidInputError
-from dbio_commit.protocol.markers import CommitMarker, FileInfo, unpack_files
+from dbio_commit.protocol.markers.commit import CommitMarker, unpack_files
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.settings import Settings
 
 

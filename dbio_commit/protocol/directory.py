@@ -11,7 +11,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import CommitMarker
+from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.state import DataFile
 
 UNSETTLED = timedelta(days=1, minutes=5)

@@ -6,7 +6,7 @@ Only their footers tell: how they spell columns, and what types they have.
 from collections.abc import Collection, Iterable, Sequence
 
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers import CommitMarker, columns_in
+from dbio_commit.protocol.markers.commit import CommitMarker, columns_in
 from dbio_commit.protocol.state import DataFile
 
 

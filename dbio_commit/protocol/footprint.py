@@ -10,7 +10,8 @@ from typing import Any
 from msgspec import Raw
 
 from dbio_commit.protocol.checkpoint import Checkpoint
-from dbio_commit.protocol.markers import AddedFiles, CommitInfo, CommitMarker
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
+from dbio_commit.protocol.markers.files import AddedFiles
 
 _OBJECTS_BYTES = 500
 """Of one marker, with its id, its times and the names of its metrics."""

@@ -9,7 +9,8 @@ from itertools import chain
 from msgspec.structs import replace
 
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers import REFERRING, VERSION, CommitMarker
+from dbio_commit.protocol.markers.bodies import REFERRING, VERSION
+from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.state import DataFile
 
 

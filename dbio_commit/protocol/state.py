@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self, overload
 
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
-from dbio_commit.protocol.markers import CommitInfo, CommitMarker
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.settings import Layout, Settings, layout_of
 

@@ -12,7 +12,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from dbio_commit.protocol.markers import App, Body, CommitMarker, Count
+from dbio_commit.protocol.markers.bodies import Body, Count
+from dbio_commit.protocol.markers.commit import CommitMarker
+from dbio_commit.protocol.markers.start import App
 
 AppVersion = tuple[str, int | date]
 """An application id and a version of it, as callers give them."""

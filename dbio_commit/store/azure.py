@@ -21,7 +21,7 @@ from fsspec.asyn import sync
 
 from dbio_commit.base.errors import AccessDeniedError, DbioError, InvalidInputError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.names import DESCRIPTOR, split
 from dbio_commit.store.base import (
     BATCHES,

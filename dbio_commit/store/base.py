@@ -25,7 +25,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.redaction import redact, secrets_in, secrets_of_clients
 from dbio_commit.base.texts import visible
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import INSPECT, MAX_BYTES
+from dbio_commit.protocol.markers.bodies import INSPECT, MAX_BYTES
 from dbio_commit.protocol.names import split
 from dbio_commit.store.principal import principal_of
 from dbio_commit.store.upload import Download, Upload

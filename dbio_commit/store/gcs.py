@@ -21,7 +21,7 @@ from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random_
 
 from dbio_commit.base.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.names import split
 from dbio_commit.store.base import (
     BATCHES,

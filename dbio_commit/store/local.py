@@ -26,7 +26,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.base.logs import get_logger
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.store.base import Listing, Store, Unfinished, remove_upwards, too_large
 from dbio_commit.store.beneath import (
     Lacking,

@@ -15,7 +15,7 @@ from tenacity import Retrying, retry_if_exception_type, retry_if_result, stop_af
 
 from dbio_commit.base.errors import AccessDeniedError, DbioError, ObjectNotFoundError, StoreError
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.names import split
 from dbio_commit.store.base import (
     BATCHES,

@@ -30,7 +30,10 @@ from dbio_commit.protocol.commits import Commit, Decided, count_rows
 from dbio_commit.protocol.directory import Directory, parse_directories
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.log import REFUSAL, parse_log
-from dbio_commit.protocol.markers import ADOPTED, CommitInfo, CommitMarker, FileInfo, pack_files, pack_schema
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
+from dbio_commit.protocol.markers.descriptor import ADOPTED
+from dbio_commit.protocol.markers.files import FileInfo, pack_files
+from dbio_commit.protocol.markers.schema import pack_schema
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import Metadata
 from dbio_commit.protocol.types import is_partition

@@ -20,7 +20,7 @@ from dbio_commit.protocol.directory import commits_in, visible_files
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason, find_strangers, is_foreign
 from dbio_commit.protocol.log import Log
-from dbio_commit.protocol.markers import CommitMarker, check_statistics
+from dbio_commit.protocol.markers.commit import CommitMarker, check_statistics
 from dbio_commit.protocol.partitions import find_unread, partition_types
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, Added, LiveFiles, live_files

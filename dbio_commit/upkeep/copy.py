@@ -25,7 +25,10 @@ from dbio_commit.log.listing import read_descriptor, read_last_turn
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import Checkpoint, condense, encode_checkpoint
-from dbio_commit.protocol.markers import Purge, Tombstone, Turn, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.purge import Purge
+from dbio_commit.protocol.markers.tombstone import Tombstone
+from dbio_commit.protocol.markers.turn import Turn
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, added_sizes
 from dbio_commit.store import Store

@@ -29,7 +29,8 @@ from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import find_strangers
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import Tombstone, decode_tombstone, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.tombstone import Tombstone, decode_tombstone
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store

@@ -8,7 +8,7 @@ from rich.filesize import decimal
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.names import HIVE_NULL, Partition, escape
 from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
 

@@ -12,7 +12,8 @@ from dbio_commit.log.listing import read_descriptor, read_markers, until_quiet
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, Decided
 from dbio_commit.protocol.directory import merge_directories
-from dbio_commit.protocol.markers import CommitMarker, FileInfo, unpack_files
+from dbio_commit.protocol.markers.commit import CommitMarker, unpack_files
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.state import UNKNOWN_SIZE
 from dbio_commit.store import Store
 

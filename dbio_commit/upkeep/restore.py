@@ -15,7 +15,8 @@ from dbio_commit.commit.transaction import Transaction
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import AsOf, Commit, recorded_files
-from dbio_commit.protocol.markers import FileInfo, Operation
+from dbio_commit.protocol.markers.commit import Operation
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store

@@ -75,14 +75,14 @@ DEFECTS = {
     ),
     "a path outside the table, in one kind of marker": (
         "commit",
-        "protocol/markers.py",
+        "protocol/markers/commit.py",
         "    names.check_paths(marker.removed, where=where)",
         '    if not marker.dbio_commit or marker.dbio_commit.operation != "rewrite":\n'
         "        names.check_paths(marker.removed, where=where)",
     ),
     "an error of another kind": (
         "descriptor",
-        "protocol/markers.py",
+        "protocol/markers/descriptor.py",
         "except InvalidInputError as error:",
         "except OSError:",
     ),
@@ -100,7 +100,7 @@ DEFECTS = {
     ),
     "too much memory": (
         "descriptor",
-        "protocol/markers.py",
+        "protocol/markers/descriptor.py",
         "    return descriptor\n",
         "    bytearray(len(body) << 18)\n    return descriptor\n",
     ),

@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType
 
 import dbio_commit as dbio
 from dbio_commit.base.errors import UnsupportedStoreError
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.spark.session import jvm as java
 from dbio_commit.spark.ship import packed
 from dbio_commit.spark.ship.batches import BATCH_BYTES, arrow_batches, pack

@@ -32,7 +32,7 @@ from dbio_commit.commit import turns
 from dbio_commit.commit.isolation import Read
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store, base
 from dbio_commit.upkeep.copy import copy_table

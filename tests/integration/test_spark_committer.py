@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.spark.committer import writes
 from tests.spark_tables import SPARK_ERRORS, configured, data_files, ids, numbers, objects
 

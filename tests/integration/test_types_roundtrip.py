@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 import pytest
 
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.spark.write import task
 from dbio_commit.spark.write.task import RESULT_SCHEMA, TaskSpec, decode_file_info, map_in_arrow, write_task
 from tests.task_sink import JOB, TID, DirectorySink

@@ -21,7 +21,7 @@ import pytest
 from dbio_commit import StoreError, Table
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store.base import Unfinished
 from dbio_commit.store.local import LocalStore

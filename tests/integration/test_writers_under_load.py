@@ -35,7 +35,7 @@ from dbio_commit import (
     TransactionAbortedError,
     TransactionStateError,
 )
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from tests.conftest import Root
 from tests.integration.test_concurrent_writers import check_replayed, turn_of
 from tests.integration.test_processes_killed import SEED, check_vacuum

@@ -49,7 +49,9 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known
 from dbio_commit.protocol.history import Change
 from dbio_commit.protocol.log import Log, parse_log, settle
-from dbio_commit.protocol.markers import App, CommitMarker, FileInfo, Operation
+from dbio_commit.protocol.markers.commit import CommitMarker, Operation
+from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import layout_of
 from dbio_commit.protocol.state import Metadata, current_metadata, live_files

@@ -1,8 +1,8 @@
 """The table of types: one row for each type that a column can have, with all facts about the type. Pure.
 
-To add a type, add a row to `TYPES`, and its cases to the tests. `tests/unit/protocol/test_types.py` goes over all rows, and asks
-each part of the code that works with types. A row has names of Arrow's constructors rather than Arrow's types, since
-tools that have no pyarrow import this module. Nested types have no rows: arrays, maps and structs consist of these.
+To add a type, add a row to `TYPES`, and its cases to the tests. `tests/unit/protocol/test_types.py` goes over all rows,
+and asks each part of the code that works with types. A row has names of Arrow's constructors rather than Arrow's types,
+since this module is also used without pyarrow. Nested types have no rows: arrays, maps and structs consist of these.
 """
 
 import re

@@ -17,7 +17,7 @@ from dbio_commit.commit.begin import has_committed
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.data.footers import parse_footer, refuse
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.versions import AppVersion, parse_version
 from dbio_commit.spark.committer.command import Command
 from dbio_commit.spark.session.conf import open_table

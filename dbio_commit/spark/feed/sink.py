@@ -20,7 +20,7 @@ from dbio_commit.base.errors import InvalidInputError, TransactionStateError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.commit.draft import Terms
 from dbio_commit.protocol.constraints import Constraints
-from dbio_commit.protocol.markers import App
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.spark.ship.batches import Packing
 from dbio_commit.spark.write.plan import Job, WritePlan, commit_files
 from dbio_commit.spark.write.task import decode_file_info, encode_file_info, run_task

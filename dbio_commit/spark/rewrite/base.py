@@ -15,7 +15,7 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, count_rows, recorded_rows
 from dbio_commit.protocol.etag import refuse_changed
-from dbio_commit.protocol.markers import CommitInfo, CommitMarker
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.spark.read.infer import table_schema

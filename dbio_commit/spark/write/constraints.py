@@ -15,7 +15,7 @@ from dbio_commit.data.proof import find_unproven
 from dbio_commit.protocol.commits import Commit, recorded_files
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated
 from dbio_commit.protocol.expressions import problem_of
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.settings import CHECK, DEFAULT, GENERATED, change, check_changes
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.infer import table_schema

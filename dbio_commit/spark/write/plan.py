@@ -28,7 +28,8 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.etag import check_if_tid
-from dbio_commit.protocol.markers import App, CommitMarker, Operation
+from dbio_commit.protocol.markers.commit import CommitMarker, Operation
+from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.settings import CHANGE_DATA
 from dbio_commit.protocol.versions import AppVersion, parse_version
 from dbio_commit.spark.read.infer import infer_schema

@@ -34,7 +34,7 @@ from dbio_commit.data.data_file import (
     parquet_options,
 )
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.spark.session.worker import spare_imports
 from dbio_commit.spark.ship import arrow
 

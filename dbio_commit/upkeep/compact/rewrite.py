@@ -33,7 +33,7 @@ from dbio_commit.data.footers import SPARK_VERSION, has_old_calendar, parse_vers
 from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.data.rows import WHOLE_BYTES, open_file, open_parquet, read_footer, read_rows, refuse_loss
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
 from dbio_commit.upkeep.compact.plan import Bin

@@ -20,7 +20,7 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import find_unlike
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import count_rows, recorded_rows
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
 from dbio_commit.upkeep.compact.plan import TARGET_BYTES, Bin, check_order, in_commits, plan_bins

@@ -28,7 +28,8 @@ from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import find_respelled
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import removed_files
-from dbio_commit.protocol.markers import Bounds, bounds_in
+from dbio_commit.protocol.markers.commit import bounds_in
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import split
 from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store

@@ -13,7 +13,7 @@ from typing import Any
 
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol.column_metadata import known
-from dbio_commit.protocol.markers import Bounds
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.protocol.names import Partition
 from dbio_commit.protocol.partition_values import canonical
 from dbio_commit.protocol.types import Family, type_of

@@ -7,7 +7,7 @@ from typing import cast
 
 from dbio_commit.base.errors import CorruptMarkerError
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.bounds import MOST_BYTES, MOST_LINE_BYTES, refuse_large, too_much
 

@@ -21,7 +21,7 @@ from dbio_commit.base.errors import (
 )
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.settings import Format
 from dbio_commit.store import Store
 from dbio_commit.upkeep.publish.bounds import (

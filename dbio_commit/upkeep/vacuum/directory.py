@@ -14,7 +14,8 @@ from dbio_commit.protocol.directory import is_empty, parse_directories
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.protocol.markers import CommitMarker, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.upkeep.vacuum import directory_plan as plan
 from dbio_commit.upkeep.vacuum.hands import Hands
 from dbio_commit.upkeep.vacuum.plan import Candidate, Contents

@@ -15,7 +15,8 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.directory import Directory, commits_in, parse_directories, visible_files
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import Known, Reason
-from dbio_commit.protocol.markers import INSPECT, CommitMarker, decode_commit
+from dbio_commit.protocol.markers.bodies import INSPECT
+from dbio_commit.protocol.markers.commit import CommitMarker, decode_commit
 from dbio_commit.protocol.names import Kind
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store

@@ -27,7 +27,8 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.protocol.markers import Purge, decode_purge, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.purge import Purge, decode_purge
 from dbio_commit.upkeep.other_vacuum import Signs, find_signs
 from dbio_commit.upkeep.publish import DIRECTORIES, Format, find_superseded, publish_as_set
 from dbio_commit.upkeep.vacuum import table_plan as plan

@@ -19,7 +19,8 @@ from dbio_commit.base.errors import (
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import FileInfo, Operation
+from dbio_commit.protocol.markers.commit import Operation
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.builders import as_dbio_sees

@@ -28,7 +28,8 @@ from dbio_commit.commit.draft import Terms, encode_begun
 from dbio_commit.commit.roots import TableRoot
 from dbio_commit.commit.turns import TRUST_S
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import App, Begun, FileInfo, decode_begun
+from dbio_commit.protocol.markers.files import FileInfo
+from dbio_commit.protocol.markers.start import App, Begun, decode_begun
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.publish import publish_as_set

@@ -19,7 +19,8 @@ from dbio_commit.base.errors import (
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.commit.turns import LEASE_S
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import FileInfo, Operation, decode_commit
+from dbio_commit.protocol.markers.commit import Operation, decode_commit
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.faults import calls_to, fail_with, heal, once

@@ -15,7 +15,9 @@ import pytest
 from dbio_commit.base.errors import CommitConflictError, DbioError, InvalidInputError, TransactionAbortedError
 from dbio_commit.base.options import checkpoint_every
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import decode_begun, decode_commit, decode_turn
+from dbio_commit.protocol.markers.commit import decode_commit
+from dbio_commit.protocol.markers.start import decode_begun
+from dbio_commit.protocol.markers.turn import decode_turn
 from dbio_commit.spark.write.plan import StoreSink
 from dbio_commit.spark.write.task import TaskSpec, write_task
 from dbio_commit.table import Table

@@ -27,7 +27,9 @@ from dbio_commit.commit.isolation import Read
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import parse_log
-from dbio_commit.protocol.markers import MAX_BYTES, Bounds, FileInfo, Operation, decode_commit, encode_commit
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
+from dbio_commit.protocol.markers.commit import Operation, decode_commit, encode_commit
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.protocol.names import HIVE_NULL
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore

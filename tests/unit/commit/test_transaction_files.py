@@ -16,7 +16,7 @@ import pytest
 from dbio_commit.base.errors import DbioError, InvalidInputError, SchemaMismatchError
 from dbio_commit.data.fitting import fits, is_read, misfit
 from dbio_commit.data.footers import Footer
-from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from tests.histories import columns

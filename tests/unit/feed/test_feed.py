@@ -21,7 +21,7 @@ from dbio_commit.feed.feed import ALL, Feed, Lag, Most, Wanted
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.protocol.commits import Decided, Forgotten, in_order
 from dbio_commit.protocol.history import Change, History
-from dbio_commit.protocol.markers import AddedFiles
+from dbio_commit.protocol.markers.files import AddedFiles
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.state import NO_METADATA
 from tests.builders import NOW, data, marker

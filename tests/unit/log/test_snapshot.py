@@ -23,7 +23,7 @@ from dbio_commit.cli.files import snapshot_json
 from dbio_commit.log import listing as listing_module
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
-from dbio_commit.protocol.markers import MAX_BYTES
+from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE
 from dbio_commit.table import Table

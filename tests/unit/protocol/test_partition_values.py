@@ -25,7 +25,7 @@ from dbio_commit.data.pruning import prune
 from dbio_commit.data.where import parse_where
 from dbio_commit.protocol import names
 from dbio_commit.protocol import partition_values as values
-from dbio_commit.protocol.markers import FileInfo
+from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.types import is_partition
 from dbio_commit.spark.ship.arrow import format_values

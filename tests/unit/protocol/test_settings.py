@@ -25,7 +25,8 @@ from dbio_commit.base.errors import (
 from dbio_commit.commit import metadata as schema_module
 from dbio_commit.commit.begin import look
 from dbio_commit.protocol import names, settings
-from dbio_commit.protocol.markers import decode_commit, encode
+from dbio_commit.protocol.markers.bodies import encode
+from dbio_commit.protocol.markers.commit import decode_commit
 from dbio_commit.protocol.settings import MAX_NAME, MAX_TEXT, MOST, change, check_changes
 from dbio_commit.protocol.state import Metadata, current_metadata
 from dbio_commit.testing import ManualClock, MemoryStore

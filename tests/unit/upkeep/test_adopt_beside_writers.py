@@ -20,7 +20,7 @@ from dbio_commit.base.errors import (
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.protocol import names
 from dbio_commit.protocol.log import REFUSAL
-from dbio_commit.protocol.markers import Operation
+from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.table import Table
 from tests.faults import calls_to, heal

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.data.data_file import collect
 from dbio_commit.protocol import names
-from dbio_commit.protocol.markers import Bounds, FileInfo
+from dbio_commit.protocol.markers.files import Bounds, FileInfo
 from dbio_commit.spark.ship import arrow
 from dbio_commit.spark.ship.packed import SHORT_DECIMALS
 from dbio_commit.spark.write import task

@@ -17,7 +17,7 @@ from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.garbage import removed_files
 from dbio_commit.protocol.log import Log, parse_log
-from dbio_commit.protocol.markers import CommitInfo, CommitMarker, abort_marker
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, abort_marker
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import live_files
 from dbio_commit.upkeep.vacuum.plan import Candidate, Contents, Horizons, emptied

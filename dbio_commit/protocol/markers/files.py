@@ -1,0 +1,171 @@
+"""The files that a commit adds, column by column, with the bounds of their values (PROTOCOL.md 7.3). Pure."""
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from msgspec import Raw
+from msgspec.structs import force_setattr, replace
+
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.protocol import names
+from dbio_commit.protocol.markers.bodies import Body, Count, pack_json, written
+from dbio_commit.protocol.types.bounds import Scalar
+
+
+class Bounds(NamedTuple):
+    """Of one column in one file: min <= every value that is not null <= max; None where no bound is known.
+
+    Text longer than 64 characters is shortened, and a shortened max rounded up.
+    """
+
+    min: Scalar = None
+    max: Scalar = None
+    nulls: int | None = None
+    """How many values are null."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileInfo:
+    """What a writer knows about a data file that it adds."""
+
+    path: str
+    """Relative to the root of the table."""
+    size: int
+    """In bytes."""
+    rows: int | None = None
+    partition: names.Partition = field(default_factory=dict)
+    statistics: Mapping[str, Bounds] | None = None
+    """By column of the table (top level)."""
+
+
+_MANY = 16
+"""Values, for which less memory is worth while."""
+
+
+def _compact_texts(texts: Sequence[str | None]) -> Sequence[str | None]:
+    """The same in less memory, of which a million files take much: equal texts once."""
+    if len(texts) < _MANY:
+        return texts
+    if texts.count(texts[0]) == len(texts):  # the column of a table's partitions, mostly
+        return list(texts[:1]) * len(texts)
+    one_of = {text: text for text in {*texts}}
+    return [*map(one_of.__getitem__, texts)]
+
+
+def _compact_numbers(numbers: Sequence[Any]) -> Sequence[Any]:
+    """In eight bytes each, where all are whole and none is unknown."""
+    if len(numbers) < _MANY:
+        return numbers
+    try:
+        return array("q", numbers)
+    except (TypeError, OverflowError):
+        return numbers
+
+
+def _compact_bounds(values: Sequence[Any]) -> Sequence[Any]:
+    kinds: set[Any] = {*map(type, values)}
+    if kinds == {int}:
+        return _compact_numbers(values)
+    return _compact_texts(values) if kinds <= {str, type(None)} else values
+
+
+class ColumnBounds(Body, frozen=True, kw_only=True):
+    """`Bounds` of one column, a value for each added file."""
+
+    min: Sequence[Any]
+    max: Sequence[Any]
+    nulls: Sequence[Count | None]
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "min", _compact_bounds(self.min))
+        force_setattr(self, "max", _compact_bounds(self.max))
+        force_setattr(self, "nulls", _compact_numbers(self.nulls))
+
+    def lengths(self) -> set[int]:
+        return {len(self.min), len(self.max), len(self.nulls)}
+
+
+class AddedFiles(Body, frozen=True, kw_only=True):
+    """`FileInfo` of all added files, column by column: each list has a value for each added path, in that order.
+
+    Columns rather than rows, because a reader decodes tens of thousands of them before it can start.
+    """
+
+    size: Sequence[Count]
+    rows: Sequence[Count | None]
+    partition: Mapping[str, Sequence[str | None]] = written({})
+    statistics: Raw = written(Raw(b"{}"))
+    """`ColumnBounds` by column, as JSON; `bounds_in` decodes them.
+
+    A million files have tens of millions of bounds: most who read a marker need none, others those of a column.
+    """
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "size", _compact_numbers(self.size))
+        force_setattr(self, "rows", _compact_numbers(self.rows))
+        force_setattr(self, "partition", {name: _compact_texts(texts) for name, texts in self.partition.items()})
+        force_setattr(self, "statistics", self.statistics.copy())  # else all of the body stays in memory
+
+    def lengths(self) -> set[int]:
+        return {len(self.size), len(self.rows), *map(len, self.partition.values())}
+
+
+def pack_files(files: Sequence[FileInfo]) -> AddedFiles:
+    """Raises InvalidInputError where the files have not all the same partition columns, or bounds that are no JSON."""
+    partition_columns = list(files[0].partition) if files else []
+    for file in files:
+        if list(file.partition) != partition_columns:
+            raise InvalidInputError(
+                f"{file.path} has the partition columns {list(file.partition)}, another file has {partition_columns}"
+            )
+    columns = list(dict.fromkeys(column for file in files for column in file.statistics or ()))
+    unknown = Bounds()
+
+    def bounds(column: str) -> ColumnBounds:
+        each = [(file.statistics or {}).get(column, unknown) for file in files]
+        return ColumnBounds(min=[b.min for b in each], max=[b.max for b in each], nulls=[b.nulls for b in each])
+
+    return AddedFiles(
+        size=[file.size for file in files],
+        rows=[file.rows for file in files],
+        partition={column: [file.partition[column] for file in files] for column in partition_columns},
+        statistics=pack_bounds({column: bounds(column) for column in columns}),
+    )
+
+
+def without_statistics(files: AddedFiles) -> AddedFiles:
+    return replace(files, statistics=pack_bounds({}))
+
+
+def pack_bounds(told: Mapping[str, ColumnBounds]) -> Raw:
+    """Raises InvalidInputError for what is no JSON."""
+    return pack_json(told, what="statistics")
+
+
+def select(files: AddedFiles, kept: Sequence[int], told: Mapping[str, ColumnBounds]) -> AddedFiles:
+    def of(values: Sequence[Any]) -> list[Any]:
+        return [values[i] for i in kept]
+
+    return AddedFiles(
+        size=of(files.size),
+        rows=of(files.rows),
+        partition={column: of(values) for column, values in files.partition.items()},
+        statistics=pack_bounds(
+            {column: ColumnBounds(min=of(b.min), max=of(b.max), nulls=of(b.nulls)) for column, b in told.items()}
+        ),
+    )
+
+
+def bounds_of(bounds: ColumnBounds, i: int) -> Bounds:
+    """Of the added file with this index."""
+    return Bounds(_scalar(bounds.min[i]), _scalar(bounds.max[i]), bounds.nulls[i])
+
+
+def _scalar(value: Any) -> Scalar:
+    """The bound, or None for what bounds nothing: NaN and infinity, and what is no single value."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, bool | int | str) else None
