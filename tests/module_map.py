@@ -31,7 +31,10 @@ ELSEWHERE = {
     "dbio_commit/log/frames.py": ["tests/integration/test_frames.py"],
     "dbio_commit/log/*": ["tests/unit/log", "tests/simulation"],
     "dbio_commit/protocol/markers/*": ["tests/unit/protocol/test_markers.py"],
-    "dbio_commit/protocol/types/*": ["tests/unit/protocol/test_types.py", "tests/unit/protocol/test_partition_values.py"],
+    "dbio_commit/protocol/types/*": [
+        "tests/unit/protocol/test_types.py",
+        "tests/unit/protocol/test_partition_values.py",
+    ],
     "dbio_commit/protocol/*": ["tests/unit/protocol", "tests/test_golden.py", "tests/fuzz"],
     "dbio_commit/spark/committer/*": [
         "tests/integration/test_spark_committer.py",

@@ -1,6 +1,7 @@
-"""The columns of a table in the terms of Arrow and of Spark's JSON, both ways, without Spark. Pure.
+"""Columns as Arrow's schema and as Spark's JSON: conversions in both directions, without Spark. Pure.
 
-Which Spark schemas can be written is in `spark.schema`; how a file's columns become the table's is in `conform`.
+Which Spark schemas can be written is in `spark/session/schema`. How a file's columns become the table's is in
+`conform`.
 """
 
 import json
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _arrow(row: Type, kind: str) -> Any:
-    """Arrow's type of a row of the table of types, with a decimal's parameters."""
+    """Arrow's type for a row of the table of types. A decimal's parameters are those of `kind`."""
     constructor, *arguments = row.arrow
     digits = re.findall(r"-?\d+", kind) if row.family is Family.DECIMAL else ()
     return getattr(pa, constructor)(*arguments, *map(int, digits))
@@ -37,7 +38,7 @@ _ALSO: Mapping[pa.DataType, str] = {
 
 
 def arrow_schema(schema: Mapping[str, Any], *, where: str) -> pa.Schema:
-    """The columns of Spark's JSON as Arrow's, instants in UTC. Raises InvalidInputError for what is no such schema."""
+    """Spark's JSON as an Arrow schema, instants in UTC. Raises InvalidInputError for what is no such schema."""
     try:
         return pa.schema([pa.field(field["name"], arrow_type(field["type"])) for field in schema["fields"]])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -45,7 +46,7 @@ def arrow_schema(schema: Mapping[str, Any], *, where: str) -> pa.Schema:
 
 
 def arrow_type(kind: Any) -> Any:
-    """One type. Raises ValueError, KeyError or TypeError for what is none."""
+    """Arrow's type for one type of Spark's JSON. Raises ValueError, KeyError or TypeError for what is none."""
     match kind:
         case {"type": "struct", "fields": [*fields]}:
             return pa.struct([pa.field(field["name"], arrow_type(field["type"])) for field in fields])
@@ -59,7 +60,7 @@ def arrow_type(kind: Any) -> Any:
 
 
 def file_schema(file: "pq.ParquetFile") -> pa.Schema:
-    """The columns of a file as Spark takes them: instants are in the old INT96, which to Arrow have no time zone."""
+    """The columns of a file as Spark reads them: INT96 columns are instants, which have no time zone in Arrow."""
     parquet, schema = file.schema, file.schema_arrow
     old = [parquet.column(leaf).physical_type == "INT96" for leaf in range(len(parquet))]
     if not any(old):
@@ -71,7 +72,8 @@ def file_schema(file: "pq.ParquetFile") -> pa.Schema:
 
 
 def _with_instants(kind: Any, leaves: Iterator[bool]) -> Any:
-    """The type; `leaves` tells of those that follow in the file whether they are INT96."""
+    """The type with instants for INT96. `leaves` yields, for each leaf column that follows in the file, whether it is
+    INT96."""
     if types.is_map(kind):
         key = _with_instants(kind.key_type, leaves)
         return pa.map_(key, _with_instants(kind.item_type, leaves))
@@ -83,15 +85,13 @@ def _with_instants(kind: Any, leaves: Iterator[bool]) -> Any:
 
 
 def spark_schema(schema: pa.Schema, *, where: str) -> dict[str, Any]:
-    """The columns as Spark's JSON, all nullable. Raises InvalidInputError for types that Spark has not."""
+    """An Arrow schema as Spark's JSON, all columns nullable. Raises InvalidInputError for types that Spark does not
+    have."""
     return {"type": "struct", "fields": [field(it.name, _spark_type(it.type, it.name, where)) for it in schema]}
 
 
 def type_name(kind: pa.DataType) -> str:
-    """The type of a partition column, or of another that is not nested, as Spark's JSON names it.
-
-    Raises ValueError for a type that Spark has not.
-    """
+    """Spark's name of an Arrow type that is not nested. Raises ValueError for a type that Spark does not have."""
     try:
         return str(_spark_type(kind, "", ""))
     except InvalidInputError:
@@ -103,14 +103,14 @@ def own_name(kind: Any) -> str | None:
     if types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
     if types.is_timestamp(kind) and kind.tz and kind.unit == "us":
-        return "timestamp"  # values are the same in each zone
+        return "timestamp"  # the values do not depend on the zone
     return _OWN.get(kind)
 
 
 def told_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
-    """The columns of a file as Spark's JSON: as Spark has recorded them there, else by the types of Parquet.
+    """The columns of a file as Spark's JSON: as Spark recorded them in the file, or else by the types of Parquet.
 
-    Raises InvalidInputError for what is no schema, and for types that Spark has not, or Arrow.
+    Raises InvalidInputError for a record that is no schema, and for types that Spark or Arrow does not have.
     """
     told = (file.metadata.metadata or {}).get(ROW_METADATA.encode())
     if told is None:
@@ -124,7 +124,7 @@ def told_columns(file: "pq.ParquetFile", *, where: str) -> dict[str, Any]:
 
 
 def field(name: str, kind: Any) -> dict[str, Any]:
-    """A column in Spark's JSON."""
+    """A nullable column in Spark's JSON."""
     return {"name": name, "type": kind, "nullable": True, "metadata": {}}
 
 
@@ -151,7 +151,7 @@ def _spark_type(kind: Any, column: str, where: str) -> Any:
 
 
 def narrowest(values: Iterable[str | None]) -> str:
-    """The type, in Spark's JSON, that Spark infers for a partition column from the values in its directories."""
+    """The type, in Spark's JSON, that Spark infers for a partition column from the names of its directories."""
     kinds = {_kind(value) for value in values if value is not None}
     for narrow, wide in _WIDER:
         if wide in kinds and kinds <= {narrow, wide}:

@@ -1,6 +1,6 @@
-"""Which files may hold rows that fulfil a condition, by their partitions and by the statistics in markers. Pure.
+"""Which files may hold rows that fulfil a condition, by their partitions and the statistics in markers? Pure.
 
-Conservative: where nothing is known, a row may be there. How a condition is read from SQL is in `where`.
+Conservative: if nothing is known of a file, a row may be there. How a condition is read from SQL is in `where`.
 """
 
 import math
@@ -22,12 +22,12 @@ from dbio_commit.protocol.types import is_integer, type_of
 
 
 class Facts(NamedTuple):
-    """What is known of a column in a file, as values that Python compares; None where nothing is."""
+    """What is known of a column in a file, as values that Python compares; None for what is not known."""
 
     low: Any = None
-    """At most every value that is not null."""
+    """No value is less; nulls do not count."""
     high: Any = None
-    """At least every value that is not null."""
+    """No value is greater; nulls do not count."""
     nulls: int | None = None
     rows: int | None = None
 
@@ -40,32 +40,32 @@ class Facts(NamedTuple):
 NOTHING_KNOWN = Facts()
 
 FactsOf = Callable[[str], Facts]
-"""Of a column, by the table's spelling of its name."""
+"""The facts of a column, by the table's spelling of its name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One of which nothing is known: any row may fulfil it."""
+    """A condition. This base class is one that any row may fulfil, since nothing is known of it."""
 
     def may_hold(self, facts_of: FactsOf) -> bool:
         """Whether it may be true in some row."""
         return True
 
     def must_hold(self, facts_of: FactsOf) -> bool:
-        """Whether it is true in every row, as far as that is sure."""
+        """Whether it is surely true in every row."""
         return False
 
     @property
     def is_provable(self) -> bool:
-        """Whether facts of files may make that sure."""
+        """Whether `must_hold` can ever be true."""
         return False
 
     def columns(self) -> Iterator[str]:
-        """That it goes by."""
+        """The columns that it uses."""
         yield from ()
 
     def negated(self) -> "Condition":
-        """What is true where this is false; where this is null, neither is true."""
+        """The condition that is true if this one is false. If this one is null, neither is true."""
         return UNKNOWN
 
 
@@ -92,7 +92,7 @@ class _OnColumn(Condition):
 
 @dataclass(frozen=True, slots=True)
 class Comparison(_OnColumn):
-    """Of a column with a value that lies somewhere from `low` to `high`."""
+    """Compares a column with a value that lies somewhere from `low` to `high`."""
 
     operator: Operator
     low: Any
@@ -122,7 +122,7 @@ class Comparison(_OnColumn):
 
 @dataclass(frozen=True, slots=True)
 class OneOf(_OnColumn):
-    """Whether a column has one of these values, which are sorted, or has another."""
+    """Whether a column has one of these sorted values; or, without `is_one`, none of them."""
 
     values: tuple[Any, ...]
     is_one: bool = True
@@ -169,7 +169,7 @@ class _Joined(Condition):
 
 @dataclass(frozen=True, slots=True)
 class AllOf(_Joined):
-    """All of them; of none, it is true."""
+    """All parts hold. Without parts, it is true."""
 
     def may_hold(self, facts_of: FactsOf) -> bool:
         return all(part.may_hold(facts_of) for part in self.parts)
@@ -187,7 +187,7 @@ class AllOf(_Joined):
 
 @dataclass(frozen=True, slots=True)
 class AtMost(Condition):
-    """Something that holds only where another condition does, and perhaps not even there."""
+    """A condition that holds only if another one does, and perhaps not even then."""
 
     bound: Condition
 
@@ -200,7 +200,7 @@ class AtMost(Condition):
 
 @dataclass(frozen=True, slots=True)
 class AnyOf(_Joined):
-    """At least one of them."""
+    """At least one part holds."""
 
     def may_hold(self, facts_of: FactsOf) -> bool:
         return any(part.may_hold(facts_of) for part in self.parts)
@@ -220,7 +220,7 @@ class AnyOf(_Joined):
 
 
 def column_types(schema: Mapping[str, Any]) -> dict[str, str]:
-    """The table's columns whose type has a name in Spark's JSON, such as `long`; others cannot be compared here."""
+    """The table's columns whose type has a name in Spark's JSON, such as `long`. Others cannot be compared here."""
     return {
         field["name"]: field["type"]
         for field in schema.get("fields", ())
@@ -229,20 +229,20 @@ def column_types(schema: Mapping[str, Any]) -> dict[str, str]:
 
 
 _NOT_COMPARED_BY_BYTES = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
-"""In the metadata of texts: another order; blanks at the end that do not count."""
+"""Keys in the metadata of columns of text that have another order, or whose blanks at the end do not count."""
 
 
 def value_of(bound: Any, kind: str) -> Any:
-    """A bound from a marker as a value that can be compared; None for what is none of the column's type."""
+    """A bound from a marker as a value that can be compared; None if it is no value of the column's type."""
     row = type_of(kind)
     return row.bound.value(bound) if row and row.bound and bound is not None else None
 
 
 def _partition_value(text: str, kind: str) -> Any:
-    """The value that a directory is named after; None where it is none of the column's type, or cannot be compared."""
+    """The value in a directory's name; None if it is no value of the column's type, or cannot be compared."""
     try:
         value = read(text, kind)
-    except ValueError:  # for other readers it is null, an error, or another value
+    except ValueError:  # other readers may find null, an error, or another value
         return None
     is_odd = isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value))
     return None if is_odd else value
@@ -254,7 +254,7 @@ def _partition_value(text: str, kind: str) -> Any:
 def prune(
     files: Sequence[DataFile], commits: Iterable[Decided], condition: Condition, types: Mapping[str, str]
 ) -> LiveFiles:
-    """Those of the files that may hold a row which fulfils the condition. `types` are those of `column_types`."""
+    """The files that may hold a row which fulfils the condition. `types` are those of `column_types`."""
     columns = [column for column in dict.fromkeys(condition.columns()) if column in types]
     kept = LiveFiles.of(files).in_partitions(
         lambda it: condition.may_hold(_getter(_partition_facts(it, columns, types)))
@@ -279,11 +279,11 @@ def _hopeful(
     types: Mapping[str, str],
     partition_of: Callable[[str], Partition],
 ) -> Collection[str]:
-    """The paths of those files of a transaction that may hold such a row, by its statistics and their partitions."""
+    """The paths of a transaction's files that may hold such a row, by the statistics and the partitions."""
     info = marker.dbio_commit.files if marker and marker.dbio_commit else None
     if marker is None or info is None:
         return added.paths
-    parts = {name.lower() for path in added.paths[:1] for name in partition_of(path)}  # their values are in the path
+    parts = {name.lower() for path in added.paths[:1] for name in partition_of(path)}  # the paths have their values
     bounds = bounds_in(marker, lower={column.lower() for column in columns} - parts)
     by_name = {name.lower(): it for name, it in bounds.items()}
     if not by_name:
@@ -309,7 +309,8 @@ def _facts(bounds: Bounds, rows: int | None, kind: str) -> Facts:
 
 
 def _facts_of_all(told: ColumnBounds, rows: Sequence[int | None], kind: str) -> Facts:
-    """Of all files of a commit together: of most commits that is enough, and a million files take seconds."""
+    """The facts of all files of a commit together. For most commits they suffice; a million single files would take
+    seconds."""
     return Facts(_extreme(min, told.min, kind), _extreme(max, told.max, kind), _sum(told.nulls), _sum(rows))
 
 

@@ -1,6 +1,6 @@
-"""The statistics of a file's columns, min and max from its footer (PROTOCOL.md 7.3). Pure.
+"""Reads the statistics of a file's columns from its footer (PROTOCOL.md 7.3). Pure.
 
-Which columns a task writes statistics of is in `encoding`; what else a footer tells is in `footers`.
+Which columns get statistics when a task writes them is in `encoding`. What else a footer has is in `footers`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from dbio_commit.protocol.types.bounds import Scalar
 
 
 def bounds(schema: pa.Schema, footer: pq.FileMetaData, *, nulls: Sequence[int | None]) -> dict[str, Bounds]:
-    """The statistics of a file's columns, min and max from its footer."""
+    """The min and max of each column from the footer, and these counts of nulls."""
     found: dict[str, Bounds] = {}
     leaf = 0
     for field, count in zip(schema, nulls, strict=True):
@@ -45,7 +45,9 @@ def _min_max(kind: pa.DataType, footer: pq.FileMetaData, leaf: int) -> tuple[Sca
     if name is None or row is None or row.bound is None:
         return None, None
     groups: list[Any] = [footer.row_group(i).column(leaf).statistics for i in range(footer.num_row_groups)]
-    groups = [group for group in groups if group is None or group.num_values]  # only nulls: there is no bound
+    groups = [
+        group for group in groups if group is None or group.num_values
+    ]  # a row group with only nulls has no bounds
     if not groups or any(group is None or not group.has_min_max for group in groups):
         return None, None
     lows, highs = zip(*((_order(kind, g.min_raw), _order(kind, g.max_raw)) for g in groups), strict=True)

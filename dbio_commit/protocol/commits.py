@@ -1,4 +1,4 @@
-"""Decided transactions: what they say, in which order they came, and which had come by some time."""
+"""Decided transactions: their contents, their order, and which ones an earlier state has."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from dbio_commit.protocol.settings import Settings
 
 
 class Forgotten(NamedTuple):
-    """How many paths a checkpoint left out of a commit, because their files were removed and are gone."""
+    """How many paths a checkpoint left out of a commit, because vacuum has deleted these files."""
 
     added: int = 0
     removed: int = 0
@@ -31,7 +31,7 @@ class Decided(NamedTuple):
     marker: CommitMarker
     forgotten: Forgotten = Forgotten()
     place: int | None = None
-    """In a checkpoint, whose order says what forgotten paths do not say any more."""
+    """Whether it comes from a checkpoint, whose order is kept: the paths that proved the order may be forgotten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,19 +40,18 @@ class Commit:
 
     tid: str
     timestamp: datetime
-    """When it was committed: in a history by the store's clock, in the result of a write by the writer's."""
+    """When it was committed: in a history by the store's clock, in the result of a write by the writer's clock."""
     marker: CommitMarker = field(repr=False)
     skipped: bool = False
-    """True for the result of a write that committed nothing: of one that found its (application id, version)
-    committed already, of mode "ignore" where there is a table, and of a merge whose source has no rows."""
+    """True for the result of a write that committed nothing: its (application id, version) was committed already, its
+    mode is "ignore" and the table exists, or it is a merge whose source has no rows."""
     forgotten: Forgotten = field(default=Forgotten(), repr=False)
-    """What `added` and `removed` lack, because vacuum has deleted it since."""
+    """How many paths `added` and `removed` lack, because vacuum has deleted these files."""
     foreign: Sequence[str] = field(default=(), repr=False)
-    """In the result of an adoption, or of an overwrite in the directory scope: what is no Parquet, and was left alone.
-
-    Paths relative to the root."""
+    """In the result of an adoption, or of an overwrite in the directory scope: files that are not Parquet and were left
+    alone. Paths relative to the root."""
     notes: Sequence[str] = field(default=(), repr=False)
-    """In the result of an adoption: what is to be known of some of its files, in words."""
+    """In the result of an adoption: notes on some of its files, as text."""
 
     def __repr__(self) -> str:
         rows = self.metrics.get("numOutputRows")
@@ -80,17 +79,17 @@ class Commit:
 
     @property
     def change_files(self) -> Sequence[str]:
-        """The files that tell which rows it changed; paths relative to the root of the table."""
+        """The change files, which contain the rows that it changed; paths relative to the root of the table."""
         return self.marker.change_files
 
     @property
     def added_files(self) -> int:
-        """How many files it added, those included that `added` does not list any more."""
+        """How many files it added, with those that `added` does not list any more."""
         return len(self.added) + self.forgotten.added
 
     @property
     def removed_files(self) -> int:
-        """How many files it removed, those included that `removed` does not list any more."""
+        """How many files it removed, with those that `removed` does not list any more."""
         return len(self.removed) + self.forgotten.removed
 
     @property
@@ -103,8 +102,8 @@ class Commit:
     def metrics(self) -> Mapping[str, int]:
         """numFiles, numOutputBytes, numOutputRows, numParts and jobCommitTime, as far as its writer knew them.
 
-        jobCommitTime is in milliseconds: of the whole commit in the result of a write; in a history it ends where the
-        marker was put together.
+        jobCommitTime is in milliseconds. In the result of a write it covers the whole commit; in a history it ends when
+        the marker was put together.
         """
         return self.marker.dbio_commit.metrics if self.marker.dbio_commit else {}
 
@@ -121,7 +120,7 @@ class Commit:
 
     @property
     def settings(self) -> Settings | None:
-        """The table's settings after it; None where its writer knew of none, now or before."""
+        """The table's settings after it; None if the table has never had any, as far as its writer knew."""
         return self.marker.dbio_commit.settings if self.marker.dbio_commit else None
 
 
@@ -131,26 +130,26 @@ def recorded_files(commits: Iterable[Decided]) -> dict[str, FileInfo]:
 
 
 def recorded_rows(commits: Iterable[Decided]) -> dict[str, int | None]:
-    """How many rows each file that they added has, by its path, as far as their writers say."""
+    """How many rows each added file of these commits has, by its path; None if its writer did not record it."""
     told = ((it.marker.added, it.marker.dbio_commit.files) for it in commits if it.marker.dbio_commit)
     return {path: rows for added, files in told if files for path, rows in zip(added, files.rows, strict=True)}
 
 
 def count_rows(paths: Iterable[str], known: Mapping[str, int | None]) -> int | None:
-    """How many rows these files have; None where a writer did not say."""
+    """How many rows these files have together; None if a writer did not record it."""
     counts = [known.get(path) for path in paths]
     return None if None in counts else sum(count or 0 for count in counts)
 
 
 AsOf = datetime | str | None
-"""A time (aware, or ISO 8601 text with a zone), or the tid of a commit as text; None is now."""
+"""A state of the table: a time (aware, or ISO 8601 text with a zone), or the tid of a commit as text; None is now."""
 
 
 def redated_until(told: Iterable[Decided], dated: datetime | None) -> datetime | None:
-    """When the last of these markers came that a copy has given a new time; None where no copy has.
+    """The time of the last of these markers that got a new time from a copy; None if no copy has changed times.
 
-    Each writer records the time of the descriptor that it saw. `dated` is the one of now; None: nobody knows. If some
-    are redated, so are those whose writers recorded none.
+    Each writer records the time of the descriptor that it saw. `dated` is the descriptor's time now, or None if it is
+    not known. If some markers got new times, those whose writers recorded no time did, too.
     """
     commits = [(commit.modified, commit.marker.dbio_commit) for commit in told if not commit.marker.is_abort]
     others = [(at, info and info.dated) for at, info in commits if not (info and info.dated == dated)]
@@ -160,7 +159,7 @@ def redated_until(told: Iterable[Decided], dated: datetime | None) -> datetime |
 
 
 def latest(*times: datetime | None) -> datetime | None:
-    """Of those that are known."""
+    """The times of the commits that are known."""
     return max((time for time in times if time), default=None)
 
 
@@ -171,17 +170,17 @@ def committed_by(
     known_since: datetime | None = None,
     redated_until: datetime | None = None,
 ) -> list[Decided]:
-    """The commits that were there by then, oldest first.
+    """The commits of the table as of then, oldest first.
 
-    States before `known_since` cannot be told any more; nor can those before `redated_until`, since a copy has given
-    commits new times until then. Raises InvalidInputError for these, and where `as_of` is neither a time with a zone
-    nor the tid of a commit.
+    States before `known_since` are incomplete. States before `redated_until` are not known, since a copy has given
+    commits new times until then. Raises InvalidInputError for these, and if `as_of` is neither a time with a zone nor
+    the tid of a commit.
     """
     ordered = in_order(commits)
     if as_of is None:
         return ordered
     tids = [commit.tid for commit in ordered]
-    times = list(accumulate((commit.modified for commit in ordered), max))  # what `in_order` went by
+    times = list(accumulate((commit.modified for commit in ordered), max))  # the times that `in_order` used
     if isinstance(as_of, str) and as_of in tids:
         count = tids.index(as_of) + 1
         time = times[count - 1]
@@ -190,24 +189,24 @@ def committed_by(
         count = bisect_right(times, time)
     if redated_until and (time < redated_until or bisect_right(times, redated_until) > count):
         raise InvalidInputError(
-            f"the table as of {as_of} cannot be told: it was copied, and its objects got new times until "
+            f"the table as of {as_of} is not known: it was copied, and its objects got new times until "
             f"{redated_until.isoformat()}, which do not say in which order the commits before came; ask for a time "
             "from then on, or ask the original, and copy tables with `dbio copy`, which keeps their history"
         )
     if (known_since and time < known_since) or any(commit.forgotten.removed for commit in ordered[count:]):
         since = known_since.isoformat() if known_since else "the commits after it"
         raise InvalidInputError(
-            f"the table as of {as_of} cannot be told: files that were live then were removed, and vacuumed since; ask "
+            f"the table as of {as_of} is not known: files that were live then were removed, and vacuumed since; ask "
             f"for a time from {since}"
         )
     return ordered[:count]
 
 
 def parse_time(text: datetime | str, *, what: str) -> datetime:
-    """A time, by `what` users call it. Raises InvalidInputError for what is none, or has no zone."""
+    """A time that users call `what`. Raises InvalidInputError for a text that is none, or a time without a zone."""
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else text
-        if not isinstance(time, datetime):  # nor is a date one moment
+        if not isinstance(time, datetime):  # a date is not one moment
             raise ValueError("no time")
     except ValueError:
         raise InvalidInputError(
@@ -220,10 +219,10 @@ def parse_time(text: datetime | str, *, what: str) -> datetime:
 
 
 def in_order(commits: Iterable[Decided]) -> list[Decided]:
-    """Oldest first: by the time of their markers, but after the turn before, and after what they rest on.
+    """Oldest first: by the time of their markers, but after the turn before, and after the commits that they depend on.
 
-    A store's clock may step back, and some give whole seconds: so a commit counts as no older than the turn before its
-    own, and than who added what it removes. Where that says nothing, by tid.
+    A store's clock may step back, and some stores give whole seconds. Therefore a commit counts as no older than the
+    turn before its own, and than the commits that added what it removes. Commits of the same time are ordered by tid.
     """
     listed = sorted(commits, key=itemgetter(0, 1))
     edges = _dependencies(listed)
@@ -242,7 +241,7 @@ def in_order(commits: Iterable[Decided]) -> list[Decided]:
 
 
 def _dependencies(commits: Sequence[Decided]) -> list[tuple[int, int]]:
-    """Pairs of indices: the first came before the second, whatever the times of their markers say."""
+    """Pairs of indices: the first came before the second, whatever the times of their markers are."""
     turns = sorted(
         (info.turn, i) for i, commit in enumerate(commits) if (info := commit.marker.dbio_commit) and info.turn
     )
@@ -258,14 +257,14 @@ def _dependencies(commits: Sequence[Decided]) -> list[tuple[int, int]]:
 
 
 def _untangled(same: list[int], after: Mapping[int, Collection[int]]) -> list[int]:
-    """Commits of the same time, each behind those that it comes `after`; else in the order given."""
+    """Commits of the same time, each after those in `after`; otherwise in the order given."""
     if len(same) == 1:
         return same
     rank = {i: place for place, i in enumerate(same)}
     sorter = TopologicalSorter[int]({rank[i]: [rank[other] for other in after.get(i, ())] for i in same})
     try:
         sorter.prepare()
-    except CycleError:  # not what writers wrote
+    except CycleError:  # a cycle, which no writer makes
         return same
     order: list[int] = []
     ready = list(sorter.get_ready())

@@ -1,7 +1,7 @@
 """Partition values as texts in the names of directories: one canonical text for each value (PROTOCOL.md 6.2). Pure.
 
 A type is named as in a recorded schema, which is Spark's JSON. Its grammar is in the table of types. Texts are not
-escaped here, and null has no text: `names.partitions` does both. Callers ask three questions of a text. Is it the
+escaped here, and null has no text: `names` does both. Callers ask three questions of a text. Is it the
 canonical text, which writers write? Do all readers take it for the same value, as they do for some others in adopted
 directories? What can it only be meant as, for messages and for values in filters?
 """
@@ -139,7 +139,7 @@ def base_of(kind: str) -> str:
 
 
 def kind_of(value: Given) -> str:
-    """The type of a column that has such values, where nothing else says it. Raises ValueError where there is none."""
+    """The type of a new column with such values. Raises ValueError if no column has such values."""
     match _plain(value):
         case str():
             return "string"
@@ -161,18 +161,18 @@ def kind_of(value: Given) -> str:
 
 
 def _plain(value: Given) -> Any:
-    """As Python's own type. Raises ValueError for null, and for times of finer parts than microseconds."""
+    """The value as Python's own type. Raises ValueError for null, and for times with parts finer than microseconds."""
     try:
-        is_none = bool(value != value)  # as of NaN, and of pandas' NaT
+        is_none = bool(value != value)  # so are NaN, and pandas' NaT
     except (TypeError, ValueError):  # pandas' NA, an array
         is_none = True
     if is_none:
         raise ValueError(f"{value!r:.200} is no value of a partition column; None is null")
     if type(value).__module__ == "numpy":
-        if type(value).__name__ == "timedelta64":  # also NumPy counts it among the whole numbers
+        if type(value).__name__ == "timedelta64":  # NumPy treats it as a whole number
             return value
         value = _of_datetime64(value) if type(value).__name__ == "datetime64" else value.item()
-    if getattr(value, "nanosecond", 0):  # of pandas
+    if getattr(value, "nanosecond", 0):  # of pandas' timestamps
         raise ValueError(_TOO_FINE.format(value))
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
@@ -181,7 +181,7 @@ _TOO_FINE = "{!r:.200} has finer parts than microseconds, which no column has; g
 
 
 def _of_datetime64(value: Any) -> date | datetime:
-    """A date, where it counts days; else a time. NumPy has no value of Python's for what counts nanoseconds."""
+    """A date if the value counts days, otherwise a time. NumPy makes no Python value of nanoseconds."""
     plain = value.item()
     if value.dtype.name == "datetime64[ns]":
         exact = value.astype("datetime64[us]")
@@ -204,7 +204,7 @@ _ADVICE: Mapping[tuple[str, str], str] = {
 
 
 def common_kind(kinds: Iterable[str]) -> str | None:
-    """The type that a new column has by the values given for it; None where they are of several types."""
+    """The type of a new column by the types of the values given for it; None if they differ."""
     found = set(kinds)
     return found.pop() if len(found) == 1 else None
 
@@ -213,7 +213,7 @@ def common_kind(kinds: Iterable[str]) -> str | None:
 
 
 def unread(url: str, column: str, why: str) -> InvalidInputError:
-    """For a file, by its URL, of whose directory not all readers say that it has the same value of the column."""
+    """The error for a file, by its URL, if readers do not agree on the column's value in its directory's name."""
     return InvalidInputError(
         f"the directory of {url} names no value of the column {column!r} on which readers agree: {why}. Its other "
         "columns can be read. Write its rows into the partition where they belong and remove the file, in one "

@@ -291,7 +291,7 @@ def by_source(frame: "DataFrame", path: str) -> None:
 def test_the_data_source_goes_by_statistics_and_refuses_what_they_never_tell(spark: "SparkSession", path: str) -> None:
     dbio.enable(spark)
     full = events(spark, (2, 2, "view", "2026-11-20 11:00:00", "2026-11-20"), columns="id, n, kind, ts, day")
-    with pytest.raises(SPARK_ERRORS, match=r"cannot tell whether rows keep generated\.day.*use dbio\.write"):
+    with pytest.raises(SPARK_ERRORS, match=r"cannot check whether rows keep generated\.day.*use dbio\.write"):
         by_source(full, path)
     with pytest.raises(SPARK_ERRORS, match=r"lacks the column 'day', which .* fills in"):
         by_source(full.drop("day"), path)
@@ -299,7 +299,7 @@ def test_the_data_source_goes_by_statistics_and_refuses_what_they_never_tell(spa
     by_source(full, path)
     assert ids(spark, path) == [1, 2]
     for bad in ("CAST(NULL AS bigint) AS id, n", "id, -n AS n", "id, CAST(NULL AS int) AS n"):
-        with pytest.raises(SPARK_ERRORS, match="do not tell that its rows keep"):
+        with pytest.raises(SPARK_ERRORS, match="do not prove that its rows keep"):
             by_source(full.selectExpr(*bad.split(", "), "kind", "ts", "day"), path)
     assert ids(spark, path) == [1, 2]
 
@@ -336,7 +336,7 @@ def test_files_that_were_written_without_spark_go_by_their_statistics(spark: "Sp
         {"n": pa.array([None], pa.int32())},
         {"id": pa.nulls(1, pa.int64())},
     ):
-        with pytest.raises(InvalidInputError, match="do not tell that its rows keep"):
+        with pytest.raises(InvalidInputError, match="do not prove that its rows keep"):
             append(**values)
     table.set({"check.kinds": "kind IN ('click', 'view')"})
     with pytest.raises(InvalidInputError, match=r"check\.kinds"):
@@ -392,7 +392,7 @@ def test_a_stream_whose_rows_nobody_looks_at_is_refused_where_statistics_never_t
     files = Files(tmp_path / "in")
     files.add([1])
     frame = files.stream(spark).selectExpr("*", "id * 2 AS twice")
-    with pytest.raises(SPARK_ERRORS, match=r"cannot tell whether rows keep generated\.twice"):
+    with pytest.raises(SPARK_ERRORS, match=r"cannot check whether rows keep generated\.twice"):
         finish(sink(frame, counted, tmp_path / "checkpoint").trigger(**ALL).start())
     assert ids(spark, counted) == [0]
 

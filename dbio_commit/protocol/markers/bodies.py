@@ -19,24 +19,25 @@ from msgspec.structs import force_setattr
 from dbio_commit.base.errors import CorruptMarkerError, InvalidInputError, UnsupportedTableError
 
 MAX_BYTES = 64 * 1024 * 1024
-"""A marker fits in one PUT (PROTOCOL.md 7.5); a larger one was not written by any writer."""
+"""A marker fits in one PUT (PROTOCOL.md 7.5). No writer writes a larger one."""
 
 VERSION: Final = 1
 """The version of the table scope's protocol that this software writes."""
 
 REFERRING: Final = 2
-"""That of a commit marker with `removed_tids`: who knows no such key must not take its files for live."""
+"""The version of a commit marker with `removed_tids`. Software that does not know this key must not take its files for
+live."""
 
 _T = TypeVar("_T")
 
 TableId = Annotated[str, Meta(max_length=100)]
-"""A descriptor's `id`, as other objects repeat it: a UUID."""
+"""The `id` of a descriptor, a UUID, as other objects repeat it."""
 
 Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
 
 
 def written(value: _T) -> _T:
-    """The default of a key that is written even where it says no more than that."""
+    """The default of a key that is written even if it has the default."""
     default: _T = msgspec.field(default_factory=lambda: copy(value))
     return default
 
@@ -58,7 +59,8 @@ class Body(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 def in_utc(body: Body, *fields: str) -> None:
-    """Puts these times of a new body into UTC. Raises ValueError for one without a zone, or that UTC does not have."""
+    """Converts these times of a new body to UTC. Raises ValueError for a time without a zone, or one that UTC does not
+    have."""
     for name in fields:
         time: datetime | None = getattr(body, name)
         if time is not None and time.tzinfo is not UTC:
@@ -71,7 +73,7 @@ def in_utc(body: Body, *fields: str) -> None:
 
 
 def encode(body: Body) -> bytes:
-    """Compact JSON, without the keys that say nothing."""
+    """Compact JSON, without keys that have their defaults."""
     return _ENCODER.encode(body)
 
 
@@ -97,7 +99,7 @@ _B = TypeVar("_B", bound=Body)
 
 
 class _Version(Struct):
-    """Just enough of a body to see that a later version wrote it."""
+    """Only the version of a body, to see whether a later version wrote it."""
 
     version: int | float | str = VERSION
 
@@ -128,10 +130,10 @@ def _version(model: type[Body], body: bytes) -> float:
 
 
 def decode_as(kind: type[_T], text: bytes | Raw) -> _T:
-    """Raises ValueError, in few words that repeat no value, where the text is not JSON of that type."""
+    """Decodes JSON of a type. Raises ValueError, in few words and without values, for a text of another type."""
     key: Any = kind
     try:
-        # msgspec looks into no text that it passes over: keys that are unknown, and what it leaves as `Raw`.
+        # msgspec does not check text that it skips: unknown keys, and what it leaves as `Raw`
         found: _T = _decoder(key).decode(str(text, "utf-8"))
         return found
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

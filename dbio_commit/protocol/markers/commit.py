@@ -37,41 +37,43 @@ Operation = Literal["append", "overwrite", "replace_partitions", "rewrite", "abo
 
 
 class CommitInfo(Body, frozen=True, kw_only=True):
-    """What we write into a commit marker beyond DBIO's keys."""
+    """What dbio writes into a commit marker besides DBIO's keys."""
 
     version: Literal[1, 2] = written(VERSION)
     operation: Operation
     commit_id: str
-    """Random: tells our own marker from a stranger's."""
+    """Random: a writer recognises its own marker by it."""
     timestamp: datetime
-    """By the writer's clock."""
+    """When the marker was made, by the writer's clock."""
     table_id: TableId | None = None
-    """The descriptor's of the table for which it was made; None where an earlier version wrote it."""
+    """The id in the descriptor of the writer's table; None if an earlier version wrote it."""
     dated: datetime | None = None
-    """The descriptor's time on the store, as the writer saw it: a copy of the table has another."""
+    """The descriptor's time on the store, as the writer saw it. In a copy of the table it differs."""
     turn: Count | None = None
     """The turn under which it was committed; None for a blind append."""
     app: App | None = None
     metrics: Mapping[str, int] = written({})
     schema: Raw = NO_SCHEMA
-    """The text of `table_schema`: thousands of markers have the same."""
+    """The text of `table_schema`. Thousands of markers have the same."""
     schema_turn: Count | None = None
-    """The last decided turn as of which the writer knew the table to have this schema, and these settings."""
+    """The last decided turn as of which the writer knew this schema, and these settings, of the table."""
     settings: dict[str, str] | None = None
-    """The table's settings after this commit; None where its writer knew of none that the table has or had."""
+    """The table's settings after this commit; None if the table has never had any, as far as its writer knew."""
     data_change: bool | None = None
-    """False where the rows after it are those before it: what it adds holds what it removes."""
+    """False if the commit does not change rows: the files that it adds have the rows of those that it removes."""
     files: AddedFiles | None = None
     whole: list[str] | None = None
-    """Where change files tell what came and went: other added and removed paths, all of whose rows did."""
+    """If the commit has change files: the other added and removed paths of which all rows came or went."""
     removed_tids: list[str] | None = None
-    """Transactions, in the place of the paths of all files that they added and that are live (`references`)."""
+    """Transactions instead of paths: the commit removes all live files that these added (`references`)."""
 
     def __post_init__(self) -> None:
         in_utc(self, "timestamp", "dated")
         check_told(self.settings)
         if not self.schema:
-            force_setattr(self, "schema", NO_SCHEMA)  # for a copy: what is left out is told by identity
+            force_setattr(
+                self, "schema", NO_SCHEMA
+            )  # for a copy: msgspec leaves out a default only if it is this object
 
     @property
     def table_schema(self) -> dict[str, Any] | None:
@@ -80,7 +82,7 @@ class CommitInfo(Body, frozen=True, kw_only=True):
 
 
 class CommitMarker(Body, frozen=True, kw_only=True):
-    """The body of `_committed_<tid>`, of ours or of any DBIO writer (then without `dbio_commit`)."""
+    """The body of `_committed_<tid>`, by dbio or by any DBIO writer (then without `dbio_commit`)."""
 
     NEWEST: ClassVar[int] = REFERRING
 
@@ -109,7 +111,7 @@ class CommitMarker(Body, frozen=True, kw_only=True):
 
     @property
     def change_files(self) -> list[str]:
-        """The paths that it adds and removes: they tell which rows it changed."""
+        """The paths that it both adds and removes: change files, with the rows that it changed."""
         if not self.is_recorded:
             return []
         removed = set(self.removed)
@@ -117,7 +119,7 @@ class CommitMarker(Body, frozen=True, kw_only=True):
 
     @property
     def data_files(self) -> list[str]:
-        """The other paths that it adds, which hold rows of the table."""
+        """The other paths that it adds, with rows of the table."""
         return self._without_changes(self.added)
 
     @property
@@ -131,12 +133,12 @@ class CommitMarker(Body, frozen=True, kw_only=True):
 
     @property
     def is_recorded(self) -> bool:
-        """Whether change files, and `whole`, tell what came and went."""
+        """Whether change files, and `whole`, record the rows that came and went."""
         return self.dbio_commit is not None and self.dbio_commit.whole is not None
 
     @property
     def is_data_change(self) -> bool:
-        """Whether the rows after it may be others than before it."""
+        """Whether the commit may have changed the rows of the table."""
         return self.dbio_commit is None or self.dbio_commit.data_change is not False
 
     @property
@@ -144,19 +146,19 @@ class CommitMarker(Body, frozen=True, kw_only=True):
         return self.dbio_commit is not None and self.dbio_commit.operation == "abort"
 
     def is_of(self, files: Collection[str]) -> bool:
-        """Whether it adds these files. A checkpoint forgets some, and knows how many there were."""
+        """Whether it adds exactly these files. A checkpoint may have forgotten some, but records their number."""
         count = self.dbio_commit.metrics.get("numFiles") if self.dbio_commit else None
         return count == len(files) and set(self.data_files) <= set(files)
 
 
 def abort_marker(*, commit_id: str, timestamp: datetime) -> CommitMarker:
-    """A commit of nothing, which decides a transaction against its writer (I3)."""
+    """A marker that commits nothing, and decides a transaction against its writer (I3)."""
     info = CommitInfo(operation="abort", commit_id=commit_id, timestamp=timestamp)
     return CommitMarker(added=[], removed=[], dbio_commit=info)
 
 
 def unpack_files(marker: CommitMarker) -> list[FileInfo]:
-    """What the marker says about each file that it adds; empty where it says nothing (another DBIO writer's)."""
+    """What the marker records about each file that it adds; empty if it records nothing, as another DBIO writer's."""
     files = marker.dbio_commit.files if marker.dbio_commit else None
     if files is None:
         return []
@@ -174,9 +176,9 @@ def unpack_files(marker: CommitMarker) -> list[FileInfo]:
 
 
 def bounds_in(marker: CommitMarker, *, lower: Collection[str] | None = None) -> dict[str, ColumnBounds]:
-    """What the marker says of each column that its files have; of columns whose names in lower case are `lower`.
+    """The bounds in the marker by column. `lower` limits them to columns with these names in lower case.
 
-    They are hints: what cannot be read says nothing (PROTOCOL.md 7.3). `check_statistics` tells.
+    Bounds are hints. Those that cannot be read are ignored (PROTOCOL.md 7.3); `check_statistics` reports them.
     """
     with suppress(ValueError):
         return _decode_bounds(marker, lower)
@@ -184,7 +186,7 @@ def bounds_in(marker: CommitMarker, *, lower: Collection[str] | None = None) -> 
 
 
 def columns_in(marker: CommitMarker) -> Collection[str]:
-    """The columns of which the marker has statistics, as its files spell them; none where they cannot be read."""
+    """The columns that have statistics in the marker, as its files spell them; none if these cannot be read."""
     files = marker.dbio_commit.files if marker.dbio_commit else None
     with suppress(ValueError):
         return decode_as(dict[str, Raw], files.statistics) if files else ()
@@ -204,7 +206,7 @@ def _decode_bounds(marker: CommitMarker, lower: Collection[str] | None = None) -
 
 
 def check_statistics(marker: CommitMarker, *, where: str) -> None:
-    """Raises CorruptMarkerError where they cannot be read; nobody skips files by them."""
+    """Raises CorruptMarkerError if the statistics cannot be read. Then readers skip no files by them."""
     try:
         _decode_bounds(marker)
     except ValueError as error:
@@ -214,7 +216,7 @@ def check_statistics(marker: CommitMarker, *, where: str) -> None:
 
 
 def select_files(marker: CommitMarker, *, added: Sequence[int], removed: Sequence[int]) -> CommitMarker:
-    """The marker with these of its added and removed paths only, given by their indices."""
+    """The marker with only these of its added and removed paths, given by their indices."""
     info = marker.dbio_commit
     if info is not None and info.files is not None:
         info = replace(info, files=select(info.files, added, bounds_in(marker)))
@@ -230,9 +232,9 @@ def encode_commit(
     shorten_above: int = MAX_BYTES,
     limit_bytes: int = MAX_BYTES,
 ) -> bytes:
-    """The marker's body; where that is too long, of what `shorten` makes of it, and then without its statistics.
+    """The marker's body. If it is too long, it is that of what `shorten` returns, and at last one without statistics.
 
-    Raises InvalidInputError where it does not fit even so, or where no reader could read it back.
+    Raises InvalidInputError if it does not fit even so, or if no reader could read it back.
     """
     try:
         body = encode(marker)
@@ -256,10 +258,10 @@ def encode_commit(
 def decode_commit(
     body: bytes, *, where: str, scope: Scope | None = None, schemas: Schemas | None = None
 ) -> CommitMarker:
-    """The marker in the body; `where` is its URL. Every path in it stays inside the table.
+    """The marker in the body. `where` is its URL. Every path in it stays inside the table.
 
-    It has the same schema, in one object, as others that are read with these `schemas`. Raises CorruptMarkerError, also
-    for what no marker of the `scope` says, and UnsupportedTableError for a later version of the protocol.
+    Markers that are read with the same `schemas` share equal schemas. Raises CorruptMarkerError, also for a marker that
+    its `scope` does not allow, and UnsupportedTableError for a later version of the protocol.
     """
     marker = decode_body(CommitMarker, body, where=where)
     if marker.dbio_commit and marker.dbio_commit.schema:
@@ -269,7 +271,8 @@ def decode_commit(
 
 
 def share_schema(info: CommitInfo, schemas: Schemas, *, where: str) -> None:
-    """Puts an equal one of these into its place, or adds it to them. Raises CorruptMarkerError for what is none."""
+    """Replaces the marker's schema by an equal one of these, or adds it to them. Raises CorruptMarkerError for what is
+    none."""
     text = bytes(info.schema)
     if text not in schemas:
         if text != b"null":
@@ -279,20 +282,20 @@ def share_schema(info: CommitInfo, schemas: Schemas, *, where: str) -> None:
 
 
 def check_marker(marker: CommitMarker, *, where: str, scope: Scope | None) -> None:
-    """Raises CorruptMarkerError where it says too little, or names a path outside the table, or of another scope."""
+    """Raises CorruptMarkerError for a path outside the table or its scope, and for a tid that is none."""
     if scope is Scope.TABLE:
         names.check_visible(marker.added, where=where)
     else:
         names.check_paths(marker.added, where=where)
     names.check_paths(marker.removed, where=where)
     if wrong := next((tid for tid in marker.removed_tids if not names.is_tid(tid)), None):
-        raise CorruptMarkerError(f"{where} removes the files of no tid but {wrong[:100]!r}; {INSPECT}")
+        raise CorruptMarkerError(f"{where} removes the files of {wrong[:100]!r}, which is not a tid; {INSPECT}")
     if scope is Scope.DIRECTORY:
         _check_local(marker, where=where)
 
 
 def _check_local(marker: CommitMarker, *, where: str) -> None:
-    """In the directory scope, markers name files of their own directory only, and each of them."""
+    """In the directory scope, markers name only files of their own directory, and each by its path."""
     if marker.removed_tids:
         raise CorruptMarkerError(
             f"{where} names transactions whose files go, which only a table's markers may. {INSPECT}"
@@ -301,7 +304,7 @@ def _check_local(marker: CommitMarker, *, where: str) -> None:
         if "/" in name:
             raise CorruptMarkerError(
                 f"{where} names {name[:200]!r}, which lies in another directory; without a {names.DESCRIPTOR} at the "
-                "root a marker speaks of its own directory only. Inspect it"
+                "root a marker counts for its own directory only. Inspect it"
             )
 
 

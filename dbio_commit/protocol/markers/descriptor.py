@@ -9,15 +9,15 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import VERSION, Body, decode_body, in_utc, written
 
 ADOPTED = "adopted"
-"""The property of a descriptor whose table has had columns from the first; its value is the tid of the adoption."""
+"""The property of a descriptor whose table was adopted with its columns. Its value is the tid of the adoption."""
 
 
 class Descriptor(Body, frozen=True, kw_only=True):
-    """The body of `_dbio_table`: what makes a directory a table of ours. Never changes."""
+    """The body of `_dbio_table`, which makes a directory a dbio table. It never changes."""
 
     version: Literal[1] = written(VERSION)
     id: str
-    """Random: tells a table from one that was deleted and created again at the same path."""
+    """Random: a table that is created again at the same path has another id."""
     created: datetime
     partition_columns: Sequence[str] = written([])
     properties: Mapping[str, str] = written({})
@@ -27,7 +27,7 @@ class Descriptor(Body, frozen=True, kw_only=True):
 
     @property
     def tells_columns(self) -> bool:
-        """Whether an adoption has recorded the columns: they are in its checkpoint, before any turn was taken."""
+        """Whether an adoption has recorded the columns. They are in its checkpoint, from before any turn."""
         return ADOPTED in self.properties
 
 
@@ -43,5 +43,5 @@ def decode_descriptor(body: bytes, *, where: str) -> Descriptor:
 
 _MEND_DESCRIPTOR = (
     "bring back what its writer wrote, from where the table was copied or from a backup. Do not remove it: all else of "
-    "the table is there, and without it nothing tells what that is"
+    "the table is there, and without it nobody can say what that is"
 )

@@ -16,9 +16,10 @@ from dbio_commit.protocol.types.bounds import Scalar
 
 
 class Bounds(NamedTuple):
-    """Of one column in one file: min <= every value that is not null <= max; None where no bound is known.
+    """The bounds of one column in one file: min <= every value that is not null <= max; None for a bound that is not
+    known.
 
-    Text longer than 64 characters is shortened, and a shortened max rounded up.
+    Text longer than 64 characters is shortened, and a shortened max is rounded up.
     """
 
     min: Scalar = None
@@ -38,25 +39,25 @@ class FileInfo:
     rows: int | None = None
     partition: names.Partition = field(default_factory=dict)
     statistics: Mapping[str, Bounds] | None = None
-    """By column of the table (top level)."""
+    """By top-level column of the table."""
 
 
 _MANY = 16
-"""Values, for which less memory is worth while."""
+"""Lists of at least this many values are made compact."""
 
 
 def _compact_texts(texts: Sequence[str | None]) -> Sequence[str | None]:
-    """The same in less memory, of which a million files take much: equal texts once."""
+    """The same texts in less memory, with equal texts as one object: a million files take much."""
     if len(texts) < _MANY:
         return texts
-    if texts.count(texts[0]) == len(texts):  # the column of a table's partitions, mostly
+    if texts.count(texts[0]) == len(texts):  # mostly a partition column
         return list(texts[:1]) * len(texts)
     one_of = {text: text for text in {*texts}}
     return [*map(one_of.__getitem__, texts)]
 
 
 def _compact_numbers(numbers: Sequence[Any]) -> Sequence[Any]:
-    """In eight bytes each, where all are whole and none is unknown."""
+    """The numbers in eight bytes each, if all are whole and none is null."""
     if len(numbers) < _MANY:
         return numbers
     try:
@@ -91,30 +92,31 @@ class ColumnBounds(Body, frozen=True, kw_only=True):
 class AddedFiles(Body, frozen=True, kw_only=True):
     """`FileInfo` of all added files, column by column: each list has a value for each added path, in that order.
 
-    Columns rather than rows, because a reader decodes tens of thousands of them before it can start.
+    Columns, not rows, since a reader decodes tens of thousands of files before it can start.
     """
 
     size: Sequence[Count]
     rows: Sequence[Count | None]
     partition: Mapping[str, Sequence[str | None]] = written({})
     statistics: Raw = written(Raw(b"{}"))
-    """`ColumnBounds` by column, as JSON; `bounds_in` decodes them.
+    """`ColumnBounds` by column, as JSON, which `bounds_in` decodes.
 
-    A million files have tens of millions of bounds: most who read a marker need none, others those of a column.
+    A million files have tens of millions of bounds. Most readers of a marker need none of them, others those of one
+    column.
     """
 
     def __post_init__(self) -> None:
         force_setattr(self, "size", _compact_numbers(self.size))
         force_setattr(self, "rows", _compact_numbers(self.rows))
         force_setattr(self, "partition", {name: _compact_texts(texts) for name, texts in self.partition.items()})
-        force_setattr(self, "statistics", self.statistics.copy())  # else all of the body stays in memory
+        force_setattr(self, "statistics", self.statistics.copy())  # otherwise the whole body stays in memory
 
     def lengths(self) -> set[int]:
         return {len(self.size), len(self.rows), *map(len, self.partition.values())}
 
 
 def pack_files(files: Sequence[FileInfo]) -> AddedFiles:
-    """Raises InvalidInputError where the files have not all the same partition columns, or bounds that are no JSON."""
+    """Raises InvalidInputError if files differ in their partition columns, or have bounds that are no JSON."""
     partition_columns = list(files[0].partition) if files else []
     for file in files:
         if list(file.partition) != partition_columns:
@@ -160,12 +162,12 @@ def select(files: AddedFiles, kept: Sequence[int], told: Mapping[str, ColumnBoun
 
 
 def bounds_of(bounds: ColumnBounds, i: int) -> Bounds:
-    """Of the added file with this index."""
+    """The bounds of the added file with this index."""
     return Bounds(_scalar(bounds.min[i]), _scalar(bounds.max[i]), bounds.nulls[i])
 
 
 def _scalar(value: Any) -> Scalar:
-    """The bound, or None for what bounds nothing: NaN and infinity, and what is no single value."""
+    """The bound; None for NaN, infinity, and what is not a single value, since these bound nothing."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if isinstance(value, bool | int | str) else None

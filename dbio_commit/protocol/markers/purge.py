@@ -7,11 +7,11 @@ from dbio_commit.protocol.markers.bodies import VERSION, Body, TableId, decode_b
 
 
 class Purge(Body, frozen=True, kw_only=True):
-    """The body of `_purged_<number>`: only checkpoints from this number on tell what purged markers did."""
+    """The body of `_purged_<number>`: markers were purged that only checkpoints from this number on cover."""
 
     version: Literal[1] = written(VERSION)
     table_id: TableId
-    """The descriptor's of the table that was purged."""
+    """The id in the descriptor of the table that was purged."""
     created: datetime
 
     def __post_init__(self) -> None:

@@ -12,13 +12,13 @@ from dbio_commit.protocol.markers.bodies import INSPECT, decode_as, pack_json
 NO_SCHEMA: Final = Raw()
 
 Schemas = dict[bytes, Raw]
-"""Those of the markers that are read together: tens of thousands share few, and each takes some kilobytes."""
+"""The schemas of markers that are read together. Tens of thousands of markers share a few, of some kilobytes each."""
 
 MOST_NESTED = 190
-"""Levels of a schema's JSON that are written."""
+"""The most levels of JSON in a schema that is written."""
 
 MOST_NESTED_READ = 200
-"""Such as are read; earlier versions wrote some more, since they read so many of a body."""
+"""The most levels in a schema that is read. Earlier versions wrote slightly more."""
 
 
 def pack_schema(schema: Mapping[str, Any] | None) -> Raw:
@@ -31,7 +31,7 @@ def pack_schema(schema: Mapping[str, Any] | None) -> Raw:
 
 
 def _is_nested_deeper(value: Any, levels: int) -> bool:
-    """Level by level, since a caller's stack may be deep already."""
+    """Goes level by level, since the caller's stack may be deep already."""
     level = [value]
     for _ in range(levels + 1):
         level = [inner for it in level for inner in _values_in(it)]
@@ -43,12 +43,12 @@ def _values_in(value: Any) -> Iterable[Any]:
 
 
 def decode_schema(schema: bytes | Raw | None) -> dict[str, Any] | None:
-    """The columns as Spark's JSON, with the metadata that is known; None where there are none."""
+    """The columns as Spark's JSON, with only known metadata; None if none are recorded."""
     return keep_known(decode_as(dict[str, Any], schema)) if schema else None
 
 
 def check_schema(schema: bytes | Raw, *, where: str) -> None:
-    """Raises CorruptMarkerError."""
+    """Raises CorruptMarkerError for a schema that cannot be read."""
     try:
         if _is_nested_deeper(decode_as(dict[str, Any], schema), MOST_NESTED_READ):
             raise ValueError(f"it has more than {MOST_NESTED_READ} levels")

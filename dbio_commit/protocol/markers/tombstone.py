@@ -7,11 +7,11 @@ from dbio_commit.protocol.markers.bodies import VERSION, Body, decode_body, in_u
 
 
 class Tombstone(Body, frozen=True, kw_only=True):
-    """The body of `_dropped`: while it is there, there is no table."""
+    """The body of `_dropped`: while it exists, there is no table."""
 
     version: Literal[1] = written(VERSION)
     everything: bool
-    """Whether commits may be deleted; else the table must have none."""
+    """Whether commits may be deleted; otherwise the table must have none."""
     created: datetime
 
     def __post_init__(self) -> None:

@@ -10,14 +10,14 @@ class Turn(Body, frozen=True, kw_only=True):
 
     tid: str
     table_id: TableId | None = None
-    """The descriptor's of the table in which it was taken; None where an earlier version took it."""
+    """The id in the descriptor of the table in which it was taken; None if an earlier version took it."""
     new_layout: bool = False
-    """Whether it changes the partition columns: then nobody begins before it is decided."""
+    """Whether it changes the partition columns: then no transaction begins before it is decided."""
 
 
 def decode_turn(body: bytes, *, where: str) -> Turn:
     """Raises CorruptMarkerError."""
     turn = decode_body(Turn, body, where=where)
     if not names.is_tid(turn.tid):
-        raise CorruptMarkerError(f"{where} names no tid but {turn.tid[:100]!r}; {INSPECT}")
+        raise CorruptMarkerError(f"{where} names {turn.tid[:100]!r}, which is not a tid; {INSPECT}")
     return turn

@@ -685,7 +685,7 @@ def test_who_has_looked_at_the_rows_vouches_for_them(table: Table) -> None:
     table.set({"check.a": "a LIKE '%x%'"})
     transaction = table.begin()
     stage(table, transaction)
-    with pytest.raises(InvalidInputError, match=r"do not tell that its rows keep check\.a .*vouch_for_rows"):
+    with pytest.raises(InvalidInputError, match=r"do not prove that its rows keep check\.a .*vouch_for_rows"):
         transaction.commit()
     transaction = table.begin()
     stage(table, transaction)

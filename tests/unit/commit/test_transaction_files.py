@@ -241,7 +241,7 @@ def test_files_that_others_wrote_are_looked_at_too_unless_their_writer_made_them
     table: Table, is_trusted: bool
 ) -> None:
     put(table, pa.table({"id": [1]}))
-    for rows, problem in ((pa.table({"ID": [1]}), "spelled"), (pa.table({"x": pa.nulls(1)}), "nothing but nulls")):
+    for rows, problem in ((pa.table({"ID": [1]}), "spelled"), (pa.table({"x": pa.nulls(1)}), "only nulls")):
         transaction = table.begin()
         path = Path(transaction.new_file())
         pq.write_table(rows, path)
@@ -367,7 +367,7 @@ def test_first_files_that_do_not_fit_one_another_are_refused(table: Table) -> No
 def test_nulls_without_a_type_are_refused_in_new_columns_and_in_known_ones(table: Table, column: Any) -> None:
     put(table, pa.table({"id": [1], "known": ["x"]}))
     for name in ("note", "known"):
-        with pytest.raises(InvalidInputError, match=f"column '{name}.*' holds nothing but nulls without a type"):
+        with pytest.raises(InvalidInputError, match=f"column '{name}.*' holds only nulls, without a type"):
             put(table, pa.table({"id": [1], name: column}))
 
 

@@ -88,7 +88,7 @@ def test_a_setting_that_is_not_known_is_refused_with_those_that_are_and_can_be_r
 
 @pytest.mark.parametrize("said", [{"publish": 1}, {1: "delta"}, "publish=delta", ["publish"], {"publish": None}])
 def test_what_is_no_text_by_name_is_refused(said: Any) -> None:
-    with pytest.raises(InvalidInputError, match="are no settings; give texts by name"):
+    with pytest.raises(InvalidInputError, match="are not settings; give texts by name"):
         check_changes(said)
 
 
