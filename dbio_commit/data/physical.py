@@ -48,7 +48,7 @@ def problems(file: "pq.ParquetFile") -> list[str]:
     """What some reader cannot read, or reads as something else: each problem with its column, and what to write
     instead."""
     if not len(file.schema):
-        return ["it has no columns, which Spark does not read: write the table's columns, also where there are no rows"]
+        return ["it has no columns, which Spark does not read: write the table's columns, even if there are no rows"]
     return [*_of_leaves(file), *_of_arrow(file), *_of_spark(file), *_of_names(file)]
 
 

@@ -93,8 +93,8 @@ class Known:
             layouts=layouts,
         )
 
-    def why_not_live(self, entry: Entry, strangers: Collection[tuple[str, str]] = ()) -> Why | None:
-        """The reason, or None for a live file. `strangers` is the result of `find_strangers` for the entries of a
+    def why_not_live(self, entry: Entry, others: Collection[tuple[str, str]] = ()) -> Why | None:
+        """The reason, or None for a live file. `others` is the result of `find_strangers` for the entries of a
         table."""
         path = entry.path
         if path in self.live:
@@ -103,7 +103,7 @@ class Known:
         tid = names.parse_data_file(name)
         if (at := self.removed.get(path)) is not None:
             return Why(Reason.REMOVED if names.counts_as_data(name) else Reason.NOT_DATA, at, tid)
-        if (directory, tid) in strangers:
+        if (directory, tid) in others:
             return Why(Reason.FOREIGN, entry.modified, tid)
         if tid is None or not self.is_partition(directory, tid):
             return Why(Reason.UNTRACKED, entry.modified, tid)

@@ -1,6 +1,6 @@
-"""A table's columns, partition values and statistics in the terms of Delta's protocol. Pure.
+"""A table's columns, partition values and statistics in the form of Delta's protocol. Pure.
 
-What a version of a Delta log says, and what the versions add up to, is in `delta_log`.
+Versions of a Delta log, and their sum, are in `delta_log`.
 """
 
 import json
@@ -22,23 +22,24 @@ from dbio_commit.protocol.types.bounds import Scalar
 
 @dataclass(frozen=True, slots=True)
 class DeltaSchema:
-    """The columns of a table as Delta has them."""
+    """The columns of a table in Delta's form."""
 
     text: str
-    """Spark's JSON, as it stands in `metaData`."""
+    """Spark's JSON, as in `metaData`."""
     kinds: Mapping[str, Any]
-    """Name of each column -> its type in Spark's JSON; partition columns too."""
+    """Name of each column -> its type in Spark's JSON, with partition columns."""
     partition_columns: tuple[str, ...]
     features: frozenset[str]
     """The table features that its types need, of readers and of writers."""
 
     def name_of(self, column: str) -> str | None:
-        """The column as the schema spells it: case makes no difference to us, and does to others."""
+        """The column as the schema spells it. dbio ignores case, and other tools do not."""
         return next((name for name in self.kinds if name.lower() == column.lower()), None)
 
 
 def delta_schema(schema: Mapping[str, Any], partition_columns: Sequence[str], *, where: str) -> DeltaSchema:
-    """Raises InvalidInputError, with the column, for a type that Delta cannot hold; `where` is the table's URL."""
+    """Converts the columns. Raises InvalidInputError, with the column, for a type that Delta cannot hold. `where` is
+    the table's URL."""
     features: set[str] = set()
 
     def convert(kind: Any, column: str) -> Any:
@@ -82,9 +83,11 @@ def delta_schema(schema: Mapping[str, Any], partition_columns: Sequence[str], *,
 
 
 def partition_values(partition: Partition, schema: DeltaSchema) -> dict[str, str | None]:
-    """In Delta's text formats. Our directories name instants in UTC, and so do these; empty text is null to Delta.
+    """Partition values in Delta's text formats. dbio's directories name instants in UTC, and so do these. Delta reads
+    an empty text as null.
 
-    However a directory of an adopted table spells it, the text is canonical: readers of Delta take fewer than we do.
+    However a directory of an adopted table spells a value, the text is canonical: readers of Delta accept fewer
+    spellings than dbio does.
     """
     values = partition.values()  # in the order of the partition columns
     return {
@@ -97,19 +100,19 @@ def _value(value: str | None, kind: str) -> str | None:
     if not value:
         return None
     text = canonical(value, kind)
-    return f"{text.replace(' ', 'T')}Z" if kind == "timestamp" else text  # without a zone it is in the reader's own
+    return f"{text.replace(' ', 'T')}Z" if kind == "timestamp" else text  # without a zone, a reader takes its own
 
 
 # --- statistics ---------------------------------------------------------------------------------------------------
 
 _EXACT_DIGITS = 15
-"""Decimals of so many digits survive a reader that takes a number of JSON for a double."""
+"""Decimals of up to this many digits survive a reader that takes a number in JSON for a double."""
 
 _MILLISECOND = timedelta(milliseconds=1)
 
 
 def statistics(rows: int | None, columns: Mapping[str, Bounds], schema: DeltaSchema) -> str | None:
-    """`stats` of a file, JSON as text; None where its writer counted no rows. `columns` are those in the file."""
+    """`stats` of a file, JSON as text; None if its writer counted no rows. `columns` are those in the file."""
     if rows is None:
         return None
     low: list[str] = []
@@ -117,7 +120,9 @@ def statistics(rows: int | None, columns: Mapping[str, Bounds], schema: DeltaSch
     nulls: list[str] = []
     for column, bounds in columns.items():
         name = schema.name_of(column)
-        if name is None or not isinstance(kind := schema.kinds[name], str):  # of nested ones Delta counts the leaves
+        if name is None or not isinstance(
+            kind := schema.kinds[name], str
+        ):  # for nested columns Delta counts the leaves
             continue
         key = json.dumps(name)
         least, most = bound_text(bounds.min, kind, up=False), bound_text(bounds.max, kind, up=True)
@@ -132,9 +137,10 @@ def statistics(rows: int | None, columns: Mapping[str, Bounds], schema: DeltaSch
 
 
 def bound_text(bound: Scalar, kind: str, *, up: bool) -> str | None:
-    """A bound as Delta writes it, JSON; None where it has none, or a reader might take it for another.
+    """A bound as Delta writes it, as JSON; None if Delta has no such bound, or a reader might take it for another
+    value.
 
-    A bound comes from outside: one that is none of its type says nothing.
+    A bound comes from outside. One that is no value of the column's type is ignored.
     """
     row = type_of(kind)
     if row is None or row.bound is None:
@@ -168,7 +174,7 @@ _PLAIN = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 
 
 def _instant(bound: str, *, up: bool) -> str | None:
-    """To the millisecond, which is all that Delta has: never inside of our bound."""
+    """The bound rounded outwards to a millisecond, the finest unit in Delta."""
     zone = "Z" if bound.endswith("Z") else ""
     try:
         moment = datetime.fromisoformat(bound.removesuffix("Z"))

@@ -187,7 +187,7 @@ def test_a_table_that_was_dropped_under_a_stream_and_made_anew_is_lost(table: Ta
     with pytest.raises(TableNotFoundError):
         stream.batch()
     append(table)
-    with pytest.raises(HistoryLostError, match="made anew; begin anew with another checkpoint"):
+    with pytest.raises(HistoryLostError, match="was removed; begin again with another checkpoint"):
         stream.batch()
 
 

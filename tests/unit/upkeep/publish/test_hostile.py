@@ -152,7 +152,7 @@ def test_a_list_that_a_stream_has_compacted_is_refused_though_nothing_else_of_th
     commit(table)
     line = {"path": "s3a://lake/table/part-0.parquet", "size": 1, "modificationTime": 1763634000000, "action": "add"}
     memory_of(table).put("_spark_metadata/19.compact", b"v1\n" + json.dumps(line).encode())
-    with pytest.raises(UnsupportedTableError, match=r"'19\.compact', which a Spark stream left"):
+    with pytest.raises(UnsupportedTableError, match=r"'19\.compact' of a Spark stream"):
         table.publish("spark")
     assert log_of(table, "_spark_metadata") == {"_spark_metadata/19.compact"}
 
@@ -243,7 +243,7 @@ def test_versions_whose_paths_are_too_many_together_are_refused(table: Table) ->
     for number in range(4):
         actions = [{"add": {"path": f"{number}-{i}"}} for i in range(100)]
         memory_of(table).put(version_path(number), version(table, *actions))
-    with pytest.raises(CorruptMarkerError, match="_delta_log says more than any publisher writes"):
+    with pytest.raises(CorruptMarkerError, match="_delta_log has more than any publisher writes"):
         table.publish("delta")
 
 
@@ -285,7 +285,7 @@ def test_manifests_that_are_too_large_together_are_refused(table: Table) -> None
 def test_manifests_of_many_lines_are_refused_before_these_are_split(table: Table) -> None:
     commit(table)
     memory_of(table).put("_symlink_format_manifest/manifest", b"\n" * 9_000)
-    with pytest.raises(CorruptMarkerError, match="_symlink_format_manifest says more than any publisher writes"):
+    with pytest.raises(CorruptMarkerError, match="_symlink_format_manifest has more than any publisher writes"):
         table.publish("symlink")
 
 

@@ -592,7 +592,7 @@ def test_a_publication_that_fails_is_logged_and_changes_nothing_of_the_commit(
     memory_of(table).before = fail_with(StoreError("the store is away"), "put_if_absent", version)
     commit(table)
     heal(memory_of(table))
-    assert "lags in the form delta" in caplog.text
+    assert "is behind in the format delta" in caplog.text
     assert "the store is away" in caplog.text
     assert len(live(table)) == 4
     assert shown(memory_of(table), Format.SPARK) == live(table), "one form keeps no other back"
