@@ -135,6 +135,7 @@ def test_a_rule_is_found_in_every_form(text: str, cited: set[str]) -> None:
 
 NOW = datetime(2026, 11, 20, 10, 50, tzinfo=UTC)
 LAST_NIGHT = datetime(2026, 11, 20, 3, tzinfo=UTC)
+NUMBERED = ("_checkpoint_", "_purged_")
 
 
 def block(kind: str) -> str:
@@ -142,7 +143,9 @@ def block(kind: str) -> str:
     return str(found)
 
 
-CHECKPOINT = gzip.compress(block("json checkpoint").encode())
+def checkpoint_body(number: int) -> bytes:
+    """The checkpoint of the document; the next one records the same."""
+    return gzip.compress(block("json checkpoint").replace('"number": 1,', f'"number": {number},').encode())
 
 
 @dataclass
@@ -173,10 +176,12 @@ def picture() -> Picture:
 def table(shown: Picture) -> Table:
     """The table of the picture, with the bodies that the document shows; C is a plain append of its files."""
     c, d, e = sorted(parse_log(Entry(name, 1, NOW) for name in shown.log).committed)
-    b = decode_checkpoint(CHECKPOINT, number=1, where="the document").commits[-1].tid
+    b = decode_checkpoint(checkpoint_body(1), number=1, where="the document").commits[-1].tid
     bodies = {
         names.DESCRIPTOR: block("json descriptor").encode(),
-        names.checkpoint(1): CHECKPOINT,
+        names.checkpoint(1): checkpoint_body(1),
+        names.checkpoint(2): checkpoint_body(2),
+        names.purge(1): block("json purge").encode(),
         names.turn(2): json.dumps({"tid": b}).encode(),
         names.turn(3): block("json turn").encode(),
         names.started(d): block("json begun").encode(),
@@ -190,7 +195,7 @@ def table(shown: Picture) -> Table:
     for path in [*shown.log, *shown.files]:
         body = bodies.get(path, b"")
         tid = re.search(r"\d{19}", body.decode() if "_serial_" in path else path)
-        began = names.parse_tid_time(tid[0]) if tid and "_checkpoint_" not in path else LAST_NIGHT
+        began = names.parse_tid_time(tid[0]) if tid and not path.startswith(NUMBERED) else LAST_NIGHT
         store.put(path, body, modified=began)
     return Table.over(store, clock)
 
@@ -236,7 +241,9 @@ def test_a_vacuum_of_the_picture_deletes_what_it_says() -> None:
 def test_the_picture_has_a_transaction_in_each_state() -> None:
     shown = picture()
     log = parse_log(table(shown).store.list_log())
-    told = decode_checkpoint(CHECKPOINT, number=log.last_checkpoint, where="the document")
+    number = log.last_checkpoint
+    told = decode_checkpoint(checkpoint_body(number), number=number, where="the document")
+    assert [*log.checkpoints] == [*log.purges, number], "two checkpoints record what was purged (10.4)"
     assert tids(shown.said("pending")) == {*log.pending}
     assert tids(shown.said("live")) == told.covered | {*sorted(log.committed)[:2]}
     assert tids(shown.said("aborted")) == {*sorted(log.committed)[2:]}
