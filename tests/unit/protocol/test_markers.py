@@ -473,7 +473,7 @@ def test_last_of_duplicate_keys_counts() -> None:
 @pytest.mark.parametrize("path", ["", "..", "../x", "/x", "a//b", "a\\b", "a\0", "a\n", "x" * 5000])
 @pytest.mark.parametrize("key", ["added", "removed"])
 def test_path_outside_the_table_is_refused(key: str, path: str) -> None:
-    with pytest.raises(CorruptMarkerError, match="not one inside the table") as caught:
+    with pytest.raises(CorruptMarkerError, match="which is not inside the table") as caught:
         decode({"added": ["a"], "removed": ["b"], key: ["c", path]})
     assert WHERE in str(caught.value)
 

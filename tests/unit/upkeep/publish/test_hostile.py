@@ -143,9 +143,9 @@ def test_numbers_are_in_sequence_up_to_the_first_that_is_missing() -> None:
 def test_what_spark_takes_for_a_batch_of_a_stream_is_refused(name: str, table: Table) -> None:
     published(table, to="spark")
     memory_of(table).put(f"_spark_metadata/{name}", b"v1")
-    with pytest.raises(UnsupportedTableError, match="a Spark stream left"):
+    with pytest.raises(UnsupportedTableError, match="of a Spark stream"):
         table.publish("spark")
-    assert "a Spark stream left" in table.check().publications[0]
+    assert "of a Spark stream" in table.check().publications[0]
 
 
 def test_a_list_that_a_stream_has_compacted_is_refused_though_nothing_else_of_the_stream_is_left(table: Table) -> None:
@@ -380,7 +380,7 @@ def test_a_checkpoint_of_several_row_groups_and_dictionaries_is_read_whole() -> 
         (b"", "no checkpoint"),
         (parquet("t", ["a"], identified=0), "no checkpoint"),
         (parquet("t", ["a"], identified=2), "more than once"),
-        (parquet("t", ["../x"]), "not one inside the table"),
+        (parquet("t", ["../x"]), "which is not inside the table"),
         (parquet("t", ["a"] * 200_000), "more than any publisher writes"),
         (parquet("t", [None] * 200_000), "more than any publisher writes"),
         (parquet("t", ["x" * 3_000_000]), "more than any publisher writes"),

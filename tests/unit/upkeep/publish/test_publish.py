@@ -430,9 +430,9 @@ def test_manifests_that_an_overtaken_publisher_wrote_last_are_brought_to_the_new
 def test_a_stream_of_sparks_in_the_table_is_refused(table: Table) -> None:
     commit(table)
     memory_of(table).put("_spark_metadata/0", b"v1\n")
-    with pytest.raises(UnsupportedTableError, match="a Spark stream left"):
+    with pytest.raises(UnsupportedTableError, match="of a Spark stream"):
         table.publish("spark")
-    assert "a Spark stream left" in table.check().publications[0]
+    assert "of a Spark stream" in table.check().publications[0]
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"add": {}}', b'{"commitInfo": {"dbio_commit": 3}}', b"\xff"])
