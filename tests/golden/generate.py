@@ -520,7 +520,7 @@ def hostile_removals() -> Iterable[Case]:
     t.sees(there)
     yield t
 
-    t = Case("marker-of-another-directory", "Without a descriptor, a marker counts for its own directory only.")
+    t = Case("marker-of-another-directory", "Without a descriptor, a marker speaks of its own directory only.")
     other = t.data(B)
     t.commit(B, [other])
     deep = t.data(A, "day=1")

@@ -379,7 +379,7 @@ def test_a_checkpoint_of_several_row_groups_and_dictionaries_is_read_whole() -> 
     [
         (b"", "no checkpoint"),
         (parquet("t", ["a"], identified=0), "no checkpoint"),
-        (parquet("t", ["a"], identified=2), "more than once"),
+        (parquet("t", ["a"], identified=2), "several records"),
         (parquet("t", ["../x"]), "which is not inside the table"),
         (parquet("t", ["a"] * 200_000), "more than any publisher writes"),
         (parquet("t", [None] * 200_000), "more than any publisher writes"),
