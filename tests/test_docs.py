@@ -168,11 +168,10 @@ def links(found: list[Token] | None) -> Iterator[str]:
 
 
 def anchors(document: Path) -> set[str]:
-    """Those that GitHub makes from headings, and those that the document sets, so that old links work."""
+    """Those that GitHub makes from headings."""
     found = tokens(document)
     titles = [after.content for before, after in pairwise(found) if before.type == "heading_open"]
-    explicit = {*re.findall(r'^<a id="([\w-]+)"></a>$', document.read_text(), re.MULTILINE)}
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles} | explicit
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_every_make_target_that_a_document_names_is_there() -> None:

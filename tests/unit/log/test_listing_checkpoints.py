@@ -244,7 +244,7 @@ def test_a_table_whose_descriptor_is_gone_is_no_directory_of_the_directory_scope
     world.checkpoint()
     world.put("b.parquet", b"untracked")
     del world.objects["_dbio_table"]
-    with pytest.raises(CorruptMarkerError, match=r"_dbio_table is missing, and _checkpoint_0*1 says"):
+    with pytest.raises(CorruptMarkerError, match=r"_dbio_table is missing, and _checkpoint_0*1 shows"):
         world.table().snapshot()
 
 
