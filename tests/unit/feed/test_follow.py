@@ -216,7 +216,7 @@ def test_a_stream_reads_anew_where_the_descriptor_is_another_and_all_markers_hav
     stream.drain()
     body, _ = store.objects["_dbio_table"]
     store.put("_dbio_table", json.dumps(json.loads(body) | {"id": "another"}).encode())
-    with pytest.raises(HistoryLostError, match="made anew"):
+    with pytest.raises(HistoryLostError, match="which was removed; begin again"):
         stream.batch()
 
 
