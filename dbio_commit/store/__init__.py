@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dbio_commit.base.errors import UnsupportedStoreError
-from dbio_commit.store.base import Listing, Store, Unfinished
+from dbio_commit.store.contract import Listing, Store, Unfinished
 from dbio_commit.store.location import Location, parse_location
 
 __all__ = ["Listing", "Location", "Store", "Unfinished", "open_store", "parse_location"]

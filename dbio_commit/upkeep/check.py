@@ -9,9 +9,9 @@ from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CheckpointLostError, CorruptMarkerError, DbioError
 from dbio_commit.base.texts import command
 from dbio_commit.commit.roots import DirectoryRoot, TableRoot, open_root
-from dbio_commit.commit.table_root import check_partitions
 from dbio_commit.data.parquet import not_parquet
 from dbio_commit.log.listing import read_markers, until_quiet
+from dbio_commit.log.table_state import check_partitions
 from dbio_commit.log.unlike import Progress, find_wrong, silent
 from dbio_commit.protocol import names
 from dbio_commit.protocol.applications import Application, list_applications

@@ -29,7 +29,7 @@ from dbio_commit.protocol.markers import Purge, Tombstone, Turn, encode
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE, added_sizes
 from dbio_commit.store import Store
-from dbio_commit.store.base import COPIES, copy_object
+from dbio_commit.store.copying import COPIES, copy_object
 from dbio_commit.upkeep.publish import publish_as_set
 
 

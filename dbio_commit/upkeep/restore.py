@@ -19,7 +19,7 @@ from dbio_commit.protocol.markers import FileInfo, Operation
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
-from dbio_commit.store.base import COPIES, copy_object
+from dbio_commit.store.copying import COPIES, copy_object
 from dbio_commit.upkeep.publish import publish_as_set
 
 _SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")

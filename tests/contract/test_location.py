@@ -8,7 +8,7 @@ import pytest
 
 from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
 from dbio_commit.store import Location, open_store, parse_location
-from dbio_commit.store.base import FsspecStore
+from dbio_commit.store.fsspec_store import FsspecStore
 
 HERE = os.getcwd()
 

@@ -227,7 +227,7 @@ def test_readers_of_delta_find_one_value_however_an_adopted_directory_spells_it(
     table = Table(tmp_path / "table")
     table.adopt()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dbio_commit.commit.transaction.WRITTEN", {"double", *WRITTEN})
+        patch.setattr("dbio_commit.commit.file_checks.WRITTEN", {"double", *WRITTEN})
         table.begin().commit(columns(id="long", k=kind))
     table.publish("delta")
     ours = table.snapshot().to_arrow()["k"].to_pylist()

@@ -12,7 +12,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.garbage import Reason
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
-from dbio_commit.store.base import Listing, Unfinished
+from dbio_commit.store.contract import Listing, Unfinished
 from dbio_commit.upkeep.vacuum import plan
 from dbio_commit.upkeep.vacuum.plan import Candidate, Contents, Horizons
 from dbio_commit.upkeep.vacuum.report import Control, Deletion, Failure, VacuumOptions, VacuumReport

@@ -10,7 +10,7 @@ import pytest
 from dbio_commit.base.errors import AccessDeniedError, StoreError, UnsupportedStoreError
 from dbio_commit.commit import probe as probe_module
 from dbio_commit.commit.probe import prove_store
-from dbio_commit.store.base import Store
+from dbio_commit.store.contract import Store
 from dbio_commit.store.local import LocalStore
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
