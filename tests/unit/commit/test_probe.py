@@ -106,7 +106,7 @@ def test_who_adopts_a_directory_on_such_a_store_leaves_it_as_it_is(looks_first: 
 def test_what_cannot_be_deleted_again_is_named(clock: ManualClock) -> None:
     store = WithoutPutIfAbsent(clock)
     store.before = fail_with(AccessDeniedError("no right to delete"), "delete", "_dbio_table")
-    with pytest.raises(UnsupportedStoreError, match=r"Nothing but _dbio_table was written, .*no right to delete"):
+    with pytest.raises(UnsupportedStoreError, match=r"Only _dbio_table was written, .*no right to delete"):
         Table.over(store, clock).begin()
     assert list(store.objects) == ["_dbio_table"]
 
@@ -150,7 +150,7 @@ def test_a_caller_whom_the_store_fails_in_the_race_says_so(store: MemoryStore, t
         raise StoreError("a proxy gave up")
 
     store.before = once("put_if_absent", "_dbio_table", fail, nth=3)
-    with pytest.raises(StoreError, match=r"cannot try out whether .* refuses to create _dbio_table twice.*gave up"):
+    with pytest.raises(StoreError, match=r"cannot prove that .* refuses to create _dbio_table twice.*gave up"):
         table.begin()
     assert write(table)
 
