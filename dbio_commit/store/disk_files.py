@@ -7,7 +7,8 @@ import errno
 import io
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import Any
 from uuid import uuid4
@@ -31,42 +32,42 @@ def open_new(here: int, name: str) -> int:
     return os.open(name, _CREATE, 0o666, dir_fd=here)
 
 
-def rename_new(here: int, name: str, body: bytes) -> None:
-    """Creates or replaces the file, by a rename."""
-    temporary = TEMPORARY + uuid4().hex
-    with open(open_new(here, temporary), "wb") as file:
+@contextmanager
+def _temporary(here: int, body: bytes) -> Iterator[tuple[str, int]]:
+    """A temporary file with this body: its name and a descriptor. Its name is removed at the end."""
+    name = TEMPORARY + uuid4().hex
+    with open(open_new(here, name), "wb") as file:
         try:
             file.write(body)
             file.flush()
-            fsync(file.fileno())
-            os.rename(temporary, name, src_dir_fd=here, dst_dir_fd=here)
+            yield name, file.fileno()
         finally:
             with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=here)
+                os.unlink(name, dir_fd=here)
+
+
+def rename_new(here: int, name: str, body: bytes) -> None:
+    """Creates or replaces the file, by a rename."""
+    with _temporary(here, body) as (temporary, descriptor):
+        fsync(descriptor)
+        os.rename(temporary, name, src_dir_fd=here, dst_dir_fd=here)
 
 
 def link_new(here: int, name: str, body: bytes) -> bool:
-    """Creates the file, with a hard link. False if there is one of this name.
+    """Creates the file, by a hard link. False if there is one of this name.
 
     Its modification time is to be the time of the link. Only the disk knows that, as the change time right after the
     link. Until it is copied, the modification time is UNLINKED_S. The temporary name is removed last, since that
     changes the change time.
     """
-    temporary = TEMPORARY + uuid4().hex
-    with open(open_new(here, temporary), "wb") as file:
+    with _temporary(here, body) as (temporary, descriptor):
+        _set_time(descriptor, UNLINKED_S * 10**9)
+        fsync(descriptor)
         try:
-            file.write(body)
-            file.flush()
-            _set_time(file.fileno(), UNLINKED_S * 10**9)
-            fsync(file.fileno())
-            try:
-                _link(here, temporary, name)
-            except FileExistsError:
-                return False
-            _copy_time(file.fileno())
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=here)
+            _link(here, temporary, name)
+        except FileExistsError:
+            return False
+        _copy_time(descriptor)
     return True
 
 

@@ -3,7 +3,7 @@
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, ClassVar, cast
@@ -182,34 +182,32 @@ class GcsStore(FsspecStore):
         return cast(BinaryIO, Download(look, lambda function: self.unless_absent("read", path, function)))
 
     def put_if_absent(self, path: str, body: bytes) -> bool:
-        def put() -> bool:
-            try:
-                sync(self.fs.loop, self.fs.upload, *self._object(path), body, ifGenerationMatch="0")
-            except HttpError as error:
-                if error.code == 412:
-                    return False
-                raise
-            return True
-
-        return self.call("create", path, put)
+        return self._on_condition(
+            "create", path, lambda: sync(self.fs.loop, self.fs.upload, *self._object(path), body, ifGenerationMatch="0")
+        )
 
     def delete_same(self, path: str, body: bytes) -> bool:
-        def delete() -> bool:
+        try:
+            generation = self.unless_absent("look at", path, lambda: self._look_at(path))["generation"]
+            return self.get(path) == body and self._on_condition(
+                "delete", path, lambda: self._delete(path, ifGenerationMatch=generation)
+            )
+        except ObjectNotFoundError:
+            return True
+
+    def _on_condition(self, action: str, path: str, request: Callable[[], object]) -> bool:
+        """Sends a conditional request. False if its condition was not met."""
+
+        def send() -> bool:
             try:
-                self._ask(
-                    "DELETE", "b/{}/o/{}", *self._object(path), json_out=False, ifGenerationMatch=found["generation"]
-                )
+                request()
             except HttpError as error:
                 if error.code == 412:
                     return False
                 raise
             return True
 
-        try:
-            found = self.unless_absent("look at", path, lambda: self._look_at(path))
-            return self.get(path) == body and self.call("delete", path, delete)
-        except ObjectNotFoundError:
-            return True
+        return self.call(action, path, send)
 
     def delete_together(self, paths: Sequence[str]) -> dict[str, StoreError]:
         """One request. Objects that it left are deleted singly: such requests are repeated if the service is busy."""
@@ -237,7 +235,10 @@ class GcsStore(FsspecStore):
         return [path for number, path in enumerate(paths) if number not in gone]
 
     def delete_one(self, path: str) -> object:
-        return self._ask("DELETE", "b/{}/o/{}", *self._object(path), json_out=False)
+        return self._delete(path)
+
+    def _delete(self, path: str, **conditions: str) -> object:
+        return self._ask("DELETE", "b/{}/o/{}", *self._object(path), json_out=False, **conditions)
 
     def translate(self, error: BaseException, action: str, path: str) -> DbioError | None:
         message = self.failure(action, path, error)
