@@ -1,4 +1,7 @@
-"""What whoever may write markers cannot have a writer or a reader do: SQL, metadata and names that lie in a table."""
+"""What whoever may write markers cannot have a writer or a reader do: SQL, metadata and names that lie in a table.
+
+Rules: PROTOCOL.md 9.8.
+"""
 
 import json
 import random

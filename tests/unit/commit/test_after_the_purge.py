@@ -1,6 +1,7 @@
 """Transactions that go on after vacuum has purged their markers: nothing that is live goes, and nobody is told a lie.
 
 A commit of unknown outcome has landed, or a copy is resumed in another process; its writer aborts, or commits again.
+Rules: PROTOCOL.md 9.3, 9.4.
 """
 
 from collections.abc import Callable

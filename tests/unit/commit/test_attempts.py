@@ -1,6 +1,6 @@
 """Attempts at one version of an application: what their start markers say, who aborts them, and tasks that claim a tid.
 
-Numbers I1 to I10: PROTOCOL.md section 5.
+Numbers I1 to I10: PROTOCOL.md section 5. Rules: PROTOCOL.md 9.1, 9.3.
 """
 
 import json

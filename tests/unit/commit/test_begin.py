@@ -1,6 +1,6 @@
 """A transaction that creates the table: alone, beside others that do, and on stores that cannot decide.
 
-Numbers I1 to I10: PROTOCOL.md 5.
+Numbers I1 to I10: PROTOCOL.md 5. Rules: PROTOCOL.md 9.1.
 """
 
 from datetime import timedelta

@@ -1,6 +1,6 @@
 """Writing to a table whose log is checkpointed and purged, meanwhile or before: commits, turns, late writers.
 
-Numbers I1 to I10: PROTOCOL.md section 5.
+Numbers I1 to I10: PROTOCOL.md section 5. Rules: PROTOCOL.md 9.3, 9.5, 9.7.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""Who writes checkpoints: killed, two at once, too late, with lost answers. Numbers I1 to I10: PROTOCOL.md 5."""
+"""Who writes checkpoints: killed, two at once, too late, with lost answers. Numbers I1 to I10: PROTOCOL.md 5.
+
+Rules: PROTOCOL.md 9.7.
+"""
 
 from collections.abc import Callable
 

@@ -1,6 +1,6 @@
 """How transactions are decided: lost answers, failures, turns and leases, on a store in memory and a clock to set.
 
-Numbers I1 to I10: PROTOCOL.md 5. What is committed is in `test_transaction`.
+Numbers I1 to I10: PROTOCOL.md 5. What is committed is in `test_transaction`. Rules: PROTOCOL.md 9.3, 9.4, 9.5.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Writes to directories that DBIO wrote: what they leave is what DBIO would, and its own rules read it (section 11).
 
-The rules are written down here once more, independently of the package.
+The rules are written down here once more, independently of the package. Rules: PROTOCOL.md 11.1, 11.3.
 """
 
 import json

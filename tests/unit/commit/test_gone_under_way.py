@@ -1,4 +1,7 @@
-"""The table's directory is moved, or deleted by another tool, while somebody commits to it: nobody hears of success."""
+"""The table's directory is moved, or deleted by another tool, while somebody commits to it: nobody hears of success.
+
+Rules: PROTOCOL.md 9.3.
+"""
 
 import os
 import shutil

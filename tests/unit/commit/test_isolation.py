@@ -1,4 +1,7 @@
-"""What a rewrite must know of that came since it looked, also where a checkpoint has forgotten what was removed."""
+"""What a rewrite must know of that came since it looked, also where a checkpoint has forgotten what was removed.
+
+Rules: PROTOCOL.md 9.9.
+"""
 
 from datetime import timedelta
 

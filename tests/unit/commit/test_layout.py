@@ -1,4 +1,7 @@
-"""Overwrites that change a table's partition columns: alone, beside writers of all sorts, killed, vacuumed (I10)."""
+"""Overwrites that change a table's partition columns: alone, beside writers of all sorts, killed, vacuumed (I10).
+
+Rules: PROTOCOL.md 9.11.
+"""
 
 import json
 from contextlib import suppress

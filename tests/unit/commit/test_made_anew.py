@@ -1,7 +1,7 @@
 """A table is dropped and made anew while somebody sleeps who began with the one before: nothing of theirs counts in it.
 
 So each object says whose it is (PROTOCOL.md 7): turns, start markers, commit markers, checkpoints, what a vacuum says
-that it purged.
+that it purged. Rules: PROTOCOL.md 7.1.
 """
 
 from collections.abc import Callable

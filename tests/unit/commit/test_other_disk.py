@@ -1,4 +1,7 @@
-"""Files that a task wrote to the disk of another machine: no commit names them, whatever wrote them, and however."""
+"""Files that a task wrote to the disk of another machine: no commit names them, whatever wrote them, and however.
+
+Rules: PROTOCOL.md 9.2.
+"""
 
 import shutil
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""The proof that a store has put-if-absent: which stores it refuses, what it leaves there, and whom it spares."""
+"""The proof that a store has put-if-absent: which stores it refuses, what it leaves there, and whom it spares.
+
+Rules: PROTOCOL.md 4.
+"""
 
 from contextlib import suppress
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""What a process remembers of a table's turns is no older than the table, whatever became of their objects."""
+"""What a process remembers of a table's turns is no older than the table, whatever became of their objects.
+
+Rules: PROTOCOL.md 8.1.
+"""
 
 from collections.abc import Iterator
 from datetime import timedelta

@@ -1,6 +1,7 @@
 """Transactions in the table scope, from begin to decision, on a store in memory. Numbers I1 to I10: PROTOCOL.md 5.
 
 How lost answers, turns and leases are settled is in `test_decision`; crashes, call by call, in `test_crash_points`.
+Rules: PROTOCOL.md 9.2, 9.3.
 """
 
 import gzip

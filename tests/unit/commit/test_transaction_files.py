@@ -1,4 +1,7 @@
-"""Files that a transaction took by `new_file` are looked at when it commits: Parquet, columns that fit, statistics."""
+"""Files that a transaction took by `new_file` are looked at when it commits: Parquet, columns that fit, statistics.
+
+Rules: PROTOCOL.md 6.4, 9.2.
+"""
 
 import sys
 from datetime import UTC, date, datetime

@@ -1,6 +1,6 @@
 """Schemas of transactions: who changes one takes a turn, and of two changes at once one is a conflict.
 
-Numbers I1 to I10: PROTOCOL.md 5.
+Numbers I1 to I10: PROTOCOL.md 5. Rules: PROTOCOL.md 9.6.
 """
 
 from collections.abc import Callable

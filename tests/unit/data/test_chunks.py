@@ -1,4 +1,4 @@
-"""Column chunks that no reader reads are refused by name, and none of them ends the process."""
+"""Column chunks that no reader reads are refused by name, and none of them ends the process. Rules: PROTOCOL.md 6.4."""
 
 import base64
 import io

@@ -1,4 +1,4 @@
-"""A file's columns become the table's, for reads in Python workers. Pure."""
+"""A file's columns become the table's, for reads in Python workers. Pure. Rules: PROTOCOL.md 8.2."""
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime

@@ -1,4 +1,7 @@
-"""What lies beside a table's files and is no Parquet: nobody reads it, removes it or deletes it, and it is named."""
+"""What lies beside a table's files and is no Parquet: nobody reads it, removes it or deletes it, and it is named.
+
+Rules: PROTOCOL.md 6.1.
+"""
 
 import logging
 from collections.abc import Mapping

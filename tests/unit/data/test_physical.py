@@ -1,4 +1,7 @@
-"""What not all readers of a table can read is refused, by name and with what to write instead."""
+"""What not all readers of a table can read is refused, by name and with what to write instead.
+
+Rules: PROTOCOL.md 6.4.
+"""
 
 import io
 import json

@@ -1,4 +1,7 @@
-"""What partitions and statistics prove of a new file's rows, and how settings say what rows must be like."""
+"""What partitions and statistics prove of a new file's rows, and how settings say what rows must be like.
+
+Rules: PROTOCOL.md 6.2, 7.3, 9.8.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""Which files a condition leaves out, by partitions and statistics. What Spark's own filter says of it is elsewhere."""
+"""Which files a condition leaves out, by partitions and statistics. What Spark's own filter says of it is elsewhere.
+
+Rules: PROTOCOL.md 7.3.
+"""
 
 import json
 from typing import Any

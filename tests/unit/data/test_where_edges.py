@@ -1,4 +1,7 @@
-"""Conditions and markers that once left out a file that they must not, or ended in an error: `Snapshot.where`."""
+"""Conditions and markers that once left out a file that they must not, or ended in an error: `Snapshot.where`.
+
+Rules: PROTOCOL.md 7.3.
+"""
 
 import pytest
 

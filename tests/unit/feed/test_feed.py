@@ -1,6 +1,7 @@
 """What a stream reads: each commit once and in order, whatever its limits, however often it is started again.
 
 Pure: the histories are put together by hand. How they are read from a store is in `test_follow`.
+Rules: PROTOCOL.md 8.4.
 """
 
 import json

@@ -1,6 +1,6 @@
 """A stream over a table as it lies on a store: beside checkpoints, vacuums, adoptions and drops; and what a look costs.
 
-What a stream reads of a history is in `test_feed`. Numbers I1 to I10: PROTOCOL.md section 5.
+What a stream reads of a history is in `test_feed`. Numbers I1 to I10: PROTOCOL.md section 5. Rules: PROTOCOL.md 8.4.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""Where a stream is: offsets that come back as they were, stay small, and are refused where they are no stream's."""
+"""Where a stream is: offsets that come back as they were, stay small, and are refused where they are no stream's.
+
+Rules: PROTOCOL.md 8.4.
+"""
 
 import json
 from datetime import UTC, datetime, timedelta, timezone

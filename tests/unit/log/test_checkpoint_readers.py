@@ -1,4 +1,7 @@
-"""Reading across checkpoints, and while somebody checkpoints and purges. Numbers I1 to I10: PROTOCOL.md section 5."""
+"""Reading across checkpoints, and while somebody checkpoints and purges. Numbers I1 to I10: PROTOCOL.md section 5.
+
+Rules: PROTOCOL.md 8.1, 10.4.
+"""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,6 +1,6 @@
 """A table with checkpoints tells the same as one without, or refuses; no checkpoint is ever ignored.
 
-Making a table of a directory is in `test_adopt`. Numbers I1 to I10: PROTOCOL.md section 5.
+Making a table of a directory is in `test_adopt`. Numbers I1 to I10: PROTOCOL.md section 5. Rules: PROTOCOL.md 9.7.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,7 @@
-"""A table whose descriptor is gone, is corrupt, or comes while somebody looks: nobody takes it for something else."""
+"""A table whose descriptor is gone, is corrupt, or comes while somebody looks: nobody takes it for something else.
+
+Rules: PROTOCOL.md 9.1.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress

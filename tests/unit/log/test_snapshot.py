@@ -1,4 +1,7 @@
-"""Reading a table from a store that others change meanwhile, and every way in which a read is refused."""
+"""Reading a table from a store that others change meanwhile, and every way in which a read is refused.
+
+Rules: PROTOCOL.md 8.1.
+"""
 
 import gzip
 import json
@@ -558,7 +561,7 @@ USES: list[Callable[[Table], object]] = [Table.snapshot, Table.history, Table.be
 @pytest.mark.parametrize("use", USES)
 def test_a_partition_of_a_table_is_refused_for_it_is_none_by_itself(
     use: Callable[[Table], object], tmp_path: Path
-) -> None:
+) -> None:  # 2.1
     partition = tmp_path / "table/day=1/hour=2"
     partition.mkdir(parents=True)
     (tmp_path / "table/_dbio_table").write_text(json.dumps({**DESCRIPTOR, "partition_columns": ["day", "hour"]}))

@@ -1,6 +1,6 @@
 """A table with more commit markers than any reader reads: it is mended, and writers keep it from that.
 
-The limit is small here.
+The limit is small here. Rules: PROTOCOL.md 8.1, 9.7.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""The body of a checkpoint: what is written is read back, hostile bodies are refused, and what is left out."""
+"""The body of a checkpoint: what is written is read back, hostile bodies are refused, and what is left out.
+
+Rules: PROTOCOL.md 7.4.
+"""
 
 import gzip
 import json

@@ -1,4 +1,7 @@
-"""Which live files only their footers tell about: those that no writer of ours made to fit the table."""
+"""Which live files only their footers tell about: those that no writer of ours made to fit the table.
+
+Rules: PROTOCOL.md 6.4.
+"""
 
 from datetime import UTC, datetime
 from typing import Any

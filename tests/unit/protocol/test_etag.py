@@ -1,4 +1,7 @@
-"""Writes that go by a snapshot: `if_tid` lets them commit only where nothing was committed since."""
+"""Writes that go by a snapshot: `if_tid` lets them commit only where nothing was committed since.
+
+Rules: PROTOCOL.md 9.5.
+"""
 
 import pickle
 from typing import Any

@@ -1,4 +1,7 @@
-"""Which expressions of settings a writer evaluates. What Spark makes of them is in test_stored_sql.py."""
+"""Which expressions of settings a writer evaluates. What Spark makes of them is in test_stored_sql.py.
+
+Rules: PROTOCOL.md 9.8.
+"""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,7 @@
-"""The bodies in `markers`: round trips, DBIO's own bodies, and bodies that no writer wrote. No store, no file."""
+"""The bodies in `markers`: round trips, DBIO's own bodies, and bodies that no writer wrote. No store, no file.
+
+Rules: PROTOCOL.md 7.1, 7.2, 7.5, 13.
+"""
 
 import copy
 import json

@@ -1,4 +1,7 @@
-"""The grammars in `names`: round trips, near misses, and input from hostile markers. No store, no file."""
+"""The grammars in `names`: round trips, near misses, and input from hostile markers. No store, no file.
+
+Rules: PROTOCOL.md 6.1, 6.2, 6.3.
+"""
 
 import posixpath
 from collections.abc import Callable

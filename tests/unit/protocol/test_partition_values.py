@@ -1,4 +1,7 @@
-"""One text for each value of a partition column: what writers write, and what all readers take for the same value."""
+"""One text for each value of a partition column: what writers write, and what all readers take for the same value.
+
+Rules: PROTOCOL.md 6.2.
+"""
 
 import math
 import struct

@@ -1,4 +1,7 @@
-"""Which files lie in a partition that is replaced, however their directories spell its value."""
+"""Which files lie in a partition that is replaced, however their directories spell its value.
+
+Rules: PROTOCOL.md 6.2, 9.5.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Overwrites that name transactions, since the paths of what they remove would not fit into one marker."""
+"""Overwrites that name transactions, since the paths of what they remove would not fit into one marker.
+
+Rules: PROTOCOL.md 7.5.
+"""
 
 import json
 from datetime import timedelta

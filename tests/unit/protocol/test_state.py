@@ -1,4 +1,7 @@
-"""What listings and markers add up to, against naive models. No store: reading is in `test_snapshot`."""
+"""What listings and markers add up to, against naive models. No store: reading is in `test_snapshot`.
+
+Rules: PROTOCOL.md 8.1, 8.3.
+"""
 
 import pickle
 from collections.abc import Collection, Mapping, Sequence

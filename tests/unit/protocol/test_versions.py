@@ -1,4 +1,7 @@
-"""Versions of an application: each is committed once; numbers count up, days and times come in any order."""
+"""Versions of an application: each is committed once; numbers count up, days and times come in any order.
+
+Rules: PROTOCOL.md 9.5.
+"""
 
 import gzip
 import json

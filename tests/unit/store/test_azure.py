@@ -1,4 +1,7 @@
-"""Azure keeps the names of directories without the dots at their ends: a store in memory that does so, too."""
+"""Azure keeps the names of directories without the dots at their ends: a store in memory that does so, too.
+
+Rules: PROTOCOL.md 6.3.
+"""
 
 from datetime import timedelta
 from typing import Any

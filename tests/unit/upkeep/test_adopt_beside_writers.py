@@ -1,7 +1,7 @@
 """Making a table of a directory while others write to it: `Table.adopt`, on a store in memory.
 
 What is visible before is live afterwards, or nothing has changed, or somebody is told. Numbers I1 to I10: PROTOCOL.md
-5.
+5. Rules: PROTOCOL.md 11.5.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,6 +1,6 @@
 """An adoption looks at all footers: which columns the table has then, and what is refused or named.
 
-No rewrite of any kind loses a column that a file has.
+No rewrite of any kind loses a column that a file has. Rules: PROTOCOL.md 6.4, 11.5.
 """
 
 import os

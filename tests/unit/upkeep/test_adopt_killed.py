@@ -1,6 +1,7 @@
 """Adoptions that are killed, and two at once: `Table.adopt`, on a store in memory.
 
 What is visible before is live afterwards, or nothing has changed. Numbers I1 to I10: PROTOCOL.md 5.
+Rules: PROTOCOL.md 11.5.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""A copy of a table: by `Table.copy`, which keeps the times of its commits, and by tools that do not."""
+"""A copy of a table: by `Table.copy`, which keeps the times of its commits, and by tools that do not.
+
+Rules: PROTOCOL.md 8.3, 9.12.
+"""
 
 import json
 import os

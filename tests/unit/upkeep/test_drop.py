@@ -1,4 +1,7 @@
-"""Removing a table: `Table.drop`, alone, beside readers and writers, and killed at any call; on a store in memory."""
+"""Removing a table: `Table.drop`, alone, beside readers and writers, and killed at any call; on a store in memory.
+
+Rules: PROTOCOL.md 12.
+"""
 
 import logging
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """What the stream sink does in the order in which Spark calls it, and in others: without Spark, on a disk.
 
 With Spark: tests/integration/test_stream_sink.py; where processes are killed: test_streams_killed.py there.
+Rules: PROTOCOL.md 9.1.
 """
 
 import logging

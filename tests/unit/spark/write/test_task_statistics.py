@@ -1,4 +1,4 @@
-"""The statistics of a file are true of its rows."""
+"""The statistics of a file are true of its rows. Rules: PROTOCOL.md 7.3."""
 
 import math
 import tempfile

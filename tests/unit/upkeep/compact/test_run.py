@@ -1,4 +1,7 @@
-"""Compaction of real Parquet files: the rows stay the same, whatever lies in them and whoever writes beside it."""
+"""Compaction of real Parquet files: the rows stay the same, whatever lies in them and whoever writes beside it.
+
+Rules: PROTOCOL.md 7.2.
+"""
 
 import json
 import math

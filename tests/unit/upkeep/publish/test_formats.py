@@ -1,4 +1,7 @@
-"""The formats of what is published, decided purely: names, values, statistics, what is superseded and what is due."""
+"""The formats of what is published, decided purely: names, values, statistics, what is superseded and what is due.
+
+Rules: PROTOCOL.md 14.2, 14.3, 14.4.
+"""
 
 import io
 import json

@@ -1,4 +1,7 @@
-"""Publications that somebody else has written to: numbers, sizes, and files of others, on a store in memory."""
+"""Publications that somebody else has written to: numbers, sizes, and files of others, on a store in memory.
+
+Rules: PROTOCOL.md 14.5.
+"""
 
 import io
 import json

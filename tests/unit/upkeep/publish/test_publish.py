@@ -1,5 +1,5 @@
 """Publications on a store in memory: what they cost, who races with whom, who is killed, what check, drop and vacuum
-make of them. What readers see is in tests/integration."""
+make of them. What readers see is in tests/integration. Rules: PROTOCOL.md 14.1."""
 
 import io
 import json

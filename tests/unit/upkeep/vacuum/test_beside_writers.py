@@ -1,6 +1,6 @@
 """A vacuum of a table of ours, between any two calls of which others act, on a store in memory.
 
-Numbers I1 to I10: PROTOCOL.md 5.
+Numbers I1 to I10: PROTOCOL.md 5. Rules: PROTOCOL.md 10.2.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""Vacuums of directories that DBIO wrote, on a disk: directories that are emptied, links, what is no regular file."""
+"""Vacuums of directories that DBIO wrote, on a disk: directories that are emptied, links, what is no regular file.
+
+Rules: PROTOCOL.md 11.4.
+"""
 
 import os
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What vacuum does to a table of ours in real directories."""
+"""What vacuum does to a table of ours in real directories. Rules: PROTOCOL.md 10.2."""
 
 import os
 import re

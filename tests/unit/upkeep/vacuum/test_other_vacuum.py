@@ -1,4 +1,7 @@
-"""A DBIO writer's own vacuum in a table of ours purges markers that nothing else tells: what we keep then, and say."""
+"""A DBIO writer's own vacuum in a table of ours purges markers that nothing else tells: what we keep then, and say.
+
+Rules: PROTOCOL.md 10.3.
+"""
 
 import json
 import logging

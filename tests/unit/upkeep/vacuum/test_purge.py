@@ -1,6 +1,6 @@
 """What vacuum puts into checkpoints and purges, and that all of the past that it keeps can be read.
 
-Numbers I1 to I10: PROTOCOL.md 5.
+Numbers I1 to I10: PROTOCOL.md 5. Rules: PROTOCOL.md 10.4.
 """
 
 import random

@@ -1,6 +1,7 @@
 """What vacuum does to a table of ours, and what it leaves, on a store in memory. Numbers I1 to I10: PROTOCOL.md 5.
 
 What is garbage, rule by rule: `test_table_plan`. Kills, faults, readers beside a vacuum: `test_crash_points`.
+Rules: PROTOCOL.md 10.2.
 """
 
 import gzip
@@ -307,7 +308,7 @@ def test_a_checkpoint_that_cannot_be_read_stops_a_vacuum_before_it_deletes_anyth
 
 
 @pytest.mark.parametrize("directory", ["day=a", "stray", "day=a/deeper=1", "new"])
-def test_a_table_inside_a_table_is_refused_and_nothing_is_deleted(directory: str) -> None:
+def test_a_table_inside_a_table_is_refused_and_nothing_is_deleted(directory: str) -> None:  # 2.1
     scene = everything()
     nested = Table.over(MemoryStore(scene.clock), scene.clock)
     write(nested)

@@ -1,4 +1,7 @@
-"""What a vacuum of a table of ours deletes, rule by rule, with both sides of every horizon. Pure: PROTOCOL.md 10."""
+"""What a vacuum of a table of ours deletes, rule by rule, with both sides of every horizon. Pure: PROTOCOL.md 10.
+
+Rules: PROTOCOL.md 10.1, 10.3.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
