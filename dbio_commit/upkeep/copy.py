@@ -121,7 +121,7 @@ def _copy_file(source: Store, target: Store, path: str, recorded: int) -> int:
 
 
 def _write_history(source: Store, target: Store, clock: Clock, snapshot: Snapshot, *, copied: Collection[str]) -> None:
-    """Writes two checkpoints with the history, a purge record that says so, the last turn, and then the descriptor."""
+    """Writes two checkpoints with the history, a purge record (no markers hold it), the last turn, the descriptor."""
     removed = {path for commit in snapshot.decided for path in commit.marker.removed}
     commits, known_since = condense(
         snapshot.decided,

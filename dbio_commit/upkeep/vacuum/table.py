@@ -234,7 +234,7 @@ class TableVacuum:
                     continue
                 if not is_of_table(older.table_id, snapshot.table_id):
                     continue
-                # Readers use the newest checkpoint: markers that it does not cover must stay, whoever wrote it.
+                # Readers use the newest checkpoint. Whatever wrote it, markers that it does not cover must stay.
                 covered = tuple(commit for commit in older.commits if commit.tid in newest.covered)
                 checkpoint = replace(older, commits=covered)
             steps = plan.purge(snapshot.log, checkpoint, snapshot.decided, horizons, left=left)
