@@ -5,15 +5,13 @@ import io
 import os
 import stat
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from time import perf_counter, thread_time
 from typing import Any, BinaryIO, TypeVar, cast
 
 from dbio_commit.base.errors import (
-    AccessDeniedError,
     CorruptMarkerError,
     DbioError,
     InvalidInputError,
@@ -26,7 +24,6 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers import MAX_BYTES
 from dbio_commit.store.beneath import (
-    Lacking,
     LinkInTheWay,
     descend,
     fsync,
@@ -37,8 +34,6 @@ from dbio_commit.store.beneath import (
 from dbio_commit.store.contract import Listing, Store, Unfinished, too_large
 from dbio_commit.store.disk_files import (
     READ,
-    TEMPORARY,
-    UNLINKED_S,
     SyncedEarly,
     link_new,
     open_new,
@@ -48,6 +43,7 @@ from dbio_commit.store.disk_files import (
     unlink,
     unlink_temporary,
 )
+from dbio_commit.store.disk_tree import DiskTree, is_hidden_path
 from dbio_commit.store.location import Location
 from dbio_commit.store.mounts import find_mount, instead_of_mount
 from dbio_commit.store.paths import remove_upwards
@@ -58,9 +54,6 @@ _log = get_logger(__name__)
 _A = TypeVar("_A")
 _T = TypeVar("_T")
 _ATTEMPTS = 100
-_ABSENCE_MATTERS = {"read", "look at", "sync", "delete"}
-"""The actions for which a file that is not there is an ObjectNotFoundError."""
-
 _PATIENCE_S = 0.02
 """How long calls wait for a disk before they get threads, at the least. They also wait as long as they have worked."""
 
@@ -82,6 +75,7 @@ class LocalStore(Store):
         if storage_options:
             raise InvalidInputError(f"a local path takes no storage_options, but got {sorted(storage_options)}")
         self.url = location.prefix
+        self._tree = DiskTree(self.url)
 
     @property
     def identity(self) -> str:
@@ -110,9 +104,9 @@ class LocalStore(Store):
     settle_s = 0.1
 
     def list_log(self, *prefixes: str) -> list[Entry]:
-        with self._children("", links=True, prefixes=prefixes or ("_",)) as (_, children):
+        with self._tree.children("", links=True, prefixes=prefixes or ("_",)) as (_, children):
             files = (child for child in children if not child.is_dir(follow_symlinks=False))
-            return [entry for child in files if (entry := self._listed(child.name, child))]
+            return [entry for child in files if (entry := self._tree.listed(child.name, child))]
 
     def stat_log(self, *names: str) -> dict[str, Entry]:
         found: dict[str, Entry] = {}
@@ -120,114 +114,31 @@ class LocalStore(Store):
             with suppress(ObjectNotFoundError):
                 status = self._status(name)
                 if not stat.S_ISDIR(status.st_mode):  # as in `list_log`
-                    found[name] = self._entry(name, status)
+                    found[name] = self._tree.entry(name, status)
         return found
 
     def list_files(self, under: str = "", *, links: bool = True) -> list[Entry]:
-        return list(self._walk(under, links=links))
+        return list(self._tree.walk(under, links=links))
 
     def list_directory(self, under: str = "") -> Listing:
         found = Listing([], [])
-        with self._children(under, links=False) as (_, children):
+        with self._tree.children(under, links=False) as (_, children):
             for child in children:
                 path = names.join(under, child.name)
                 if child.is_dir(follow_symlinks=False):
                     found.directories.append(path)
-                elif entry := self._listed(path, child):
+                elif entry := self._tree.listed(path, child):
                     found.entries.append(entry)
         return found
 
     def list_unfinished(self) -> list[Unfinished]:
-        entries = self._walk("", links=False, temporary=True)
+        entries = self._tree.walk("", links=False, temporary=True)
         return [Unfinished(entry.path, entry.path, entry.size, entry.modified) for entry in entries]
-
-    def _walk(self, top: str, *, links: bool, temporary: bool = False) -> Iterator[Entry]:
-        """Every file below. Each directory appears once, since links may lead in circles, and under its own path if it
-        has one here.
-        """
-        seen: set[tuple[int, int]] = set()
-        rest: list[Entry | str] = [top]  # the last is next; a directory is a path
-        linked: list[str] = []
-        while rest or linked:
-            it = rest.pop() if rest else linked.pop(0)
-            if isinstance(it, Entry):
-                yield it
-                continue
-            with self._children(it, links=links) as (identity, children):
-                if identity not in seen:
-                    seen.add(identity)
-                    for child in reversed(children):
-                        path = names.join(it, child.name)
-                        if child.is_dir(follow_symlinks=False):
-                            rest.append(path)
-                        elif self._leads_to_directory(path, child):
-                            linked.append(path)
-                        elif entry := self._listed(path, child, temporary=temporary):
-                            rest.append(entry)
-
-    @contextmanager
-    def _children(
-        self, directory: str, *, links: bool, prefixes: tuple[str, ...] = ("",)
-    ) -> Iterator[tuple[tuple[int, int], list[os.DirEntry[str]]]]:
-        """The directory's device and inode, and its children. Use these only within the context."""
-        with ExitStack() as opened:
-            children: list[os.DirEntry[str]] = []
-            identity = (0, 0)
-            with self._translating("list", directory), suppress(FileNotFoundError, NotADirectoryError, LinkInTheWay):
-                # Absent if there is no root, or if it was removed since its parent was listed.
-                if links:
-                    descriptor = os.open(self._local(directory), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                    opened.callback(os.close, descriptor)
-                else:
-                    descriptor = opened.enter_context(descend(self.url, directory)).here
-                status = os.fstat(descriptor)
-                identity = (status.st_dev, status.st_ino)
-                with os.scandir(descriptor) as found:
-                    children = [e for e in found if e.name.startswith(prefixes) and (links or not e.is_symlink())]
-            yield identity, sorted(children, key=lambda child: child.name)
-
-    def _leads_to_directory(self, path: str, child: os.DirEntry[str]) -> bool:
-        """Whether it is a symbolic link to a directory, with a name that readers do not skip."""
-        if not child.is_symlink() or names.is_hidden(child.name):
-            return False
-        try:
-            return child.is_dir()
-        except OSError as error:
-            if error.errno == errno.ELOOP:  # it leads only to itself
-                return False
-            raise self._translate(error, "list", path) from error
-
-    def _listed(self, path: str, child: os.DirEntry[str], *, temporary: bool = False) -> Entry | None:
-        """None if it is not an object: temporary or not, unlike what is asked for; gone since the listing; or neither a
-        regular file nor a marker.
-        """
-        if child.name.startswith(TEMPORARY) is not temporary:
-            return None
-        is_hidden = names.is_hidden(child.name)
-        try:
-            status = child.stat(follow_symlinks=not is_hidden)
-        except OSError as error:
-            if isinstance(error, FileNotFoundError) or error.errno == errno.ELOOP:
-                return None
-            raise self._translate(error, "look at", path) from error
-        # A marker that is not a regular file is listed, too: reading it raises what is wrong.
-        return self._entry(path, status) if is_hidden or stat.S_ISREG(status.st_mode) else None
-
-    def _entry(self, path: str, status: os.stat_result) -> Entry:
-        seconds = status.st_ctime if status.st_mtime == UNLINKED_S else status.st_mtime
-        try:
-            modified = datetime.fromtimestamp(seconds, UTC)
-        except (ValueError, OverflowError, OSError):
-            raise StoreError(
-                f"{self._local(path)} has a modification time that is no valid date ({seconds:g} s since "
-                "1970); set it right with `touch`"
-            ) from None
-        return Entry(path, status.st_size, modified)
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     def get(self, path: str, *, limit_bytes: int = MAX_BYTES) -> bytes:
-        with self._translating("read", path):
+        with self._tree.translating("read", path):
             descriptor, size = self._open(path)
             try:  # a buffered file would take longer than reading a marker
                 body, most = b"", min(size, limit_bytes) + 1
@@ -236,25 +147,25 @@ class LocalStore(Store):
             finally:
                 os.close(descriptor)
         if len(body) > limit_bytes:
-            raise too_large(self._local(path), limit_bytes)
+            raise too_large(self._tree.path_of(path), limit_bytes)
         return body
 
     def stat(self, path: str) -> Entry:
-        return self._entry(path, self._status(path))
+        return self._tree.entry(path, self._status(path))
 
     def _status(self, path: str) -> os.stat_result:
-        with self._translating("look at", path):
-            return os.stat(self._local(path), follow_symlinks=not _is_hidden(path))
+        with self._tree.translating("look at", path):
+            return os.stat(self._tree.path_of(path), follow_symlinks=not is_hidden_path(path))
 
     def open_read(self, path: str) -> BinaryIO:
-        with self._translating("read", path):
+        with self._tree.translating("read", path):
             return open(self._open(path)[0], "rb")
 
     def _open(self, path: str) -> tuple[int, int]:
         """A descriptor, and the size of the file in bytes."""
-        is_hidden = _is_hidden(path)
+        is_hidden = is_hidden_path(path)
         try:
-            descriptor = os.open(self._local(path), READ | os.O_NOFOLLOW if is_hidden else READ)
+            descriptor = os.open(self._tree.path_of(path), READ | os.O_NOFOLLOW if is_hidden else READ)
         except OSError as error:
             if is_hidden and error.errno in (errno.ELOOP, errno.EMLINK, errno.ENXIO):  # a link; a socket
                 raise self._no_file(path) from None
@@ -269,8 +180,8 @@ class LocalStore(Store):
         return descriptor, status.st_size
 
     def _no_file(self, path: str) -> DbioError:
-        message = f"{self._local(path)} is not a regular file, but a directory, a link, a pipe or a device"
-        if _is_hidden(path):
+        message = f"{self._tree.path_of(path)} is not a regular file, but a directory, a link, a pipe or a device"
+        if is_hidden_path(path):
             return CorruptMarkerError(f"{message}; no writer makes such a marker: put the file itself in its place")
         return StoreError(f"{message}; remove it, or put the file in its place")
 
@@ -291,7 +202,7 @@ class LocalStore(Store):
                 descent.sync()  # also if another call won, which may not have synced the object yet
                 return is_first
 
-        with self._translating("create", path):
+        with self._tree.translating("create", path):
             above = make_root(self.url)
             is_first = _again(put)
             for gained in above:
@@ -325,7 +236,7 @@ class LocalStore(Store):
                 rename_new(descent.here, name, body)
                 descent.sync()
 
-        with self._translating("replace", path):
+        with self._tree.translating("replace", path):
             above = make_root(self.url)
             _again(put)
             for gained in above:
@@ -343,7 +254,7 @@ class LocalStore(Store):
             return cast(BinaryIO, io.BufferedWriter(_again(open_it)))
 
         def guard(function: Callable[[], Any]) -> Any:
-            with self._translating("write", path):
+            with self._tree.translating("write", path):
                 return function()
 
         return cast(BinaryIO, Upload(create, guard))
@@ -353,31 +264,31 @@ class LocalStore(Store):
             with descend(self.url, names.split(path)[0], make=True):
                 pass
 
-        with self._translating("create the directory of", path):
+        with self._tree.translating("create the directory of", path):
             make_root(self.url)
             _again(make)
-        return self._local(path)
+        return self._tree.path_of(path)
 
     def check_spelling(self, directories: Iterable[str]) -> None:
         for directory in sorted(set(directories)):
             with (
                 suppress(ObjectNotFoundError),
-                self._translating("look at", directory),
+                self._tree.translating("look at", directory),
                 descend(self.url, directory) as descent,
             ):
                 for name, (parent, child) in zip(directory.split("/"), pairwise(descent.descriptors), strict=False):
-                    refuse_other_spelling(parent, child, name, self._local(directory))
+                    refuse_other_spelling(parent, child, name, self._tree.path_of(directory))
 
     def may_respell(self, path: str) -> bool:
         return True
 
     def is_same(self, path: str, other: str) -> bool:
         try:
-            first, second = (os.stat(self._local(it), follow_symlinks=False) for it in (path, other))
+            first, second = (os.stat(self._tree.path_of(it), follow_symlinks=False) for it in (path, other))
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            raise self._translate(error, "look at", path) from error
+            raise self._tree.translate(error, "look at", path) from error
         return os.path.samestat(first, second)
 
     def behind_links(self, paths: Iterable[str]) -> set[str]:
@@ -391,15 +302,18 @@ class LocalStore(Store):
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                raise self._translate(error, "look at", directory) from error
+                raise self._tree.translate(error, "look at", directory) from error
         return found
 
     def make_durable(self, paths: Iterable[str]) -> None:
         by_directory = _by_directory(paths)
         for directory, files in by_directory.items():
-            with self._translating("sync", names.join(directory, files[0])), descend(self.url, directory) as descent:
+            with (
+                self._tree.translating("sync", names.join(directory, files[0])),
+                descend(self.url, directory) as descent,
+            ):
                 for name in files:
-                    with self._translating("sync", names.join(directory, name)):
+                    with self._tree.translating("sync", names.join(directory, name)):
                         sync_file(descent.here, name)
         above = {""}
         for directory in by_directory:
@@ -407,7 +321,7 @@ class LocalStore(Store):
                 above.add(directory)
                 directory = names.split(directory)[0]
         for directory in sorted(above, reverse=True):
-            with self._translating("sync", directory), descend(self.url, directory) as descent:
+            with self._tree.translating("sync", directory), descend(self.url, directory) as descent:
                 fsync(descent.here)
         with suppress(PermissionError):  # this user may not be allowed to open the directory above the root
             sync_directory(os.path.dirname(self.url))
@@ -426,7 +340,7 @@ class LocalStore(Store):
 
         def attempt(tried: Sequence[str], function: Callable[[], None]) -> None:
             try:
-                with self._translating("delete", tried[0]):
+                with self._tree.translating("delete", tried[0]):
                     function()
             except ObjectNotFoundError:
                 pass
@@ -445,7 +359,7 @@ class LocalStore(Store):
 
     def remove_directories(self, paths: Iterable[str]) -> list[str]:
         def remove(path: str) -> bool:
-            with self._translating("remove the directory", path):
+            with self._tree.translating("remove the directory", path):
                 return self._rmdir(path)
 
         return remove_upwards(paths, remove)
@@ -463,46 +377,8 @@ class LocalStore(Store):
             raise
         return True
 
-    # --- all ------------------------------------------------------------------------------------------------------
-
-    def _local(self, path: str) -> str:
-        return os.path.join(self.url, path) if path else self.url
-
-    @contextmanager
-    def _translating(self, action: str, path: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise self._translate(error, action, path) from error
-
-    def _translate(self, error: OSError, action: str, path: str) -> DbioError:
-        message = f"cannot {action} {self._local(path)}: {error.strerror or error}"
-        if isinstance(error, Lacking):
-            mount = find_mount(self.url)
-            which = f" ({mount})" if mount else ""
-            return UnsupportedStoreError(
-                f"{message}; this file system{which} {error.what}, which a commit needs: give "
-                f"{instead_of_mount(self.url, mount)}"
-            )
-        if isinstance(error, LinkInTheWay):
-            return StoreError(f"cannot {action} {self._local(path)}: {error.filename} is {error.strerror}; use the "
-                              "path of the directory that it leads to")  # fmt: skip
-        if isinstance(error, FileNotFoundError | NotADirectoryError) and action in _ABSENCE_MATTERS:
-            return ObjectNotFoundError(message)
-        if isinstance(error, PermissionError):
-            return AccessDeniedError(f"{message}; give this user access to it")
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return StoreError(f"{message}; make room there, then try again")
-        if error.errno == errno.EROFS:
-            return StoreError(f"{message}; mount it for writing, or name another path")
-        return StoreError(f"{message}; check the path and the disk, then try again")
-
     def __repr__(self) -> str:
         return f"LocalStore({self.url!r})"
-
-
-def _is_hidden(path: str) -> bool:
-    return names.is_hidden(names.split(path)[1])
 
 
 def _is_link(directory: int, name: str) -> bool:
