@@ -164,7 +164,7 @@ class TableVacuum:
             for tid, failure in self._abort_batch(batch).items():
                 if failure is None:
                     self._hands.aborted.append(tid)
-                elif not isinstance(failure, TransactionStateError):  # it committed at the last moment
+                elif not isinstance(failure, TransactionStateError):  # else it has just committed
                     self._hands.failed[names.started(tid)] = str(failure)  # still pending, so its files stay
             del self._hands.postponed[: len(batch)]
             self._hands.workers.report("aborting", len(tids) - len(self._hands.postponed), len(tids))
