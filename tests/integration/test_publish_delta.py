@@ -229,7 +229,7 @@ def test_readers_of_delta_find_one_value_however_an_adopted_directory_spells_it(
     table = Table(tmp_path / "table")
     table.adopt()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dbio_commit.commit.transaction.is_partition", lambda _: True)
+        patch.setattr("dbio_commit.commit.file_checks.is_partition", lambda _: True)
         table.begin().commit(columns(id="long", k=kind))
     table.publish("delta")
     ours = table.snapshot().to_arrow()["k"].to_pylist()

@@ -23,7 +23,7 @@ import dbio_commit as dbio
 from dbio_commit.spark.datasource import DbioDataSource, with_settings
 from dbio_commit.spark.session.conf import StoreSettings
 from dbio_commit.spark.write.task import map_in_arrow
-from dbio_commit.store.base import UPLOAD_BYTES, FsspecStore
+from dbio_commit.store.fsspec_store import UPLOAD_BYTES, FsspecStore
 from tests.conftest import Root
 from tests.servers import GcsServer, Request, S3Server
 from tests.spark_tables import SPARK_ERRORS, configured, ids, numbers

@@ -23,7 +23,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.scope import Scope
-from dbio_commit.store.base import Unfinished
+from dbio_commit.store.contract import Unfinished
 from dbio_commit.store.local import LocalStore
 from tests.conftest import Root
 from tests.later import vacuum_later, wait_for_the_next_second

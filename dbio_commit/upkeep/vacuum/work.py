@@ -13,7 +13,7 @@ from dbio_commit.base.errors import StoreError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
-from dbio_commit.store.base import CONCURRENCY
+from dbio_commit.store.contract import CONCURRENCY
 from dbio_commit.upkeep.vacuum.report import Control
 
 if TYPE_CHECKING:

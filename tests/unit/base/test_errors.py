@@ -12,7 +12,7 @@ from dbio_commit.base import errors
 from dbio_commit.base.errors import CorruptMarkerError, DbioError, SchemaMismatchError
 from dbio_commit.base.texts import Cause, visible
 from dbio_commit.protocol.constraints import Constraints
-from dbio_commit.store.base import ClientFailure
+from dbio_commit.store.fsspec_store import ClientFailure
 
 ROOT = Path(__file__).parents[3]
 

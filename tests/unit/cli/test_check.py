@@ -95,7 +95,7 @@ def test_check_names_files_on_whose_partitions_readers_do_not_agree(
 ) -> None:
     append(table, {"1.50": 10, "1.5": 20})
     with monkeypatch.context() as patch:
-        patch.setattr("dbio_commit.commit.table_root.find_unread", lambda *_: ())
+        patch.setattr("dbio_commit.commit.state_after.find_unread", lambda *_: ())
         table.begin().commit(columns(n="long", day="decimal(5,2)"))
 
     result = dbio("check", table.url)

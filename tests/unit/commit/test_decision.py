@@ -242,7 +242,7 @@ def test_a_commit_that_is_refused_like_its_abort_may_still_land_and_is_not_calle
             if is_explicit:
                 transaction.commit()
 
-    with pytest.raises(CommitStateUnknownError, match=r"may land.*dbio abort"):
+    with pytest.raises(CommitStateUnknownError, match=r"may be applied.*dbio abort"):
         work()
     assert put_if_absent(*under_way[0])
     assert contents(table) == [b"rows"]

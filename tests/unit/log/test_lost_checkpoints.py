@@ -144,14 +144,14 @@ def test_nothing_is_made_anew_where_files_are_of_transactions_that_nobody_knows(
     break_off(store, names.checkpoint(1))
     with pytest.raises(CheckpointLostError, match="2 data files"):
         table.checkpoint(rebuild=True)
-    with pytest.raises(CheckpointLostError, match="cannot be made anew"):
+    with pytest.raises(CheckpointLostError, match="cannot be rebuilt"):
         table.check()
 
 
 def test_both_checkpoints_that_tell_what_was_purged_cannot_be_read(purged: Table, store: MemoryStore) -> None:
     for path in checkpoints(store):
         break_off(store, path)
-    with pytest.raises(CheckpointLostError, match="cannot be made anew"):
+    with pytest.raises(CheckpointLostError, match="cannot be rebuilt"):
         purged.check()
     with pytest.raises(CheckpointLostError):
         purged.checkpoint(rebuild=True)

@@ -60,7 +60,7 @@ def test_the_files_of_commits_that_another_vacuum_purged_are_kept(caplog: pytest
         assert report.ok
         assert sum(it.reason is Reason.UNKNOWN for it in report.kept) >= 3
         (warning,) = report.warnings
-        assert "another tool's vacuum has been here" in warning
+        assert "another tool's vacuum has run here" in warning
         assert "_committed_vacuum" in warning
         assert warning in caplog.text
         caplog.clear()
