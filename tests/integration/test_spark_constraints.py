@@ -262,7 +262,7 @@ def test_a_table_that_changes_while_a_constraint_is_set_is_looked_at_again(
 def test_a_commit_under_a_turn_fails_where_the_constraints_changed_since_it_began(
     spark: "SparkSession", path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dbio_commit.spark.write.plan import commit_files as real
+    from dbio_commit.spark.write.task import commit_files as real
 
     changes = [{"check.few": "n < 5"}]
 

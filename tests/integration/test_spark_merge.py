@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 import dbio_commit as dbio
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
 from dbio_commit.spark.rewrite.keys import Keys
-from dbio_commit.spark.write.plan import commit_files
+from dbio_commit.spark.write.task import commit_files
 from dbio_commit.spark.write.written import Writing
 from tests.integration.test_types_roundtrip import comparable, everything
 from tests.spark_tables import configured, data_files, ids, numbers

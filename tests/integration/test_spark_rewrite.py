@@ -17,7 +17,7 @@ from dbio_commit.base.errors import (
     StoreError,
     TableNotFoundError,
 )
-from dbio_commit.spark.write.plan import commit_files
+from dbio_commit.spark.write.task import commit_files
 from tests.integration.test_spark_where import ZONE, Conditions, table
 from tests.spark_tables import SPARK_ERRORS, configured, data_files, ids, numbers, rows
 

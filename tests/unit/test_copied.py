@@ -17,6 +17,7 @@ from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.read.scan import ReadSpec
 from dbio_commit.spark.write.copied import Copied, Old, copy
 from dbio_commit.spark.write.fates import Fate
+from dbio_commit.table import Table
 
 SCHEMA = t.StructType(
     [
@@ -76,7 +77,7 @@ def run(old: Old, sent: Iterator[pa.RecordBatch]) -> tuple[list[tuple[Any, ...]]
 
 
 def old_of(root: Path, files: dict[int, DataFile], **how: Any) -> Old:
-    spec = ReadSpec(path=str(root), storage_options={}, schema=SCHEMA)
+    spec = ReadSpec(Table(root), SCHEMA)
     how = {"sets": frozenset({"id", "name", "tags"}), **how}
     return Old(spec=spec, files=files, columns=("id", "name", "tags", "day"), **how)
 

@@ -18,7 +18,7 @@ from dbio_commit.spark.committer import writes
 from dbio_commit.spark.committer.command import find_command, running_query
 from dbio_commit.spark.session.bridge import bridge_of
 from dbio_commit.spark.session.conf import java_class, locate
-from dbio_commit.spark.write.plan import find_error
+from dbio_commit.spark.session.errors import find_error
 from dbio_commit.store import Location
 
 _HANDLER, _TOPIC = "dbio_commit.handler", "commit protocol"

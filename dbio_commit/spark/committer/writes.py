@@ -22,7 +22,8 @@ from dbio_commit.protocol.versions import AppVersion, parse_version
 from dbio_commit.spark.committer.command import Command
 from dbio_commit.spark.session.conf import open_table
 from dbio_commit.spark.write.constraints import check_files
-from dbio_commit.spark.write.plan import Job, WriteOptions, WritePlan, app_option, plan_write
+from dbio_commit.spark.write.options import CommitOptions, WriteOptions, app_option
+from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.store import Location, parse_location
 from dbio_commit.table import Table
 
@@ -97,7 +98,6 @@ class Write:
 
     spark: SparkSession
     plan: WritePlan
-    job: Job
     transaction: Transaction
 
     @property
@@ -107,7 +107,7 @@ class Write:
     @property
     def mark(self) -> str:
         """What the names of its files have, and those of no other write."""
-        return f"tid-{self.transaction.tid}-{self.job.spec.job}"
+        return f"tid-{self.transaction.tid}-{self.transaction.terms.job}"
 
 
 MICROS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
@@ -132,15 +132,14 @@ def begin(spark: SparkSession, command: Command, path: str, *, dynamic: bool, re
         command.schema,
         mode=mode,
         partition_by=command.partition_columns or None,
-        app=app,
         options=WriteOptions(merge_schema=command.options.get("mergeschema", "").lower() == "true"),
+        commit=CommitOptions(app=app),
     )
     _check_native(plan, command)
-    job = plan.begin(skipped=has_committed(table.store, table.clock, app))
-    transaction = job.transaction()
+    transaction = plan.begin(skipped=has_committed(table.store, table.clock, app))
     if mode == "overwrite_partitions" and static and not dynamic:
         transaction.replace_partition(static)
-    return Write(spark, plan, job, transaction)
+    return Write(spark, plan, transaction)
 
 
 def commit(write: Write, told: Iterable[str]) -> None:
@@ -159,7 +158,7 @@ def commit(write: Write, told: Iterable[str]) -> None:
     if write.plan.constraints:
         check_files(write.spark, write.plan, full)
         write.transaction.vouch_for_rows()
-    write.transaction.commit(schema=write.job.schema)
+    write.transaction.commit(schema=write.plan.schema_to_record)
 
 
 def abort(write: Write) -> None:
@@ -231,7 +230,7 @@ _REBASE = "spark.sql.parquet.datetimeRebaseModeInWrite"
 
 def _check_native(plan: WritePlan, command: Command) -> None:
     """Raises SchemaMismatchError for what `dbio.write` would convert, and Spark's own writer writes as it comes."""
-    layout, where = plan.layout, plan.table.url
+    mapping, where = plan.mapping, plan.table.url
     if plan.filled:
         raise SchemaMismatchError(
             f"the data lacks the column {plan.filled[0]!r} of {where}, which dbio.write fills in, and Spark's own "
@@ -242,17 +241,17 @@ def _check_native(plan: WritePlan, command: Command) -> None:
             f"{where} has files, and no {names.DESCRIPTOR}: writers that do not know of transactions can write to "
             "tables only. Make it one with `dbio adopt`, or use dbio.write"
         )
-    if plan.changes_layout or command.partition_columns != layout.partition_columns:
+    if plan.changes_layout or command.partition_columns != mapping.partition_columns:
         own = plan.target.partition_columns or ()
         raise SchemaMismatchError(
             f"{where} is partitioned by {list(own)}, and this write by {list(command.partition_columns)}; write with "
             f"partitionBy({', '.join(map(repr, own))}), or change them: dbio.write(…, mode='overwrite', partition_by=…)"
         )
     given = command.schema.fieldNames()
-    respelled = [name for position, name in layout.columns if position is not None and given[position] != name]
-    lacking = {name for position, name in layout.columns if position is None}  # readers take them for null
-    if others := [*respelled, *(name for name in layout.casts if name not in lacking)]:
-        types = ", ".join(f"{name} {layout.schema[name].dataType.simpleString()}" for name in dict.fromkeys(others))
+    respelled = [name for position, name in mapping.columns if position is not None and given[position] != name]
+    lacking = {name for position, name in mapping.columns if position is None}  # readers take them for null
+    if others := [*respelled, *(name for name in mapping.casts if name not in lacking)]:
+        types = ", ".join(f"{name} {mapping.schema[name].dataType.simpleString()}" for name in dict.fromkeys(others))
         raise SchemaMismatchError(
             f"{where} has the columns {types}; this write spells them otherwise, or has other types, and Spark would "
             "write them as they are. Rename or cast them, or use dbio.write, which does"

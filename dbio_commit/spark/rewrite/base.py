@@ -1,31 +1,28 @@
 """What all rewrites do: look at the table, begin, and commit what was written."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as t
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
-from dbio_commit.commit.begin import has_committed
-from dbio_commit.commit.isolation import Isolation, Read, check_isolation
+from dbio_commit.commit.isolation import Read
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Commit, count_rows, recorded_rows
 from dbio_commit.protocol.etag import refuse_changed
 from dbio_commit.protocol.markers import CommitInfo, CommitMarker
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.spark.read.infer import table_schema
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import prune
 from dbio_commit.spark.sql.conditions import NOTHING
 from dbio_commit.spark.write.constraints import checked
-from dbio_commit.spark.write.fates import FATE
-from dbio_commit.spark.write.feed_columns import TYPE
-from dbio_commit.spark.write.plan import WriteOptions, WritePlan, no_commit, plan_write
+from dbio_commit.spark.write.fates import CHANGE_TYPE, FATE
+from dbio_commit.spark.write.options import CommitOptions, WriteOptions
+from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.spark.write.written import Writing
 from dbio_commit.table import Table
 
@@ -43,63 +40,28 @@ RESERVED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitOptions:
-    """How a write stands to other commits, as its callers ask for it."""
-
-    app: AppVersion | None = None
-    if_tid: str | None = None
-    isolation: Isolation = "write_serializable"
-    retries: int = 0
-
-    def __post_init__(self) -> None:
-        check_isolation(self.isolation)
-        if type(self.retries) is not int or self.retries < 0:
-            raise InvalidInputError(f"retries={self.retries!r:.100} is no number from 0 on")
-        if self.retries and self.if_tid is not None:
-            raise InvalidInputError("if_tid and retries do not go together: what was committed since stays committed")
-
-    def attempt(self, table: Table, write: Callable[[], Commit]) -> Commit:
-        """Writes, unless its application has; again where others were faster, after ever longer pauses.
-
-        Raises CommitConflictError at last.
-        """
-
-        def once() -> Commit:
-            return no_commit(table, self.app) if has_committed(table.store, table.clock, self.app) else write()
-
-        tries = Retrying(
-            stop=stop_after_attempt(self.retries + 1),
-            wait=wait_random_exponential(multiplier=0.2, max=30),
-            retry=retry_if_exception_type(CommitConflictError),
-            reraise=True,
-        )
-        return tries(once) if self.retries else once()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
     """A rewrite that is planned: what it reads, and as what it would write."""
 
     spark: SparkSession
-    table: Table
     plan: WritePlan
     snapshot: Snapshot | None
-    """What it reads; None where there is no table yet."""
-    isolation: Isolation
+    """What it reads; None if there is no table yet."""
 
     @classmethod
-    def of(cls, spark: SparkSession, table: Table, plan: WritePlan, isolation: Isolation) -> "Rewrite":
-        """`plan` is that of an append of rows like those that come. Raises InvalidInputError, CommitConflictError."""
+    def of(cls, spark: SparkSession, plan: WritePlan) -> "Rewrite":
+        """`plan` is the plan of an append with the new rows' columns. Raises InvalidInputError, CommitConflictError."""
+        table = plan.table
         if plan.target.scope and not plan.target.is_table:
             raise InvalidInputError(
                 f"{table.url} has no {names.DESCRIPTOR}: of such a directory no single rows can be replaced; make it a "
                 "table with `dbio adopt` first"
             )
-        told = (TYPE,) if plan.tells_changes else ()
-        if clash := {*RESERVED, *told}.intersection(name.lower() for name in plan.layout.schema.fieldNames()):
+        told = (CHANGE_TYPE,) if plan.tells_changes else ()
+        if clash := {*RESERVED, *told}.intersection(name.lower() for name in plan.mapping.schema.fieldNames()):
             raise InvalidInputError(f"single rows of a table with a column {min(clash)} cannot be replaced; rename it")
         snapshot = _snapshot(table, plan) if plan.target.scope else None
-        return cls(spark=spark, table=table, plan=plan, snapshot=snapshot, isolation=isolation)
+        return cls(spark=spark, plan=plan, snapshot=snapshot)
 
     @classmethod
     def of_rows(cls, spark: SparkSession, table: Table, options: CommitOptions) -> "Rewrite":
@@ -113,20 +75,23 @@ class Rewrite:
             schema,
             mode="append",
             partition_by=None,
-            app=options.app,
             options=WriteOptions(),
-            if_tid=options.if_tid,
+            commit=options,
         )
-        return cls.of(spark, table, plan, options.isolation)
+        return cls.of(spark, plan)
+
+    @property
+    def table(self) -> Table:
+        return self.plan.table
 
     @property
     def schema(self) -> t.StructType:
-        return self.plan.layout.schema
+        return self.plan.mapping.schema
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The partition columns."""
-        return self.plan.layout.partition_columns
+        return self.plan.mapping.partition_columns
 
     def checked(self, rows: DataFrame, computed: Mapping[str, Column]) -> DataFrame:
         """Rows that are written, with their fates; `computed` as in `constraints.checked`."""
@@ -180,33 +145,32 @@ class Rewrite:
 
         `where` holds for all rows that it may have gone by. Without `changes`, all that is written is new.
         """
-        job = replace(self.plan, operation="rewrite").begin()
-        with job.transaction() as transaction:
+        with replace(self.plan, operation="rewrite").begin() as transaction:
             transaction.remove(file.path for file in whole)
             transaction.goes_by(
                 Read(
                     tids=frozenset(self.snapshot.tids if self.snapshot else ()),
                     may_match=lambda now: self._files_of(now, where),
-                    isolation=self.isolation,
+                    isolation=self.plan.commit.isolation,
                 )
             )
             tells = self.plan.tells_changes and changes  # else the new files tell all
             if tells:
                 transaction.tell_changes(file.path for file in whole)
-            yield Writing(job, transaction, self.plan.constraints, tells_changes=tells)
+            yield Writing(self.plan, transaction, tells_changes=tells)
 
     def commit_nothing(self, metrics: Mapping[str, int]) -> Commit:
         """Commits only what an application must find again; else the result says where the table is, and `skipped`.
 
         Raises CommitConflictError where others committed since `if_tid`.
         """
-        if self.plan.app is not None:
+        if self.plan.commit.app is not None:
             with self.begin(NOTHING, changes=False) as writing:
                 return writing.commit(metrics)
-        if self.plan.if_tid is not None:
+        if self.plan.commit.if_tid is not None:
             refuse_changed(
                 self.snapshot.decided if self.snapshot else (),
-                self.plan.if_tid,
+                self.plan.commit.if_tid,
                 moment_s=self.table.store.settle_s,
                 known_since=self.snapshot.checkpoint.known_since if self.snapshot else None,
                 where=self.table.url,

@@ -47,7 +47,7 @@ _PARTITION: tuple[type[t.DataType], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnMapping:
     """How a DataFrame's columns become a table's."""
 
     columns: tuple[tuple[int | None, str], ...]
@@ -129,7 +129,7 @@ def _has_collation(kind: t.DataType) -> bool:
     return getattr(kind, "collation", "UTF8_BINARY") != "UTF8_BINARY"
 
 
-def layout(
+def map_columns(
     schema: t.StructType,
     *,
     partition_columns: Sequence[str],
@@ -138,8 +138,10 @@ def layout(
     where: str,
     widen: bool = True,
     replaced: t.StructType | None = None,
-) -> Layout:
-    """The layout of a write. `table` is the schema to fit, None where the write sets its own; `where` the table's URL.
+) -> ColumnMapping:
+    """How the columns of a write become those of the table.
+
+    `table` is the schema to fit; None: the write sets its own. `where` is the table's URL.
 
     Columns, and fields of structs, are matched by name without regard to case and take the table's spelling and order.
     Narrower data becomes what the table has. `merge` lets new ones in, lets the data lack old ones and, with `widen`,
@@ -162,7 +164,7 @@ def layout(
     position = {field.name.lower(): i for i, field in enumerate(schema.fields)}
     given = {field.name.lower(): plain(field.dataType) for field in schema.fields}
     ordered = [name for name in fields if name not in partition_columns] + list(partition_columns)
-    return Layout(
+    return ColumnMapping(
         columns=tuple((position.get(name.lower()), name) for name in ordered),
         schema=t.StructType([fields[name] for name in ordered]),
         partition_columns=tuple(partition_columns),

@@ -37,7 +37,7 @@ def rows_to_write(data: DataFrame, plan: WritePlan, fates: Column | None = None)
     `fates` are those of rows that violate nothing; without, all are INSERTED. Raises InvalidInputError for settings
     that cannot be asked of such rows.
     """
-    rows, schema = _with_columns(data, plan.layout.schema), plan.layout.schema
+    rows, schema = _with_columns(data, plan.mapping.schema), plan.mapping.schema
     with without_case(data.sparkSession):
         asked = _Asked(data.sparkSession, plan.constraints, schema, where=plan.table.url)
         absent = {*plan.filled}
@@ -67,7 +67,7 @@ def check_files(spark: SparkSession, plan: WritePlan, files: Sequence[FileInfo])
 
     Raises InvalidInputError for rows that violate a constraint.
     """
-    _refuse_rows(spark, plan.table, plan.constraints, plan.layout.schema, files)
+    _refuse_rows(spark, plan.table, plan.constraints, plan.mapping.schema, files)
 
 
 def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> Commit:
@@ -113,7 +113,7 @@ def _refuse_rows(
 def with_defaults(rows: DataFrame, plan: WritePlan, columns: Mapping[str, str]) -> DataFrame:
     """The rows, and beside them, under these names, the values of columns of the table that have defaults."""
     with without_case(rows.sparkSession):
-        asked = _Asked(rows.sparkSession, plan.constraints, plan.layout.schema, where=plan.table.url)
+        asked = _Asked(rows.sparkSession, plan.constraints, plan.mapping.schema, where=plan.table.url)
         return asked.with_defaults(rows, columns)
 
 

@@ -30,7 +30,6 @@ from dbio_commit.spark.session import schema as schemas
 from dbio_commit.spark.session.conf import parallelism
 from dbio_commit.spark.ship import arrow
 from dbio_commit.spark.write.fates import FATE, Fate
-from dbio_commit.table import Table
 
 _SLOT = "_dbio_slot"
 _MOST_BYTES = 128 * 1024 * 1024
@@ -172,7 +171,7 @@ class _Copying:
         self._old, self._copied = old, copied
         self._target = arrow.plain_schema(schemas.arrow_schema(old.spec.schema))
         self._changes = _Changes(batches, pa.schema([self._target.field(name) for name in old.columns]))
-        self._store = Table(old.spec.path, old.spec.storage_options).store
+        self._store = old.spec.table.store
 
     def run(self) -> Iterator[pa.RecordBatch]:
         while (number := self._changes.next_file()) is not None:

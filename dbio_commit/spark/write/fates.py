@@ -23,6 +23,17 @@ class Fate(IntEnum):
     """What an updated row was before; only where changes are told."""
 
 
+CHANGE_TYPE = "_change_type"
+"""The column of change files, and of change feeds, that says how a row changed. Delta has the same name."""
+
+CHANGE_TYPES = {
+    Fate.UPDATED: "update_postimage",
+    Fate.INSERTED: "insert",
+    Fate.DELETED: "delete",
+    Fate.WAS: "update_preimage",
+}
+"""The values of that column, by fate. Delta has the same values."""
+
 STAYS = (Fate.KEPT, Fate.UPDATED, Fate.INSERTED)
 
 VIOLATES = 20

@@ -29,7 +29,7 @@ def balanced(df: DataFrame, plan: WritePlan) -> Iterator[DataFrame]:
     if target is None:
         yield df
         return
-    partition = {name.lower() for name in plan.layout.partition_columns}
+    partition = {name.lower() for name in plan.mapping.partition_columns}
     columns = [
         quoted(field.name)
         for field in df.schema.fields

@@ -13,16 +13,16 @@ import os
 import sys
 import tempfile
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import BinaryIO, Protocol, Self
+from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
 
-from dbio_commit.base.options import Compression
+from dbio_commit.commit.draft import Terms
+from dbio_commit.commit.transaction import Transaction
 from dbio_commit.data import encoding
 from dbio_commit.data.data_file import (
     ROW_GROUP_BYTES,
@@ -34,9 +34,13 @@ from dbio_commit.data.data_file import (
     parquet_options,
 )
 from dbio_commit.protocol import names
+from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.spark.session.worker import spare_imports
 from dbio_commit.spark.ship import arrow
+from dbio_commit.spark.write.file_sink import FileSink, StoreSink
+from dbio_commit.spark.write.options import WriteOptions
+from dbio_commit.table import Table
 
 BUFFER_ROWS = 4 * 1024 * 1024
 BUFFER_BYTES = 64 * 1024 * 1024
@@ -48,52 +52,34 @@ RESULT_SCHEMA = "file string"
 """Of what `map_in_arrow` returns: a row for each file, as `encode_file_info` writes it."""
 
 
-class FileSink(Protocol):
-    """Where a task's files go. Paths are relative to the root of the table."""
-
-    def confirm(self) -> None:
-        """Comes after the last file. Raises TransactionAbortedError where the files are of no use any more."""
-
-    def open(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A stream that creates the file, durably, when it is left; left by an exception, it need not."""
-
-    def delete(self, paths: Sequence[str]) -> None:
-        """Best effort; what is not there counts as deleted."""
-
-
-class SinkFactory(Protocol):
-    """A table as it travels to the workers: pickled, without open connections."""
-
-    def open_sink(self, tid: str) -> FileSink: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """What every task of a job has to know."""
+    """What every task of a write needs. It travels to the workers by pickle, with the credentials of the table."""
 
-    table: SinkFactory
-    tid: str
-    job: str
-    """A random UUID, as in the names of the files."""
+    table: Table
+    terms: Terms
     columns: tuple[tuple[int | None, str], ...]
-    """For each column of the table: its position in the batches, None where it is null, and its name in the table."""
+    """For each column of the table: its position in the batches (None: it is null), and its name in the table."""
     casts: Mapping[str, pa.DataType] = field(default_factory=dict)
     """The types of those columns that the batches lack or have with a narrower type."""
-    partition_columns: tuple[str, ...] = ()
+    options: WriteOptions = field(default_factory=WriteOptions)
     limits: names.PathLimits | None = None
-    compression: Compression = "snappy"
-    max_records_per_file: int = 0
-    """0: no bound."""
-    target_file_size: int | None = None
-    """A file that has so many bytes gets no more row groups."""
     spark_metadata: Mapping[str, str] = field(default_factory=dict)
-    """For the footers: Spark's version, and the columns in its own terms."""
+    """For the footers: Spark's version, and the columns as Spark's JSON."""
     changes: bool = False
-    """Whether the files tell what rows were changed, and hold none of the table."""
+    """Whether the files are change files: they record changed rows, and are not part of the table."""
+
+    @property
+    def partition_columns(self) -> tuple[str, ...]:
+        return self.terms.partition_columns
+
+    def resume(self) -> Transaction:
+        """The transaction, in another process than the one that began it."""
+        return self.table.resume(self.terms)
 
     @property
     def partition_positions(self) -> list[int]:
-        """Where the batches have the partition columns, but for those that are null."""
+        """Where the batches have the partition columns, except for those that are null."""
         return [at for at, name in self.columns if at is not None and name in self.partition_columns]
 
 
@@ -123,7 +109,7 @@ def run_task(spec: TaskSpec, batches: Iterable[pa.RecordBatch]) -> list[FileInfo
     context = TaskContext.get()
     assert context is not None, "runs in Spark's workers only"
     task, attempt = context.partitionId(), context.taskAttemptId()
-    files = write_task(spec, batches, task=task, attempt=attempt, files=spec.table.open_sink(spec.tid))
+    files = write_task(spec, batches, task=task, attempt=attempt, files=StoreSink(spec.table, spec.terms))
     spare_imports("write")
     return files
 
@@ -146,6 +132,27 @@ def encode_file_info(info: FileInfo) -> str:
 
 def decode_file_info(text: str) -> FileInfo:
     return msgspec.json.decode(text, type=FileInfo)
+
+
+def commit_files(
+    transaction: Transaction,
+    files: Iterable[str],
+    schema: Mapping[str, Any] | None,
+    *,
+    metrics: Mapping[str, int] | None = None,
+) -> Commit:
+    """Commits the files of the winning attempts, given as `encode_file_info` writes them.
+
+    `schema`: the table's columns after the commit.
+    """
+    transaction.add(map(decode_file_info, files), looked_at=True)
+    return transaction.commit(schema=schema, metrics=metrics)
+
+
+def abort_files(transaction: Transaction, files: Iterable[str]) -> None:
+    """Aborts the transaction and deletes these files. Vacuum deletes files of tasks that are still running."""
+    transaction.add(map(decode_file_info, files), looked_at=True)
+    transaction.abort()
 
 
 # --- from batches to row groups -----------------------------------------------------------------------------------
@@ -296,10 +303,10 @@ class _Output:
 
     def write(self, run: _Run) -> None:
         directory = names.format_partition(run.partition)
-        target = self._spec.target_file_size or sys.maxsize
+        target = self._spec.options.target_file_size or sys.maxsize
         for group in cut(run.table, rows=ROW_GROUP_ROWS, size_bytes=min(ROW_GROUP_BYTES, -(-target // 2))):
             self._keep_nan_out_of_statistics(directory, group)
-            start, bound = 0, self._spec.max_records_per_file or sys.maxsize
+            start, bound = 0, self._spec.options.max_records_per_file or sys.maxsize
             while start < group.num_rows:
                 file = self._file(directory, run.partition, group)
                 part = group.slice(start, bound - file.rows)
@@ -343,7 +350,7 @@ class _Output:
         path = names.join(directory, self._next_name())
         self._paths.append(path)  # before it is there: what fails to open may be there nevertheless
         options = parquet_options(
-            table, self._spec.compression, self._dictionaries_for(table), no_statistics=self._no_statistics
+            table, self._spec.options.compression, self._dictionaries_for(table), no_statistics=self._no_statistics
         )
         file = DataFileWriter(self._files.open(path), path, partition, table.schema, self._no_statistics, options)
         self._open[directory] = file
@@ -351,12 +358,12 @@ class _Output:
 
     def _next_name(self) -> str:
         return names.format_data_file(
-            tid=self._spec.tid,
-            job=self._spec.job,
+            tid=self._spec.terms.tid,
+            job=self._spec.terms.job,
             task=self._task,
             attempt=self._attempt,
             number=len(self._paths),
-            suffix=SUFFIXES[self._spec.compression],
+            suffix=SUFFIXES[self._spec.options.compression],
             changes=self._spec.changes,
         )
 

@@ -18,47 +18,40 @@ from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.constraints import Constraint, Constraints, violated
 from dbio_commit.spark.read.located import FILE, PLACE, Located
 from dbio_commit.spark.read.scan import ReadSpec
+from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.spark.session.schema import quoted
 from dbio_commit.spark.ship import arrow
 from dbio_commit.spark.ship.batches import arrow_batches, pack
 from dbio_commit.spark.sql.conditions import has_word
 from dbio_commit.spark.write.copied import Copied, Old, by_file, copy
-from dbio_commit.spark.write.fates import FATE, STAYS, VIOLATES, Fate, fate
-from dbio_commit.spark.write.feed_columns import TYPE
-from dbio_commit.spark.write.plan import Job, commit_files, errors_of_workers
+from dbio_commit.spark.write.fates import CHANGE_TYPE, CHANGE_TYPES, FATE, STAYS, VIOLATES, Fate, fate
+from dbio_commit.spark.write.plan import WritePlan
 from dbio_commit.spark.write.task import (
     RESULT_SCHEMA,
     Spill,
     TaskSpec,
     Waiting,
+    abort_files,
+    commit_files,
     decode_file_info,
     encode_file_info,
     map_in_arrow,
     run_task,
 )
 
-_TYPES = {
-    Fate.UPDATED: "update_postimage",
-    Fate.INSERTED: "insert",
-    Fate.DELETED: "delete",
-    Fate.WAS: "update_preimage",
-}
-"""As a change feed has them; Delta's names."""
-
 
 class Writing:
     """A write under way: its new files, until they are committed."""
 
-    def __init__(
-        self, job: Job, transaction: Transaction, constraints: Constraints, *, tells_changes: bool = False
-    ) -> None:
-        self._job, self._transaction, self._constraints = job, transaction, constraints
+    def __init__(self, plan: WritePlan, transaction: Transaction, *, tells_changes: bool = False) -> None:
+        self._plan, self._transaction, self._constraints = plan, transaction, plan.constraints
+        self._spec = plan.task(transaction.terms)
         self._tells_changes = tells_changes
         self._files: list[str] = []
 
     def write_all(self, rows: DataFrame) -> None:
         """Of a table without constraints: rows as they come."""
-        spec = self._job.spec
+        spec = self._spec
         together = spec.partition_positions
         lines = _run(rows, lambda unpack: map_in_arrow(spec, unpack), RESULT_SCHEMA, together=together, coded=True)
         self._files += [line.file for line in lines]
@@ -94,7 +87,7 @@ class Writing:
         columns = tuple(name for name in names if name in rows.columns)
         rows = rows.select(*map(quoted, columns), FATE, FILE, PLACE)
         old = Old(
-            spec=ReadSpec.of(located.table, located.schema),
+            spec=ReadSpec(located.table, located.schema),
             files=located.files,
             columns=columns,
             sets=frozenset(sets),
@@ -120,7 +113,7 @@ class Writing:
         return self._counts(lines)
 
     def _tell(self, rows: DataFrame, columns: Sequence[str], old: Old | None, *, tells: bool) -> list[Row]:
-        spec = replace(self._job.spec, columns=tuple(enumerate(columns)))
+        spec = replace(self._spec, columns=tuple(enumerate(columns)))
         together = spec.partition_positions if old is None else ()  # rows that are located come in the order of places
         coded = old is None and not tells  # rows of files are put beside them, and changes put aside
         lines = _run(
@@ -146,12 +139,12 @@ class Writing:
 
     def refuse(self, message: str) -> NoReturn:
         """Raises InvalidInputError; what was written is deleted."""
-        self._job.abort(self._transaction, self._files)
+        abort_files(self._transaction, self._files)
         raise InvalidInputError(f"{message}; nothing was committed")
 
     def commit(self, metrics: Mapping[str, int]) -> Commit:
         self._transaction.vouch_for_rows()
-        return commit_files(self._transaction, self._files, self._job.schema, metrics=metrics)
+        return commit_files(self._transaction, self._files, self._plan.schema_to_record, metrics=metrics)
 
 
 _Batches = Iterator[pa.RecordBatch]
@@ -201,15 +194,15 @@ def run_with_fates(
 
 def _changes(batch: pa.RecordBatch, place: int) -> pa.Table:
     """The rows of a batch that change, and how, in the place of their fates."""
-    changed = arrow.sound(batch.filter(pc.is_in(batch.column(place), value_set=pa.array(_TYPES, pa.int8()))))
-    types: Any = pa.array([_TYPES.get(it) for it in Fate], pa.string())
+    changed = arrow.sound(batch.filter(pc.is_in(batch.column(place), value_set=pa.array(CHANGE_TYPES, pa.int8()))))
+    types: Any = pa.array([CHANGE_TYPES.get(it) for it in Fate], pa.string())
     arrays = [*changed.columns[:place], types.take(changed.column(place))]
-    return pa.Table.from_arrays(arrays, names=[*map(str, range(place)), TYPE])
+    return pa.Table.from_arrays(arrays, names=[*map(str, range(place)), CHANGE_TYPE])
 
 
 def _of_changes(spec: TaskSpec) -> TaskSpec:
     metadata = {key: text for key, text in spec.spark_metadata.items() if key != ROW_METADATA}
-    columns = (*spec.columns, (len(spec.columns), TYPE))
+    columns = (*spec.columns, (len(spec.columns), CHANGE_TYPE))
     return replace(spec, columns=columns, changes=True, spark_metadata=metadata)
 
 
