@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
-import dbio_commit.table
 from dbio_commit.commit.transaction import Transaction
+from dbio_commit.store import open_store
 from tests.spark_tables import data_files, ids, numbers, objects
 
 BYTES, RECORDS = "spark.sql.execution.arrow.maxBytesPerBatch", "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -51,7 +51,7 @@ def test_on_the_driver_a_write_opens_one_store_and_builds_one_transaction(
 ) -> None:  # those of tasks: tests/unit/test_task_opens.py
     dbio.write(numbers(spark, 0, 4), path)
     calls: list[str] = []
-    open_store, begin = dbio_commit.table.open_store, Transaction.__init__
+    begin = Transaction.__init__
 
     def count_open(*args: Any) -> Any:
         calls.append("store")
@@ -61,7 +61,7 @@ def test_on_the_driver_a_write_opens_one_store_and_builds_one_transaction(
         calls.append("transaction")
         begin(*args, **options)
 
-    monkeypatch.setattr(dbio_commit.table, "open_store", count_open)
+    monkeypatch.setattr("dbio_commit.table.open_store", count_open)
     monkeypatch.setattr(Transaction, "__init__", count_begin)
     {
         "write": lambda: dbio.write(numbers(spark, 4, 6), path),

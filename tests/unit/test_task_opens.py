@@ -14,8 +14,8 @@ from pyspark import TaskContext
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.sql.types import LongType, StructType
 
-import dbio_commit.table
 from dbio_commit import Table, testing
+from dbio_commit import store as stores
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.spark.read.scan import ReadSpec
 from dbio_commit.spark.write.copied import Old
@@ -41,14 +41,14 @@ class Task:
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The stores that were opened since."""
     found: list[str] = []
-    real = dbio_commit.table.open_store
+    real = stores.open_store
 
     def open_store(*args: Any) -> Any:
         store = real(*args)
         found.append(store.url)
         return store
 
-    monkeypatch.setattr(dbio_commit.table, "open_store", open_store)
+    monkeypatch.setattr("dbio_commit.table.open_store", open_store)
     monkeypatch.setattr(TaskContext, "get", staticmethod(Task))
     return found
 
@@ -86,7 +86,7 @@ def test_a_task_that_reads_old_files_and_writes_new_ones_and_changes_opens_the_t
     old = Old(spec=ReadSpec(table, SCHEMA), files={}, columns=("id",), sets=frozenset({"id"}), tells_changes=True)
     opened.clear()
     nothing = pa.array([None], pa.int64())
-    arrays = [pa.array([7], pa.int64()), pa.array([int(Fate.INSERTED)], pa.int8()), nothing, nothing]
+    arrays: list[Any] = [pa.array([7], pa.int64()), pa.array([int(Fate.INSERTED)], pa.int8()), nothing, nothing]
     sent = pa.record_batch(arrays, names=["id", "fate", "file", "place"])
     [lines] = run(_task(spec, iter, Constraints(), old, True), [sent])
     assert [line["file"] is not None for line in lines.to_pylist()] == [True, True, False, False]  # rows, and changes
