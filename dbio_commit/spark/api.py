@@ -31,18 +31,18 @@ from dbio_commit.spark.feed.changed_rows import changes_between, columns_of
 from dbio_commit.spark.read.scan import scan
 from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.by_condition import replace_rows, update_rows
-from dbio_commit.spark.rewrite.compaction import in_tasks
-from dbio_commit.spark.rewrite.merge import (
+from dbio_commit.spark.rewrite.clauses import (
     UPSERT,
     Clause,
     Matched,
     NotMatched,
     NotMatchedBySource,
-    merge_rows,
     when_matched,
     when_not_matched,
     when_not_matched_by_source,
 )
+from dbio_commit.spark.rewrite.compaction import in_tasks
+from dbio_commit.spark.rewrite.merge import merge_rows
 from dbio_commit.spark.session.conf import is_connect, open_table, raise_explained, store_settings
 from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.spark.ship.batches import Packing, arrow_batches, pack

@@ -565,12 +565,12 @@ WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], typ
         SchemaMismatchError,
         "the source has no column 'day'",
     ),
-    "a clause that never counts": (
+    "a clause that never applies": (
         lambda spark, root, source: dbio.merge(
             spark, root, source, ["id"], [dbio.when_matched().delete(), dbio.when_matched("true").update()]
         ),
         InvalidInputError,
-        "would never count",
+        "can never apply",
     ),
     "no clauses": (
         lambda spark, root, source: dbio.merge(spark, root, source, ["id"], []),

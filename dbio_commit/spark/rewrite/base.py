@@ -1,4 +1,4 @@
-"""What all rewrites do: look at the table, begin, and commit what was written."""
+"""What all rewrites have in common: read a snapshot, begin a transaction, and commit the new files."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,7 +41,7 @@ RESERVED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrite:
-    """A rewrite that is planned: what it reads, and as what it would write."""
+    """A planned rewrite: the snapshot that it reads, and the plan by which it writes."""
 
     spark: SparkSession
     plan: WritePlan
@@ -54,18 +54,18 @@ class Rewrite:
         table = plan.table
         if plan.target.scope and not plan.target.is_table:
             raise InvalidInputError(
-                f"{table.url} has no {names.DESCRIPTOR}: of such a directory no single rows can be replaced; make it a "
+                f"{table.url} has no {names.DESCRIPTOR}: single rows of such a directory cannot be replaced; make it a "
                 "table with `dbio adopt` first"
             )
-        told = (CHANGE_TYPE,) if plan.tells_changes else ()
-        if clash := {*RESERVED, *told}.intersection(name.lower() for name in plan.mapping.schema.fieldNames()):
+        added = (CHANGE_TYPE,) if plan.tells_changes else ()
+        if clash := {*RESERVED, *added}.intersection(name.lower() for name in plan.mapping.schema.fieldNames()):
             raise InvalidInputError(f"single rows of a table with a column {min(clash)} cannot be replaced; rename it")
         snapshot = _snapshot(table, plan) if plan.target.scope else None
         return cls(spark=spark, plan=plan, snapshot=snapshot)
 
     @classmethod
     def of_rows(cls, spark: SparkSession, table: Table, options: CommitOptions) -> "Rewrite":
-        """Of rows that have the table's columns. Raises TableNotFoundError, InvalidInputError."""
+        """A rewrite whose new rows have the table's columns. Raises TableNotFoundError, InvalidInputError."""
         snapshot = table.snapshot()
         schema = table_schema(table.store, snapshot)
         if schema is None:
@@ -94,7 +94,7 @@ class Rewrite:
         return self.plan.mapping.partition_columns
 
     def checked(self, rows: DataFrame, computed: Mapping[str, Column]) -> DataFrame:
-        """Rows that are written, with their fates; `computed` as in `constraints.checked`."""
+        """The rows, checked against the table's constraints; `computed` is as in `constraints.checked`."""
         return checked(rows, self.plan.constraints, self.schema, computed, where=self.table.url)
 
     @property
@@ -115,7 +115,7 @@ class Rewrite:
         return self.spark.createDataFrame([], self.schema)
 
     def files(self, where: str | None) -> Sequence[DataFile]:
-        """Those that may hold such rows; all without a condition."""
+        """The files that may hold rows for which the condition holds; without a condition, all files."""
         return self._files_of(self.snapshot, where) if self.snapshot else ()
 
     def _files_of(self, snapshot: Snapshot, where: str | None) -> Sequence[DataFile]:
@@ -124,14 +124,14 @@ class Rewrite:
         return list((snapshot if where is None else prune(self.spark, snapshot, where)).files)
 
     def locate(self, files: Sequence[DataFile]) -> Located:
-        """The rows of these files; there must be some."""
+        """The rows of these files, of which there must be at least one."""
         located = Located.of(self.spark, self.table, files, self.schema)
         recorded = self._recorded_rows(files)
         known = {number: rows for number, it in located.files.items() if (rows := recorded.get(it.path)) is not None}
         return replace(located, rows=known)
 
     def known_rows(self, files: Sequence[DataFile]) -> int | None:
-        """How many are in these files; None where a writer did not say."""
+        """How many rows these files hold; None if the writer of one did not record it."""
         return count_rows((file.path for file in files), self._recorded_rows(files))
 
     def _recorded_rows(self, files: Sequence[DataFile]) -> Mapping[str, int | None]:
@@ -141,9 +141,10 @@ class Rewrite:
 
     @contextmanager
     def begin(self, where: str | None, *, whole: Sequence[DataFile] = (), changes: bool = True) -> Iterator[Writing]:
-        """Begins to write what comes in place of rows that are there; these files go with all of theirs.
+        """Begins the transaction, which removes the files `whole` with all of their rows.
 
-        `where` holds for all rows that it may have gone by. Without `changes`, all that is written is new.
+        `where` must hold for each row on which the result depends: the commit checks for conflicts by it. Without
+        `changes`, the rewrite changes no existing row.
         """
         with replace(self.plan, operation="rewrite").begin() as transaction:
             transaction.remove(file.path for file in whole)
@@ -154,15 +155,16 @@ class Rewrite:
                     isolation=self.plan.commit.isolation,
                 )
             )
-            tells = self.plan.tells_changes and changes  # else the new files tell all
+            tells = self.plan.tells_changes and changes  # else the new files hold all that changes
             if tells:
                 transaction.tell_changes(file.path for file in whole)
             yield Writing(self.plan, transaction, tells_changes=tells)
 
     def commit_nothing(self, metrics: Mapping[str, int]) -> Commit:
-        """Commits only what an application must find again; else the result says where the table is, and `skipped`.
+        """Ends a rewrite that changes no row.
 
-        Raises CommitConflictError where others committed since `if_tid`.
+        It commits only if an application must find its version later. Else it commits nothing, and the result has the
+        newest tid and `skipped`. Raises CommitConflictError if there are commits since `if_tid`.
         """
         if self.plan.commit.app is not None:
             with self.begin(NOTHING, changes=False) as writing:
@@ -176,18 +178,18 @@ class Rewrite:
                 where=self.table.url,
             )
         tids, now = self.snapshot.tids if self.snapshot else (), self.table.clock.now()
-        told = CommitInfo(operation="rewrite", commit_id="", timestamp=now, metrics=metrics)
-        marker = CommitMarker(added=[], removed=[], dbio_commit=told)
+        info = CommitInfo(operation="rewrite", commit_id="", timestamp=now, metrics=metrics)
+        marker = CommitMarker(added=[], removed=[], dbio_commit=info)
         return Commit(tid=tids[-1] if tids else "", timestamp=now, marker=marker, skipped=True)
 
 
 def _snapshot(table: Table, plan: WritePlan) -> Snapshot:
-    """What is read, with the columns that the plan knows: what it did not know would get lost."""
+    """The snapshot to read. It must have the columns of the plan: values of other columns would be lost."""
     snapshot = table.snapshot()
     if snapshot.schema is None and snapshot.files:
         raise InvalidInputError(
-            f"no writer recorded the columns of {table.url}, so that no single rows can be replaced; write to it with "
-            "this software first"
+            f"no writer recorded the columns of {table.url}, so single rows cannot be replaced; append to it with "
+            "dbio first"
         )
     if snapshot.schema != plan.target.metadata.schema:
         raise CommitConflictError(

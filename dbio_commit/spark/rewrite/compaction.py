@@ -1,4 +1,4 @@
-"""A compaction whose new files are written by Spark's tasks, by Python and without a shuffle."""
+"""Compaction by Spark's tasks: Python code in each task writes new files, without a shuffle."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,11 +14,11 @@ from dbio_commit.upkeep.compact.rewrite import Outcome, Work, decode_outcome, en
 from dbio_commit.upkeep.compact.run import Hands
 
 _TASKS = 8
-"""For each core, at most: a new file takes about a second, and a task some milliseconds."""
+"""At most so many tasks for each core: a new file takes about a second, and a task a few milliseconds."""
 
 
 def in_tasks(spark: SparkSession, table: Table) -> Hands:
-    """What rewrites bins in tasks; these open the table with its own storage_options."""
+    """A function that rewrites bins in Spark's tasks. Each task opens the table."""
 
     def hands(work: Work, bins: Sequence[Bin]) -> Sequence[Outcome]:
         def rewrite_some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
