@@ -18,7 +18,7 @@ from dbio_commit import Table, testing
 from dbio_commit import store as stores
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.spark.read.scan import ReadSpec
-from dbio_commit.spark.write.copied import Old
+from dbio_commit.spark.write.copied import OldFiles
 from dbio_commit.spark.write.fates import Fate
 from dbio_commit.spark.write.options import CommitOptions, WriteOptions
 from dbio_commit.spark.write.plan import WritePlan, plan_write
@@ -83,7 +83,7 @@ def test_a_task_that_reads_old_files_and_writes_new_ones_and_changes_opens_the_t
     table = Table(tmp_path)
     plan = plan_of(table)
     spec = plan.task(plan.begin().terms)
-    old = Old(spec=ReadSpec(table, SCHEMA), files={}, columns=("id",), sets=frozenset({"id"}), tells_changes=True)
+    old = OldFiles(spec=ReadSpec(table, SCHEMA), files={}, columns=("id",), sets=frozenset({"id"}), tells_changes=True)
     opened.clear()
     nothing = pa.array([None], pa.int64())
     arrays: list[Any] = [pa.array([7], pa.int64()), pa.array([int(Fate.INSERTED)], pa.int8()), nothing, nothing]

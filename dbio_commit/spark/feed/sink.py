@@ -24,7 +24,7 @@ from dbio_commit.protocol.markers import App
 from dbio_commit.spark.ship.batches import Packing
 from dbio_commit.spark.write.plan import WritePlan
 from dbio_commit.spark.write.task import TaskSpec, abort_files, commit_files, encode_file_info, run_task
-from dbio_commit.spark.write.written import Told, add_up, run_with_fates
+from dbio_commit.spark.write.written import TaskResult, add_up, run_with_fates
 from dbio_commit.table import Table
 
 OPTIONS = {
@@ -48,12 +48,12 @@ class _Written(WriterCommitMessage):
     """What a task has written. It goes by way of the driver, so no secrets are in it."""
 
     terms: Terms
-    told: Told
+    result: TaskResult
     schema: Mapping[str, Any] | None = field(repr=False)
 
     @property
     def files(self) -> Sequence[str]:
-        return self.told.files
+        return self.result.files
 
 
 class DbioStreamWriter(DataSourceStreamArrowWriter):
@@ -101,16 +101,16 @@ class DbioStreamWriter(DataSourceStreamArrowWriter):
         spec = replace(spec, terms=replace(spec.terms, app=app))
         batches = self._packing.unpack(iterator)
         if self._packing.settings is None:
-            told = Told([encode_file_info(info) for info in run_task(spec, batches)], {}, {})
+            result = TaskResult([encode_file_info(info) for info in run_task(spec, batches)], {}, {})
         else:
-            told = run_with_fates(spec, batches, Constraints.of(self._packing.settings))
-        return _Written(spec.terms, told, schema)
+            result = run_with_fates(spec, batches, Constraints.of(self._packing.settings))
+        return _Written(spec.terms, result, schema)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         written = _known(messages)
         files = [file for message in written for file in message.files]
         settings = self._packing.settings
-        _, problem = add_up((it.told for it in written), Constraints.of(settings), where=self._table.url)
+        _, problem = add_up((it.result for it in written), Constraints.of(settings), where=self._table.url)
         if problem:
             raise InvalidInputError(f"{problem}; nothing of this batch was committed")
         if files or (self._overwrite and written):  # else nothing was claimed, and nothing is left

@@ -41,7 +41,7 @@ class _Key:
     def ordered(self) -> bool:
         """Whether the source's minimum and maximum, as texts, bound all values of the table that can be equal.
 
-        Not so for a string with a collation, by which other texts are equal.
+        They do not for a string with a collation, which makes different texts equal.
         """
         if isinstance(self.kind, t.IntegralType) and isinstance(self.given, t.IntegralType):
             return True
