@@ -546,14 +546,14 @@ WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], typ
     "a condition that holds for others each time": (
         lambda spark, root, source: dbio.merge(spark, root, source, "rand() < source.id"),
         InvalidInputError,
-        "does not go by the rows alone",
+        "is not deterministic",
     ),
     "another table in a condition": (
         lambda spark, root, source: dbio.merge(
             spark, root, source, ["id"], [dbio.when_matched("source.id IN (SELECT 1)").delete()]
         ),
         InvalidInputError,
-        "asks other tables",
+        "reads other tables",
     ),
     "a column that is not there": (
         lambda spark, root, source: dbio.merge(spark, root, source, ["nope"]),
@@ -602,17 +602,17 @@ WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], typ
     "an aggregate for a value": (
         lambda spark, root, source: dbio.update(spark, root, {"id": "max(id)"}),
         InvalidInputError,
-        "does not go by one row",
+        "does not depend on one row",
     ),
     "a window for a value": (
         lambda spark, root, source: dbio.update(spark, root, {"id": "count(*) OVER ()"}),
         InvalidInputError,
-        "does not go by one row",
+        "does not depend on one row",
     ),
     "chance that must be fitted": (
         lambda spark, root, source: dbio.update(spark, root, {"id": "rand()"}),
         InvalidInputError,
-        "is another each time",
+        "is not deterministic",
     ),
     "a value of another type": (
         lambda spark, root, source: dbio.update(spark, root, {"id": "day"}),

@@ -179,7 +179,7 @@ def test_rows_in_disorder_are_no_reason_to_write_a_file_twice(tmp_path: Path) ->
         ([(1, 0), (2, 0), (1, 5)], 1, "do not arrive together"),
         ([(1, 0), (2, 0), (1, 5)], 3, "order of their files"),
         ([(1, 0), (None, None)], 2, "order of their files"),
-        ([(1, 5), (1, 3)], 2, "in their order"),
+        ([(1, 5), (1, 3)], 2, "do not arrive in order"),
         ([(3, 0)], 1, "by another path"),
     ):
         sent: list[Row] = [(0, "new", None)] * len(told)
