@@ -264,7 +264,7 @@ def test_secrets_that_connect_does_not_give_out_are_asked_for(found: dict[str, A
     """Should a server begin to give them out, `store_settings` finds them, and this test has had its day."""
     for error in found["s3 secrets"]:
         assert "AccessDeniedError: cannot " in error
-        assert "Spark Connect gives no secrets out" in error
+        assert "Spark Connect does not give out secrets" in error
         assert "Pass storage_options" in error
     assert len(found["s3 secrets"]) == 4
 

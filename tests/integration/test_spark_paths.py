@@ -16,7 +16,7 @@ from dbio_commit.spark.write.task import TaskSpec
 from tests.spark_tables import SPARK_ERRORS, configured, numbers
 from vacuum import vacuum
 
-MEANT = "has no scheme: Spark takes it for hdfs://127.0.0.1:9/{path} in the default file system"
+MEANT = "has no scheme: for Spark it is hdfs://127.0.0.1:9/{path} in the default file system"
 
 
 @pytest.fixture

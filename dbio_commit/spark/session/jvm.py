@@ -1,8 +1,8 @@
-"""Classes of ours in a JVM: compiled by the Janino that Spark ships, into jars for drivers and executors.
+"""Brings Java classes of dbio into the JVMs of driver and executors: compiles them with Spark's Janino, into jars.
 
-`CommitProtocol` is what `committer` lets Spark call, and `AskedBatches` what streams do; both ask Python over `Bridge`,
-whose other end is `bridge`. `PackRows` is what `packed` has Spark run (with three more in its jar), `SnapshotFileIndex`
-what `file_index` has it read.
+Spark calls `CommitProtocol` for `committer`, and `AskedBatches` for streams; both ask Python over `Bridge`, whose other
+end is `bridge`. Spark runs `PackRows` for `ship/packed` (with three more classes in its jar), and reads the files of
+`SnapshotFileIndex` for `read/file_index`.
 """
 
 import tempfile
@@ -33,9 +33,9 @@ class JavaClass:
     room: str
     simple_name: str
     version: str
-    """Of what Python and the class ask of each other; the class has the same."""
+    """The version of the interface between Python and the class; the class has the same."""
     sources: tuple[str, ...] = ()
-    """The sources of its jar, if these are several: each after those that it needs."""
+    """The sources of its jar, if there are several: each after those that it needs."""
 
     @property
     def name(self) -> str:
@@ -56,8 +56,10 @@ _ready: WeakKeyDictionary[SparkContext, dict[JavaClass, bool]] = WeakKeyDictiona
 
 
 def is_ready(spark: SparkSession, wanted: JavaClass, *, without: str) -> bool:
-    """As `install`, of a class that is not needed: False over Connect; where Spark does not take it, False as well, and
-    one WARNING that tells what is so `without`."""
+    """As `install`, for an optional class: False over Connect, and if Spark does not take the class.
+
+    In the second case it logs once, as a WARNING, what is slower or missing `without` it.
+    """
     if is_connect(spark):
         return False
     ready = _ready.setdefault(spark.sparkContext, {})
@@ -72,13 +74,13 @@ def is_ready(spark: SparkSession, wanted: JavaClass, *, without: str) -> bool:
 
 
 _TAKES_NONE = (UnsupportedStoreError, Py4JError, PySparkException, OSError, TypeError)
-"""It refuses; there is no place for a jar; Py4J calls what is no class of this Spark, such as a compiler elsewhere."""
+"""The errors of `install` if the JVM refuses, if a jar cannot be written, and if this Spark lacks a class to call."""
 
 
 def install(spark: SparkSession, wanted: JavaClass) -> None:
-    """Makes the class known to all threads of the driver and to all executors, where it is not yet.
+    """Makes the class available to all threads of the driver and to all executors, unless it is available already.
 
-    Raises UnsupportedStoreError where the JVM takes no class, or has one of another version.
+    Raises UnsupportedStoreError if the JVM takes no class, or has the class in another version.
     """
     with _lock:
         found = _installed(spark, wanted)
@@ -88,56 +90,56 @@ def install(spark: SparkSession, wanted: JavaClass) -> None:
         version = found and str(found.getField("VERSION").get(None))
         if version != wanted.version:
             raise UnsupportedStoreError(
-                f"Spark has version {version} of {wanted.name}, and this package needs {wanted.version}; {_HELP}, in "
-                "the place of the one that it has"
+                f"Spark has version {version} of {wanted.name}, and this package needs {wanted.version}; {_HELP}, "
+                "instead of the jar that it has now"
             )
         where = found.getProtectionDomain().getCodeSource().getLocation().toURI()
         _send(spark, Path(java_class(spark._jvm, "java.io.File")(where).getPath()))
 
 
 def make_jar(path: Path) -> None:
-    """Writes all classes as a jar, for `spark.jars`: compiled by a JVM of its own, against the Spark that is installed.
+    """Writes a jar with all classes, for `spark.jars`. It starts a JVM, to compile against the installed Spark.
 
-    Raises InvalidInputError where the file cannot be written.
+    Raises InvalidInputError if the file cannot be written.
     """
     gateway = launch_gateway()  # type: ignore[no-untyped-call]
     try:
         classes = _compiled(gateway.jvm, ALL)
     finally:
         gateway.shutdown()
-        gateway.proc.stdin.close()  # which ends it
+        gateway.proc.stdin.close()  # this ends the JVM
         gateway.proc.wait()
     try:
         _write_jar(classes, path)
     except OSError as error:
         raise InvalidInputError(
-            f"cannot write {path}: {error.strerror}; name a file in a directory that is there"
+            f"cannot write {path}: {error.strerror}; name a file in an existing directory"
         ) from error
 
 
 def _compiled(jvm: Any, wanted: Iterable[JavaClass]) -> Mapping[str, bytes]:
-    """The classes by their paths in a jar."""
+    """The compiled classes, by their paths in a jar."""
     found: dict[str, bytes] = {}
     loader = java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
     for room, source in ((one.room, it) for one in wanted for it in one.sources or [one.simple_name]):
         compiler = java_class(jvm, "org.codehaus.janino.SimpleCompiler")()
         compiler.setParentClassLoader(loader)
         compiler.cook(files(f"dbio_commit.spark.{room}").joinpath(f"{source}.java").read_text())
-        loader = compiler.getClassLoader()  # of those before as well
+        loader = compiler.getClassLoader()  # it also has the classes before
         classes = compiler.getBytecodes()
         found |= {f"{name.replace('.', '/')}.class": bytes(classes[name]) for name in list(classes)}
     return found
 
 
 def _write_jar(classes: Mapping[str, bytes], path: Path) -> None:
-    """The same bytes for the same classes."""
+    """Writes the jar: always the same bytes for the same classes."""
     with zipfile.ZipFile(path, "w") as jar:
         for name, body in sorted(classes.items()):
             jar.writestr(zipfile.ZipInfo(name), body)
 
 
 def _installed(spark: SparkSession, wanted: JavaClass) -> Any:
-    """The class, as Spark would load it; None where there is none."""
+    """The class as Spark would load it; None if there is none."""
     loader = java_class(spark._jvm, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
     try:
         return java_class(spark._jvm, "java.lang.Class").forName(wanted.name, True, loader)
@@ -153,19 +155,21 @@ def _load(spark: SparkSession, classes: Mapping[str, bytes], *, name: str) -> No
     jar = directory / f"dbio-commit-{name}.jar"
     _write_jar(classes, jar)
     file = java_class(jvm, "java.io.File")
-    for path in (directory, jar):  # in the other order. Executors fetch it when they start, also after this process:
-        file(str(path)).deleteOnExit()  # a JVM may have several, of notebooks that come and go
+    # The JVM deletes them when it exits, in reverse order. This process must not: executors that start later fetch the
+    # jar, too, and the JVM may outlive this process, such as that of a notebook.
+    for path in (directory, jar):
+        file(str(path)).deleteOnExit()
     loader = java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
     try:
-        loader.addURL(file(str(jar)).toURI().toURL())  # SparkSubmit's, which all threads share
+        loader.addURL(file(str(jar)).toURI().toURL())  # all threads share this loader of SparkSubmit
     except Py4JError as error:
         raise UnsupportedStoreError(f"the class loader of this Spark takes no jar at run time; {_HELP}") from error
 
 
 def _send(spark: SparkSession, jar: Path) -> None:
-    """To the executors of this context, once: from wherever the driver has it, which another process may have made.
+    """Sends the driver's jar, which another process may have made, to the executors of this context, once.
 
-    Raises UnsupportedStoreError where Spark takes none; it says so in its log alone.
+    Raises UnsupportedStoreError if Spark does not take it, which Spark itself only logs.
     """
     context = spark.sparkContext._jsc.sc()
     if f"/{jar.name}" not in str(context.listJars()):

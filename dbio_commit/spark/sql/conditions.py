@@ -55,7 +55,7 @@ def check(rows: DataFrame, where: str, *, name: str = "where") -> None:
 
 
 def refuse_queries(asked: DataFrame, texts: Sequence[str], *, name: str) -> None:
-    """Raises InvalidInputError for a text that reads other tables. `asked` is a DataFrame that uses all of the texts."""
+    """Raises InvalidInputError for a text that reads other tables. `asked` is a DataFrame that uses all texts."""
     ask = [text for text in texts if asks_tables(text, guess=is_connect(asked.sparkSession))]
     if not ask and not is_connect(asked.sparkSession) and any(map(_QUERY.search, classes_of(asked))):
         ask = [*texts]
@@ -67,7 +67,7 @@ def refuse_queries(asked: DataFrame, texts: Sequence[str], *, name: str) -> None
 
 
 def asks_tables(text: str, *, guess: bool) -> bool:
-    """Whether the text contains a query. If sqlglot cannot read the text: with `guess`, whether it has a query's word."""
+    """Whether the text contains a query. If sqlglot cannot read it: with `guess`, whether it has a word of queries."""
     tree = parse(text)
     if tree is None:
         return guess and any(has_word(text, word) for word in _WORDS_OF_QUERIES)

@@ -18,8 +18,8 @@ from dbio_commit.spark.session.conf import is_connect, java_class
 def read_as(rows: DataFrame, seen: Sequence[Column | str], texts: Sequence[str]) -> list[Column]:
     """The texts as columns of `rows`, resolved against the columns `seen` (as `DataFrame.select` takes them).
 
-    On classic sessions, Spark resolves the texts once, to columns of `rows`. Over Connect, the server resolves the names
-    again among all columns: raises InvalidInputError if a name then means something else.
+    On classic sessions, Spark resolves the texts once, to columns of `rows`. Over Connect, the server resolves names
+    again, among all columns: raises InvalidInputError if a name then means something else.
     """
     if not texts:
         return []
@@ -34,7 +34,7 @@ def read_as(rows: DataFrame, seen: Sequence[Column | str], texts: Sequence[str])
 
 
 def _by_names(rows: DataFrame, shown: DataFrame, texts: Sequence[str]) -> list[Column]:
-    """The texts, to be resolved by names, if each means the same among the columns of `shown` and among all of `rows`."""
+    """The texts, to be resolved by names: each must mean the same in `rows` as among the columns of `shown`."""
     columns = [f.expr(text) for text in texts]
     # In a struct, since Spark shows of a value with an alias only the alias, and of a field only its last name.
     unnamed = [f.struct(column) for column in columns]
