@@ -135,7 +135,7 @@ def test_the_rows_of_files_come_with_what_changes_in_them(
                 sent.append(row)
                 told.append((Fate.KEPT, number, place))
         want += expected(rows, own, new, sets, tells=tells)
-    old = old_of(root, known, sets=frozenset(sets), tells_changes=tells,
+    old = old_of(root, known, sets=frozenset(sets), records_changes=tells,
                  shipped=frozenset(known) if shipped else frozenset())  # fmt: skip
     found, copied = run(old, batches(sent, told, size))
     assert sorted(map(repr, found)) == sorted(map(repr, want))

@@ -413,7 +413,7 @@ def test_every_row_of_the_tables_is_tested() -> None:
 
 def test_every_row_of_the_tables_is_in_the_documents() -> None:
     text = (Path(__file__).parents[2] / "docs/REFERENCE.md").read_text()
-    section = text[text.index("## HadoopSettings of a Spark session") :].split("\n## ")[0]
+    section = text[text.index("## Settings of a Spark session") :].split("\n## ")[0]
     told = re.findall(r"`([^`]+)`", section)
     for row in (*s3a.ROWS, *abfs.ROWS, *gcs.ROWS):
         assert any(row.name == name or (name[0] in ".…" and row.name.endswith(name.lstrip("…"))) for name in told), row

@@ -23,7 +23,7 @@ from dbio_commit.spark.write.fates import Fate
 from dbio_commit.spark.write.options import CommitOptions, WriteOptions
 from dbio_commit.spark.write.plan import WritePlan, plan_write
 from dbio_commit.spark.write.task import map_in_arrow
-from dbio_commit.spark.write.written import _task
+from dbio_commit.spark.write.written import map_with_fates
 
 PICKLER: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]  # as Spark does
 SCHEMA = StructType().add("id", LongType())
@@ -83,12 +83,14 @@ def test_a_task_that_reads_old_files_and_writes_new_ones_and_changes_opens_the_t
     table = Table(tmp_path)
     plan = plan_of(table)
     spec = plan.task(plan.begin().terms)
-    old = OldFiles(spec=ReadSpec(table, SCHEMA), files={}, columns=("id",), sets=frozenset({"id"}), tells_changes=True)
+    old = OldFiles(
+        spec=ReadSpec(table, SCHEMA), files={}, columns=("id",), sets=frozenset({"id"}), records_changes=True
+    )
     opened.clear()
     nothing = pa.array([None], pa.int64())
     arrays: list[Any] = [pa.array([7], pa.int64()), pa.array([int(Fate.INSERTED)], pa.int8()), nothing, nothing]
     sent = pa.record_batch(arrays, names=["id", "fate", "file", "place"])
-    [lines] = run(_task(spec, iter, Constraints(), old, True), [sent])
+    [lines] = run(map_with_fates(spec, iter, Constraints(), old, True), [sent])
     assert [line["file"] is not None for line in lines.to_pylist()] == [True, True, False, False]  # rows, and changes
     assert opened == [str(tmp_path)]
 

@@ -57,7 +57,7 @@ class Rewrite:
                 f"{table.url} has no {names.DESCRIPTOR}: single rows of such a directory cannot be replaced; make it a "
                 "table with `dbio adopt` first"
             )
-        added = (CHANGE_TYPE,) if plan.tells_changes else ()
+        added = (CHANGE_TYPE,) if plan.records_changes else ()
         if clash := {*RESERVED, *added}.intersection(name.lower() for name in plan.mapping.schema.fieldNames()):
             raise InvalidInputError(f"single rows of a table with a column {min(clash)} cannot be replaced; rename it")
         snapshot = _snapshot(table, plan) if plan.target.scope else None
@@ -155,10 +155,10 @@ class Rewrite:
                     isolation=self.plan.commit.isolation,
                 )
             )
-            tells = self.plan.tells_changes and changes  # else the new files hold all that changes
-            if tells:
+            records = self.plan.records_changes and changes  # else the new files hold all that changes
+            if records:
                 transaction.tell_changes(file.path for file in whole)
-            yield Writing(self.plan, transaction, tells_changes=tells)
+            yield Writing(self.plan, transaction, records_changes=records)
 
     def commit_nothing(self, metrics: Mapping[str, int]) -> Commit:
         """Ends a rewrite that changes no row.

@@ -94,7 +94,7 @@ class OldFiles:
     """The columns that change in UPDATED rows; all others keep the value in the file."""
     shipped: frozenset[int] = frozenset()
     """The numbers of the files all of whose rows Spark sends."""
-    tells_changes: bool = False
+    records_changes: bool = False
     rows: Mapping[int, int] = field(default_factory=dict)
     """By number of the file: how many rows its writer recorded."""
 
@@ -245,7 +245,7 @@ class _Copying:
         if lost := int(np.count_nonzero(~np.isin(changed, places))):
             raise _not_there(lost, where)
         at, new_fates = np.searchsorted(places, changed), new.column(FATE).to_numpy(zero_copy_only=False)
-        if self._old.tells_changes:
+        if self._old.records_changes:
             before = rows.filter(_mask(at[new_fates == Fate.UPDATED], len(places)))
             yield _with_fate(before, pa.repeat(pa.scalar(int(Fate.WAS), pa.int8()), before.num_rows))
         fates = np.full(len(places), int(Fate.KEPT), np.int8)

@@ -60,7 +60,7 @@ class WritePlan:
         return Constraints.of(self.target.metadata.settings)
 
     @property
-    def tells_changes(self) -> bool:
+    def records_changes(self) -> bool:
         """Whether a rewrite of this table must record the rows that it changes (the setting `change_data`)."""
         return (self.target.metadata.settings or {}).get(CHANGE_DATA) == "true"
 

@@ -43,10 +43,10 @@ from dbio_commit.spark.write.task import (
 class Writing:
     """A write that has begun: writes rows to new files, and commits them."""
 
-    def __init__(self, plan: WritePlan, transaction: Transaction, *, tells_changes: bool = False) -> None:
+    def __init__(self, plan: WritePlan, transaction: Transaction, *, records_changes: bool = False) -> None:
         self._plan, self._transaction, self._constraints = plan, transaction, plan.constraints
         self._spec = plan.task(transaction.terms)
-        self._tells_changes = tells_changes
+        self._records_changes = records_changes
         self._files: list[str] = []
 
     def write_all(self, rows: DataFrame) -> None:
@@ -62,9 +62,9 @@ class Writing:
         `comes_whole`: all rows are new, so their files need no change file. Raises InvalidInputError if rows violate a
         constraint; then what was written is deleted.
         """
-        tells = self._tells_changes and not comes_whole
-        lines = self._run_tasks(rows, rows.columns[:-1], None, tells=tells)
-        if self._tells_changes and comes_whole:
+        records = self._records_changes and not comes_whole
+        lines = self._run_tasks(rows, rows.columns[:-1], None, records=records)
+        if self._records_changes and comes_whole:
             self._transaction.tell_changes(decode_file_info(line.file).path for line in lines if line.file is not None)
         return self._counts(lines)
 
@@ -92,16 +92,16 @@ class Writing:
             files=located.files,
             columns=columns,
             sets=frozenset(sets),
-            tells_changes=self._tells_changes,
+            records_changes=self._records_changes,
             rows=located.rows,
         )
-        lines = self._run_tasks(by_file(rows, located, new_rows), names, old, tells=self._tells_changes)
+        lines = self._run_tasks(by_file(rows, located, new_rows), names, old, records=self._records_changes)
         if left := [number for it in _copied(lines) for number in it.only_for_spark]:
             kept, old = located.only(left), replace(old, columns=tuple(names), shipped=frozenset(left))
             stay = kept.frame.withColumn(FATE, fate(Fate.KEPT))
             again = stay.unionByName(rows.where(f.col(FILE).isin(left)), allowMissingColumns=True)
             again = again.select(*map(quoted, names), FATE, FILE, PLACE)
-            lines += self._run_tasks(by_file(again, kept, 0), names, old, tells=self._tells_changes)
+            lines += self._run_tasks(by_file(again, kept, 0), names, old, records=self._records_changes)
         copied = _copied(lines)
         paths = [path for it in copied for path in it.paths]
         if len(paths) > len(set(paths)):
@@ -113,13 +113,13 @@ class Writing:
             self.refuse(twice)
         return self._counts(lines)
 
-    def _run_tasks(self, rows: DataFrame, columns: Sequence[str], old: OldFiles | None, *, tells: bool) -> list[Row]:
+    def _run_tasks(self, rows: DataFrame, columns: Sequence[str], old: OldFiles | None, *, records: bool) -> list[Row]:
         spec = replace(self._spec, columns=tuple(enumerate(columns)))
         together = spec.partition_positions if old is None else ()  # located rows arrive in the order of their places
-        coded = old is None and not tells  # else the task adds rows of old files, or writes change files
+        coded = old is None and not records  # else the task adds rows of old files, or writes change files
         lines = _run(
             rows,
-            lambda unpack: _task(spec, unpack, self._constraints, old, tells),
+            lambda unpack: map_with_fates(spec, unpack, self._constraints, old, records),
             _SCHEMA,
             together=together,
             coded=coded,
@@ -182,10 +182,10 @@ class TaskResult:
 
 
 def run_with_fates(
-    spec: TaskSpec, batches: Iterable[pa.RecordBatch], constraints: Constraints, *, tells_changes: bool = False
+    spec: TaskSpec, batches: Iterable[pa.RecordBatch], constraints: Constraints, *, records_changes: bool = False
 ) -> TaskResult:
-    """As `task.run_task`, for rows whose last column is their fate. If `tells_changes`, it also writes change files."""
-    if not tells_changes:
+    """As `task.run_task`, for rows whose last column is their fate; if `records_changes`, also writes change files."""
+    if not records_changes:
         return _run_with_fates(spec, batches, constraints, lambda batch: None)
     with Spill() as spill:
         changes = Waiting()
@@ -254,13 +254,15 @@ def _copied(lines: Iterable[Row]) -> list[Copied]:
     return [msgspec.json.decode(line.copied, type=Copied) for line in lines if line.copied is not None]
 
 
-def _task(spec: TaskSpec, unpack: _Step, constraints: Constraints, old: OldFiles | None, tells_changes: bool) -> _Step:
+def map_with_fates(
+    spec: TaskSpec, unpack: _Step, constraints: Constraints, old: OldFiles | None, records_changes: bool
+) -> _Step:
     """`run_with_fates` for DataFrame.mapInArrow: a line for each file, a line for each fate, a line for old files."""
 
     def write(batches: _Batches) -> _Batches:
         copied = Copied()
         rows = unpack(batches) if old is None else copy(old, unpack(batches), copied)
-        result = run_with_fates(spec, rows, constraints, tells_changes=tells_changes)
+        result = run_with_fates(spec, rows, constraints, records_changes=records_changes)
         lines: list[tuple[Any, ...]] = [(file, None, None, None, None) for file in result.files]
         lines += [(None, fate, rows, result.examples.get(fate), None) for fate, rows in result.counts.items()]
         lines += [(None, None, None, None, msgspec.json.encode(copied).decode())]

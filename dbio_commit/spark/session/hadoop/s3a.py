@@ -137,9 +137,8 @@ def _ssl(builder: OptionsBuilder, name: str, value: str) -> None:
 def _requester_pays(builder: OptionsBuilder, name: str, value: str) -> None:
     if builder.is_true(name):
         builder.put("requester_pays", value=True)
-        builder.put(
-            "s3_additional_kwargs", "RequestPayer", value="requester"
-        )  # for calls to which s3fs does not add it
+        # s3fs does not add it to all calls.
+        builder.put("s3_additional_kwargs", "RequestPayer", value="requester")
 
 
 def _proxy(builder: OptionsBuilder, name: str, value: str) -> None:
