@@ -111,7 +111,7 @@ class Write:
 
 
 MICROS = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-"""Settings of Spark for the files. The type that Spark writes by default has no statistics that readers can use."""
+"""Settings of Spark for the files. INT96, its default type of timestamps, has no statistics that readers can use."""
 
 
 def begin(spark: SparkSession, command: Command, path: str, *, dynamic: bool, replaces: bool) -> Write:

@@ -27,10 +27,10 @@ _fine: set[tuple[str, ...]] = set()
 
 
 def settle_python(context: SparkContext, *, plans_here: bool = False) -> None:
-    """Makes workers start as this process's Python if no other is configured; else checks the configured Python.
+    """Before workers start: with a local master, makes them this process's Python unless another one is configured.
 
-    Only workers on this machine can be checked: all workers with a local master; with `plans_here`, also the workers in
-    which Spark plans a data source. Raises UnsupportedStoreError, which names both Pythons.
+    Else it checks their Python, as far as they run on this machine: all workers with a local master; with `plans_here`,
+    those in which Spark plans a data source. Raises UnsupportedStoreError, which names both Pythons.
     """
     if context.pythonExec == sys.executable or not sys.executable:
         return

@@ -7,7 +7,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 FATE = "_dbio_fate"
-"""The name of that column, a `Fate`. No column of a table may have it."""
+"""The name of that column, whose values are `Fate`. A table with a column of this name cannot be rewritten."""
 
 
 class Fate(IntEnum):

@@ -65,7 +65,12 @@ class CommitOptions:
 
         if not self.retries:
             return once()
-        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential  # slow
+        from tenacity import (
+            Retrying,
+            retry_if_exception_type,
+            stop_after_attempt,
+            wait_random_exponential,
+        )  # workers need none of it
 
         tries = Retrying(
             stop=stop_after_attempt(self.retries + 1),
