@@ -70,7 +70,7 @@ class CommitOptions:
             retry_if_exception_type,
             stop_after_attempt,
             wait_random_exponential,
-        )  # workers need none of it
+        )  # not for workers
 
         tries = Retrying(
             stop=stop_after_attempt(self.retries + 1),

@@ -87,8 +87,8 @@ class WritePlan:
         """
         if self.filled:
             raise InvalidInputError(
-                f"the data lacks the column {self.filled[0]!r}, which {self.table.url} fills in where its writer can; "
-                "nothing was written: give the column, or use dbio.write, dbio.write_stream or dbio.batch_writer"
+                f"the data lacks the column {self.filled[0]!r}, which {self.table.url} fills in, but not for this "
+                "writer; nothing was written: give it, or use dbio.write, dbio.write_stream or dbio.batch_writer"
             )
         if self.constraints:
             refuse_unprovable(self.constraints, self.mapping.schema.jsonValue(), where=self.table.url)

@@ -72,7 +72,7 @@ def _only(builder: OptionsBuilder, identity: str, other: str, **of_identity: str
         builder.put(f"exclude_{excluded}_credential", value=True)
 
 
-_UNENCRYPTED = "nothing would be encrypted by it; set the encryption on the account or the container, and unset it"
+_UNENCRYPTED = "dbio does not encrypt with it; set the encryption on the account or the container, and unset it"
 
 ROWS = (
     Row("account.auth.type", part),

@@ -100,7 +100,7 @@ def _proxy(builder: OptionsBuilder, name: str, value: str) -> None:
     builder.put("session_kwargs", "proxy", value=f"{url.scheme}://{login}{url.netloc}")
 
 
-_UNENCRYPTED = "nothing would be encrypted by it; give the bucket a key of Cloud KMS, and unset it"
+_UNENCRYPTED = "dbio does not encrypt with it; give the bucket a key of Cloud KMS, and unset it"
 
 ROWS = (
     Row("auth.type", part),
@@ -109,7 +109,7 @@ ROWS = (
     Row("auth.service.account.email", part),
     Row("auth.service.account.private.key.id", part, secret=True),
     Row("auth.service.account.private.key", part, secret=True),
-    Row("auth.service.account.keyfile", ignored_credential("Java alone reads keys in PKCS #12")),
+    Row("auth.service.account.keyfile", ignored_credential("only Java reads keys in PKCS #12")),
     Row("auth.client.id", part, secret=True),
     Row("auth.client.secret", part, secret=True),
     Row("auth.refresh.token", part, secret=True),
@@ -117,10 +117,10 @@ ROWS = (
     Row("auth.access.token.provider", _token_provider, ("auth.access.token.provider.impl",)),
     Row(
         "auth.workload.identity.federation.credential.config.file",
-        ignored_credential("use GOOGLE_APPLICATION_CREDENTIALS instead"),
+        ignored_credential("dbio reads GOOGLE_APPLICATION_CREDENTIALS instead"),
     ),
     Row("auth.impersonation.service.account", ignored_credential("dbio uses the identity of the credentials")),
-    Row("delegation.token.binding", ignored_credential("delegation tokens are of use to Hadoop only")),
+    Row("delegation.token.binding", ignored_credential("only Hadoop can use delegation tokens")),
     Row("token.server.url", part),
     Row("project.id", part),
     Row("storage.root.url", _endpoint),

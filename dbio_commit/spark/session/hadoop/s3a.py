@@ -185,7 +185,7 @@ def _encryption(builder: OptionsBuilder, name: str, value: str) -> None:
     algorithm = _ALGORITHMS.get(value.upper())
     if not algorithm:
         known = ", ".join(_ALGORITHMS)
-        builder.refuse(name, f"nothing would be encrypted as it asks; take one of {known}, {_OVERRIDE}", value=value)
+        builder.refuse(name, f"dbio cannot encrypt as it asks; take one of {known}, {_OVERRIDE}", value=value)
     builder.put("s3_additional_kwargs", "ServerSideEncryption", value=algorithm)
     key, context = builder.get("encryption.key"), builder.get("encryption.context")
     if key and algorithm != "AES256":
@@ -226,7 +226,7 @@ ROWS = (
     Row("session.token", part, secret=True),
     Row("aws.credentials.provider", part),
     Row("auth.profile.name", part),
-    Row("auth.profile.file", ignored_credential("use AWS_SHARED_CREDENTIALS_FILE instead")),
+    Row("auth.profile.file", ignored_credential("dbio reads AWS_SHARED_CREDENTIALS_FILE instead")),
     Row("assumed.role.arn", part),
     Row("assumed.role.session.name", part),
     Row("assumed.role.session.duration", part),
@@ -235,7 +235,7 @@ ROWS = (
     Row("assumed.role.sts.endpoint", part),
     Row("assumed.role.sts.endpoint.region", part),
     Row("assumed.role.credentials.provider", part),
-    Row("delegation.token.binding", ignored_credential("delegation tokens are of use to Hadoop only")),
+    Row("delegation.token.binding", ignored_credential("only Hadoop can use delegation tokens")),
     Row("access.grants.enabled", ignored_credential("S3 Access Grants need a plug-in for Java")),
     Row("endpoint", _endpoint),
     Row("endpoint.region", _region),
@@ -259,7 +259,7 @@ ROWS = (
     Row("create.storage.class", _one_of(_STORAGE_CLASSES, "StorageClass", "what lies there cannot be read at once")),
     Row("create.checksum.algorithm", ignored("objects have the checksums that botocore chooses")),
     Row("acl.default", _one_of(_ACLS, "ACL", "it is unknown who could read what is stored")),
-    Row("object.content.encoding", refused("what is stored would not say so; unset it")),
+    Row("object.content.encoding", refused("dbio does not store an encoding with objects; unset it")),
     Row("accesspoint.arn", _access_point),
     Row("accesspoint.required", _access_point),
 )
