@@ -9,30 +9,30 @@ import java.util.function.Function;
 import org.apache.spark.SparkContext;
 
 /**
- * A queue of questions that threads of the JVM ask Python. The Python of this driver fetches them over Py4J's own
- * connection, for which it has the gateway's token; nothing listens in Python. `bridge.py` is the other end.
+ * Questions of the JVM's threads, for which the Python of this driver comes over Py4J's own connection: it has the
+ * gateway's token, and nothing listens in Python. `bridge.py` is the other end.
  *
- * It is a java.util.function.Function, so that a class of another class loader can ask. Janino compiles this file: it
- * knows no lambdas, and elements of collections must be cast.
+ * A Function of the language's own, so that a class of another class loader can ask. In the Java that Janino compiles:
+ * no lambdas, and what comes out of a collection is cast.
  */
 public class Bridge implements Function {
-  /** The version of what Python calls. `session/jvm.py` has the same. */
+  /** Of what Python calls; `java/__init__.py` has the same. */
   public static final String VERSION = "1";
 
   private static final long TAKE_S = 5;
-  /** A thread that took a question, and has not begun after so long, is gone: another thread gets the question. */
+  /** After so long, who took a question and has not begun with it is gone: somebody else gets it. */
   private static final long BEGIN_NS = TimeUnit.SECONDS.toNanos(10);
-  /** A thread fetches questions every TAKE_S. If none has for so long, no Python is left to begin with a question. */
+  /** Somebody comes every TAKE_S; after so long, no Python is there that would begin. */
   private static final long GONE_NS = TimeUnit.SECONDS.toNanos(120);
-  /** If none has for so long, no Python is left to end what it began: all of its threads may be busy for minutes. */
+  /** After so long, no Python is there that would end what it has begun: it may hold all its threads for minutes. */
   private static final long LOST_NS = TimeUnit.HOURS.toNanos(1);
 
   private final LinkedBlockingQueue questions = new LinkedBlockingQueue();
   private volatile long seen = System.nanoTime();
 
   /**
-   * Asks the question `{topic, text, subject}` and returns the answer, a String. Throws IllegalStateException with the
-   * message of Python's error. An interrupt waits for the answer, since a commit may be under way.
+   * Asks `{topic, text, subject}` and returns the answer, a String. Raises IllegalStateException with what Python
+   * says went wrong. An interrupt waits until the answer is there: a commit may be under way.
    */
   public Object apply(Object asked) {
     Question question = new Question((Object[]) asked, SparkContext.getOrCreate());
@@ -48,13 +48,13 @@ public class Bridge implements Function {
         if (question.isLost(System.nanoTime())) questions.add(question);
         long silent = System.nanoTime() - seen;
         if (silent > GONE_NS && question.begun.compareAndSet(false, true)) {
-          throw new IllegalStateException("dbio_commit.UnsupportedStoreError: no Python process of this Spark answers,"
-              + " and nothing was begun; call dbio.enable(spark, parquet=True) in the process that is there, and write"
-              + " again");
+          throw new IllegalStateException("dbio_commit.UnsupportedStoreError: no Python of this Spark comes for"
+              + " what it is asked, and nothing was begun; call dbio.enable(spark, parquet=True) in the one that is"
+              + " there, and write again");
         }
         if (silent > LOST_NS) {
-          throw new IllegalStateException("dbio_commit.CommitStateUnknownError: the Python process of this Spark has"
-              + " begun the write, and did not answer for an hour; look at `dbio log` before you write again");
+          throw new IllegalStateException("dbio_commit.CommitStateUnknownError: the Python that answers this"
+              + " Spark has begun to, and was not heard of for an hour; look at `dbio log` before you write again");
         }
       }
     } finally {
@@ -62,7 +62,7 @@ public class Bridge implements Function {
     }
   }
 
-  /** The next question, for Python; null if there is none for TAKE_S. */
+  /** The next question, for Python; null where none comes for a while. */
   public Question take() throws InterruptedException {
     seen = System.nanoTime();
     Question question = (Question) questions.poll(TAKE_S, TimeUnit.SECONDS);
@@ -98,8 +98,8 @@ public class Bridge implements Function {
     }
 
     /**
-     * Begins to answer the question; false if another thread has begun. With `alike`, jobs that this thread starts from
-     * now on have the local properties of the thread that asks, such as its job group.
+     * Begins to answer it: false where somebody else has. With `alike`, jobs that this thread starts from now on have
+     * the local properties of the one that asks, its job group among them.
      */
     public boolean begin(boolean alike) {
       if (!begun.compareAndSet(false, true)) return false;

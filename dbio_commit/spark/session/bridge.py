@@ -1,7 +1,7 @@
-"""Answers questions of the JVM's threads: threads of this process fetch them over Py4J's gateway.
+"""Answers what threads of the JVM ask: threads of this process fetch the questions over Py4J's gateway.
 
-Py4J's own callbacks need a port in Python to which any local user can connect without a token. Here nothing listens:
-this process connects to the JVM, with the gateway's token. `Bridge.java` is the other end.
+Py4J's own way to call Python is a port on which any local user may connect without a token. Here nothing listens: who
+asks has the gateway's token, and is the JVM. `Bridge.java` is the other end.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,37 +23,37 @@ from dbio_commit.spark.session.conf import java_class
 from dbio_commit.spark.session.jvm import BRIDGE, install
 
 Answer = Callable[[str, Any], str]
-"""Gets the text of a question, and its object in the JVM or None; returns the answer."""
+"""Of a text and of an object of the JVM, None where there is none."""
 
 _log = get_logger(__name__)
 
 
 class Bridge:
-    """The bridge between this process and one JVM."""
+    """Of this process and one JVM."""
 
     def __init__(self, channel: Any, *, pinned: bool) -> None:
         self.channel = channel
-        """The JVM's end. There, `apply` of an array of a topic, a text and an object asks a question."""
+        """The JVM's end: `apply` of an array of a topic, a text and an object asks."""
         self._pinned = pinned
         self._topics: dict[str, Answer] = {}
         self._lock = ProcessLock()
         self._threads, self._waiting = 0, 0
 
     def answer(self, topic: str, answer: Answer) -> None:
-        """Sets the function that answers questions about the topic from now on."""
+        """Answers what is asked about the topic from now on."""
         self._topics[topic] = answer
 
     def forget(self, topic: str) -> None:
-        """Ends `answer` for the topic."""
+        """Nobody asks about the topic any more."""
         self._topics.pop(topic, None)
 
     def serve(self) -> None:
-        """Starts a thread that waits for questions, if none is running."""
+        """Has a thread wait for questions, where none is left."""
         with self._lock:
             if not self._threads:
                 self._start()
 
-    # One thread for each question at work, and one that waits for the next. Each uses a thread of the JVM.
+    # As many threads as there are questions at once, and one that waits for the next. Each has a thread of the JVM.
 
     def _start(self) -> None:
         Thread(target=self._serve, name="dbio-bridge", daemon=True).start()
@@ -68,7 +68,7 @@ class Bridge:
                 self._leave(most_waiting=0)
                 return
             except Py4JError as error:  # the JVM's, such as no memory
-                _log.warning("could not fetch a question of the JVM, tries again: %s", error)
+                _log.warning("a question of the JVM could not be fetched: %s", error)
                 sleep(1)
                 continue
             if question is None:
@@ -77,10 +77,10 @@ class Bridge:
                 continue
             with self._serving():
                 self._reply(question)
-            del question  # else the JVM would keep it
+            del question  # or the JVM would keep it
 
     def _leave(self, *, most_waiting: int) -> bool:
-        """Whether this waiting thread may end: if more than `most_waiting` threads wait."""
+        """Whether this thread, which waits, may end: more than so many wait."""
         with self._lock:
             if self._waiting <= most_waiting:
                 return False
@@ -90,14 +90,14 @@ class Bridge:
 
     @contextmanager
     def _serving(self) -> Iterator[None]:
-        """Within the block, this thread is busy, and another one waits."""
+        """Within, this thread does not wait; another does."""
         with self._lock:
             self._waiting -= 1
             if not self._waiting:
                 try:
                     self._start()
-                except RuntimeError as error:  # then this thread waits again after its answer
-                    _log.warning("could not start a thread for the JVM's next question, it has to wait: %s", error)
+                except RuntimeError as error:  # then this one waits again when it has answered
+                    _log.warning("no thread can be started for the JVM's next question: %s", error)
         try:
             yield
         finally:
@@ -113,18 +113,18 @@ class Bridge:
         except (Py4JError, OSError) as error:
             _log.warning("the JVM did not take an answer: %s", error)
             with suppress(Py4JError, OSError):
-                question.fail("an answer did not reach the JVM: see the log of the driver's Python")
+                question.fail("an answer could not be handed over: see the log of the driver's Python")
 
     def _answer(self, topic: str, text: str, subject: Any) -> tuple[str, bool]:
-        """The answer, and whether it is an error. Every error becomes an answer: the JVM's thread waits for one."""
+        """What is answered, and whether it is an error. Whatever happens, who asks gets an answer."""
         try:
             if (answer := self._topics.get(topic)) is None:
-                raise LookupError(f"nothing answers questions about {topic!r:.100}")
+                raise LookupError(f"nothing here answers {topic!r:.100}")
             return answer(text, subject), False
         except DbioError as error:
             return f"{type(error).__module__}.{type(error).__name__}: {error}", True
-        except BaseException as error:  # also such as asyncio.CancelledError, which would end the thread
-            _log.exception("a question about %s could not be answered", topic)
+        except BaseException as error:  # also one that would end a thread, such as asyncio.CancelledError
+            _log.exception("%s could not be answered", topic)
             return f"{type(error).__name__}: {_text_of(error)}", True
 
 
@@ -134,8 +134,8 @@ _MOST_CHARACTERS = 100_000
 def _text_of(error: BaseException) -> str:
     try:
         return visible(str(error)[:_MOST_CHARACTERS])
-    except Exception:  # raised by the error's own `__str__`
-        return "an error that cannot be converted to text"
+    except Exception:  # of its own `__str__`
+        return "an error whose text cannot be made"
 
 
 _lock = ProcessLock()
@@ -143,12 +143,12 @@ _bridges: WeakKeyDictionary[Any, Bridge] = WeakKeyDictionary()
 
 
 def bridge_of(spark: SparkSession) -> Bridge:
-    """The bridge to the session's JVM, built once. Raises UnsupportedStoreError if the JVM takes no class."""
+    """The bridge to the session's JVM, built once. Raises UnsupportedStoreError in a JVM that takes no class."""
     install(spark, BRIDGE)
     gateway: Any = spark.sparkContext._gateway
     with _lock:
         if gateway not in _bridges:
-            # Local properties belong to a thread of the JVM: without pinned threads, other jobs would get them.
+            # Without a thread of the JVM for each of Python's, nothing says whose the properties would be.
             channel = java_class(spark._jvm, BRIDGE.name)()
             _bridges[gateway] = Bridge(channel, pinned=isinstance(gateway, ClientServer))
         bridge = _bridges[gateway]

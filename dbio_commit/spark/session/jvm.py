@@ -1,8 +1,8 @@
-"""Brings Java classes of dbio into the JVMs of driver and executors: compiles them with Spark's Janino, into jars.
+"""Classes of ours in a JVM: compiled by the Janino that Spark ships, into jars for drivers and executors.
 
-Spark calls `CommitProtocol` for `committer`, and `AskedBatches` for streams; both ask Python over `Bridge`, whose other
-end is `bridge`. Spark runs `PackRows` for `ship/packed` (with three more classes in its jar), and reads the files of
-`SnapshotFileIndex` for `read/file_index`.
+`CommitProtocol` is what `committer` lets Spark call, and `AskedBatches` what streams do; both ask Python over `Bridge`,
+whose other end is `bridge`. `PackRows` is what `packed` has Spark run (with three more in its jar), `SnapshotFileIndex`
+what `file_index` has it read.
 """
 
 import tempfile
@@ -33,9 +33,9 @@ class JavaClass:
     room: str
     simple_name: str
     version: str
-    """The version of the interface between Python and the class; the class has the same."""
+    """Of what Python and the class ask of each other; the class has the same."""
     sources: tuple[str, ...] = ()
-    """The sources of its jar, if there are several: each after those that it needs."""
+    """The sources of its jar, if these are several: each after those that it needs."""
 
     @property
     def name(self) -> str:
@@ -56,10 +56,8 @@ _ready: WeakKeyDictionary[SparkContext, dict[JavaClass, bool]] = WeakKeyDictiona
 
 
 def is_ready(spark: SparkSession, wanted: JavaClass, *, without: str) -> bool:
-    """As `install`, for an optional class: False over Connect, and if Spark does not take the class.
-
-    In the second case it logs once, as a WARNING, what is slower or missing `without` it.
-    """
+    """As `install`, of a class that is not needed: False over Connect; where Spark does not take it, False as well, and
+    one WARNING that tells what is so `without`."""
     if is_connect(spark):
         return False
     ready = _ready.setdefault(spark.sparkContext, {})
@@ -74,13 +72,13 @@ def is_ready(spark: SparkSession, wanted: JavaClass, *, without: str) -> bool:
 
 
 _TAKES_NONE = (UnsupportedStoreError, Py4JError, PySparkException, OSError, TypeError)
-"""The errors of `install` if the JVM refuses, if a jar cannot be written, and if this Spark lacks a class to call."""
+"""It refuses; there is no place for a jar; Py4J calls what is no class of this Spark, such as a compiler elsewhere."""
 
 
 def install(spark: SparkSession, wanted: JavaClass) -> None:
-    """Makes the class available to all threads of the driver and to all executors, unless it is available already.
+    """Makes the class known to all threads of the driver and to all executors, where it is not yet.
 
-    Raises UnsupportedStoreError if the JVM takes no class, or has the class in another version.
+    Raises UnsupportedStoreError where the JVM takes no class, or has one of another version.
     """
     with _lock:
         found = _installed(spark, wanted)
@@ -90,56 +88,56 @@ def install(spark: SparkSession, wanted: JavaClass) -> None:
         version = found and str(found.getField("VERSION").get(None))
         if version != wanted.version:
             raise UnsupportedStoreError(
-                f"Spark has version {version} of {wanted.name}, and this package needs {wanted.version}; {_HELP}, "
-                "instead of the jar that it has now"
+                f"Spark has version {version} of {wanted.name}, and this package needs {wanted.version}; {_HELP}, in "
+                "the place of the one that it has"
             )
         where = found.getProtectionDomain().getCodeSource().getLocation().toURI()
         _send(spark, Path(java_class(spark._jvm, "java.io.File")(where).getPath()))
 
 
 def make_jar(path: Path) -> None:
-    """Writes a jar with all classes, for `spark.jars`. It starts a JVM, to compile against the installed Spark.
+    """Writes all classes as a jar, for `spark.jars`: compiled by a JVM of its own, against the Spark that is installed.
 
-    Raises InvalidInputError if the file cannot be written.
+    Raises InvalidInputError where the file cannot be written.
     """
     gateway = launch_gateway()  # type: ignore[no-untyped-call]
     try:
         classes = _compiled(gateway.jvm, ALL)
     finally:
         gateway.shutdown()
-        gateway.proc.stdin.close()  # this ends the JVM
+        gateway.proc.stdin.close()  # which ends it
         gateway.proc.wait()
     try:
         _write_jar(classes, path)
     except OSError as error:
         raise InvalidInputError(
-            f"cannot write {path}: {error.strerror}; name a file in an existing directory"
+            f"cannot write {path}: {error.strerror}; name a file in a directory that is there"
         ) from error
 
 
 def _compiled(jvm: Any, wanted: Iterable[JavaClass]) -> Mapping[str, bytes]:
-    """The compiled classes, by their paths in a jar."""
+    """The classes by their paths in a jar."""
     found: dict[str, bytes] = {}
     loader = java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
     for room, source in ((one.room, it) for one in wanted for it in one.sources or [one.simple_name]):
         compiler = java_class(jvm, "org.codehaus.janino.SimpleCompiler")()
         compiler.setParentClassLoader(loader)
         compiler.cook(files(f"dbio_commit.spark.{room}").joinpath(f"{source}.java").read_text())
-        loader = compiler.getClassLoader()  # it also has the classes before
+        loader = compiler.getClassLoader()  # of those before as well
         classes = compiler.getBytecodes()
         found |= {f"{name.replace('.', '/')}.class": bytes(classes[name]) for name in list(classes)}
     return found
 
 
 def _write_jar(classes: Mapping[str, bytes], path: Path) -> None:
-    """Writes the jar: always the same bytes for the same classes."""
+    """The same bytes for the same classes."""
     with zipfile.ZipFile(path, "w") as jar:
         for name, body in sorted(classes.items()):
             jar.writestr(zipfile.ZipInfo(name), body)
 
 
 def _installed(spark: SparkSession, wanted: JavaClass) -> Any:
-    """The class as Spark would load it; None if there is none."""
+    """The class, as Spark would load it; None where there is none."""
     loader = java_class(spark._jvm, "org.apache.spark.util.Utils").getContextOrSparkClassLoader()
     try:
         return java_class(spark._jvm, "java.lang.Class").forName(wanted.name, True, loader)
@@ -155,21 +153,19 @@ def _load(spark: SparkSession, classes: Mapping[str, bytes], *, name: str) -> No
     jar = directory / f"dbio-commit-{name}.jar"
     _write_jar(classes, jar)
     file = java_class(jvm, "java.io.File")
-    # The JVM deletes them when it exits, in reverse order. This process must not: executors that start later fetch the
-    # jar, too, and the JVM may outlive this process, such as that of a notebook.
-    for path in (directory, jar):
-        file(str(path)).deleteOnExit()
+    for path in (directory, jar):  # in the other order. Executors fetch it when they start, also after this process:
+        file(str(path)).deleteOnExit()  # a JVM may have several, of notebooks that come and go
     loader = java_class(jvm, "java.lang.Thread").currentThread().getContextClassLoader()
     try:
-        loader.addURL(file(str(jar)).toURI().toURL())  # all threads share this loader of SparkSubmit
+        loader.addURL(file(str(jar)).toURI().toURL())  # SparkSubmit's, which all threads share
     except Py4JError as error:
         raise UnsupportedStoreError(f"the class loader of this Spark takes no jar at run time; {_HELP}") from error
 
 
 def _send(spark: SparkSession, jar: Path) -> None:
-    """Sends the driver's jar, which another process may have made, to the executors of this context, once.
+    """To the executors of this context, once: from wherever the driver has it, which another process may have made.
 
-    Raises UnsupportedStoreError if Spark does not take it, which Spark itself only logs.
+    Raises UnsupportedStoreError where Spark takes none; it says so in its log alone.
     """
     context = spark.sparkContext._jsc.sc()
     if f"/{jar.name}" not in str(context.listJars()):
