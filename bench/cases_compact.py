@@ -36,11 +36,11 @@ def compact(bench: Bench) -> report.Section:
 
 
 _HOW = """\
-Both on the same Spark, in the same session: {versions}. lineitem lies in {files:,} files by ranges of its orders, in
-one directory, the same for both: they were there before, and each took them into a table. They are compacted to files
-of {target_mb} MB, by `dbio.compact` and by OPTIMIZE without an order; before each turn, the table is as it was, and
-what was read of it forgotten. A scan makes the DataFrame anew, in a process that has read the table before; of one
-column, it is `sum(l_extendedprice)`. Files are those that a scan reads."""
+Both run on the same Spark, in the same session: {versions}. lineitem is in {files:,} files by ranges of its orders, in
+one directory, the same for both: the files existed before, and each tool converted them to a table. They are compacted
+to files of {target_mb} MB, by `dbio.compact` and by OPTIMIZE without an order. Before each turn, the table is restored,
+and caches of it are emptied. A scan includes making the DataFrame, in a process that has read the table before. A scan
+of one column is `sum(l_extendedprice)`. Files are those that a scan reads."""
 
 
 def _measure(bench: Bench, both: Duel, source: str, files: int) -> tuple[str, list[report.Target]]:

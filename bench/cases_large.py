@@ -1,7 +1,7 @@
-"""Case `large`: a table of a million live files, as its log tells it. The files themselves are not there.
+"""Case `large`: a table of a million live files, as its log records it. The files themselves do not exist.
 
-On a local disk. What is timed, and what memory it takes, is that of a process of its own, which has read nothing yet.
-Beside Delta and Iceberg, it is a process of their own environments: see peers_job.py.
+On a local disk. Time and memory are those of a separate process, which has read nothing yet. Beside Delta and Iceberg,
+it is a process of their own environments: see peers_job.py.
 """
 
 import shutil
@@ -60,8 +60,8 @@ def large(bench: Bench) -> report.Section:
         title="a table of a million files",
         how=_HOW.format(versions=versions),
         tables=[
-            report.table(["told by", "what", "median", "min", "max", "peak, MB"], rows),
-            report.table(["on S3 (moto), told by", "requests", "seconds", "peak, MB"], s3_rows),
+            report.table(["recorded by", "what", "median", "min", "max", "peak, MB"], rows),
+            report.table(["on S3 (moto), recorded by", "requests", "seconds", "peak, MB"], s3_rows),
             report.table(["with Spark", "median", "min", "max"], spark_rows),
             peers,
         ],
@@ -70,16 +70,16 @@ def large(bench: Bench) -> report.Section:
 
 
 _HOW = f"""\
-The log tells of {FILES:,} files in {DAYS} partitions, with statistics of two columns; the files are not there. A
-condition leaves out all but a hundredth by the bounds of a column. The overwrite puts nothing in their place; its
-marker names transactions, since the paths would not fit into one PUT. On S3 one snapshot is taken: its requests and
-its memory are exact, and its time is moto's, which answers one request at a time. With Spark, the DataFrame is made in
-a session with a heap of 4 GB, whose process remembers as much of the log as 128 MB hold.
+The log records {FILES:,} files in {DAYS} partitions, with statistics of two columns. The files themselves do not exist.
+A condition leaves out all but a hundredth of them by the bounds of a column. The overwrite adds no files; its marker
+names transactions, because the paths would not fit into one PUT. On S3 one snapshot is taken. Its requests and its
+memory are exact; its time depends on moto, which answers one request at a time. With Spark, the DataFrame is made in a
+session with a heap of 4 GB, whose process remembers up to 128 MB of the log.
 
-Beside Delta and Iceberg ({{versions}}), the log tells of as many files, in {COMMITS[0]:,} commits, with the same
-statistics; Delta has a checkpoint of all of them besides, Iceberg a manifest for each ten of them. Processes have
-forgotten what they read before. A query is of all files, planned down to its tasks, of which none is run. dbio_commit
-lists when the DataFrame is made, the peers when it is first queried: the target is of the former beside the latter."""
+Beside Delta and Iceberg ({{versions}}), the log records as many files, in {COMMITS[0]:,} commits, with the same
+statistics. Delta also has a checkpoint of all commits, Iceberg a manifest for every ten of them. The caches of the
+processes are empty. A query is of all files; it is planned down to its tasks, and no task is run. dbio_commit lists
+when the DataFrame is made, the peers when it is first queried: the target compares the former with the latter."""
 
 
 _ACTS = {

@@ -55,21 +55,21 @@ def peers(bench: Bench) -> report.Section:
 
 
 _HOW = """\
-Each peer has the newest Spark that it supports, and dbio_commit is measured on the same one, in the same session:
-{versions}. All ways take turns, and the processes of the others rest; a ratio is of two ways on one Spark, and the
-target is the worse of the two ratios. Settings are what each comes with, but for snappy: so Iceberg shuffles by month
+Each peer has the newest Spark that it supports, and dbio_commit is measured on the same Spark, in the same session:
+{versions}. All ways take turns, and the processes of the others rest. A ratio compares two ways on one Spark, and the
+target is for the worse of the two ratios. All settings except snappy are the defaults. So Iceberg shuffles by month
 before it writes by month, and puts each month into one file. Its catalog is a directory. Tables are new each time,
-written after a `sync` that is not timed. A read includes making the DataFrame; of one column it is
+written after a `sync` that is not timed. A read includes making the DataFrame. A read of one column is
 `sum(l_extendedprice)`, in 4 times as many rounds.
 
-Plans are of files of two rows in 30 partitions, each of which was one commit, in 4 times as many rounds, by processes
-that have forgotten what they read before. A query is of all files, planned down to its tasks, of which none is run.
-dbio_commit lists when the DataFrame is made, the peers when it is queried: the target is of the former beside the
-latter; its query has a ratio of its own.
+Plans are of files of two rows in 30 partitions. Each partition was one commit. There are 4 times as many rounds, by
+processes with empty caches. A query is of all files; it is planned down to its tasks, and no task is run. dbio_commit
+lists when the DataFrame is made, the peers when it is queried: the target compares the former with the latter. The
+query of dbio_commit has a separate ratio.
 
-Appends are of {processes} processes at once to one table on a local disk, {appends} from each, of {rows} rows, without
-Spark. PyIceberg's catalog is SQLite, which is all that it makes durable (fsync); deltalake makes nothing durable, and
-dbio_commit all files, as in its writes above.
+Appends come from {processes} processes at once to one table on a local disk, {appends} from each, of {rows} rows,
+without Spark. PyIceberg's catalog is SQLite, and it makes only this catalog durable (fsync). deltalake makes nothing
+durable. dbio_commit makes all files durable, as in its writes above.
 
 On S3 (moto, one request at a time) each request takes {delay_ms} ms more than moto does."""
 

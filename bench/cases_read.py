@@ -96,9 +96,9 @@ def plan(bench: Bench) -> report.Section:
     shutil.rmtree(path)
     return report.Section(
         title="planning of many files",
-        how="Only making the DataFrame, of files of two rows in 30 partitions, each of which was one commit. "
-        f"`{PLAIN}` is what users type: it lists the directories, and reads a footer for the columns. In 4 times as "
-        "many rounds as the writes, because it is short.",
+        how="Only making the DataFrame, of files of two rows in 30 partitions. Each partition was one commit. "
+        f"Users type `{PLAIN}`, which lists the directories, and reads a footer for the columns. There are 4 times as "
+        "many rounds as for the writes, because it is short.",
         tables=[report.table(["files", "way", "median", "min", "max", "× plain"], rows)],
         targets=targets,
     )

@@ -61,18 +61,18 @@ def requests(bench: Bench) -> report.Section:
     return report.Section(
         title="requests on S3",
         how=f"Writes of {FILES} small files by {FILES} tasks, counted at moto: before the first data file, of "
-        "data files, and after the last of them, which is the commit. `DELETE` is one request for many objects. The "
-        "target of an append is its data uploads + 5, of the first in a process + 7, and three more where that has "
-        "not proved the store yet; of a read it is 4 + one GET for each commit. A file over 16 MB is uploaded in "
-        "parts, each a request. A commit in 64 looks besides whether a checkpoint is due, which takes a snapshot; none "
-        "does here. Spark has no connector to S3 here, so that Python workers read.",
+        "data files, and after the last data file, which is the commit. `DELETE` is one request for many objects. The "
+        "target of an append is its data uploads + 5, of the first in a process + 7, and three more if the process "
+        "has not proved the store yet. The target of a read is 4 + one GET for each commit. A file over 16 MB is "
+        "uploaded in parts, each a request. One commit in 64 also looks whether a checkpoint is due, which takes a "
+        "snapshot; none does so here. Spark has no connector to S3 here, so Python workers read.",
         tables=[report.table(["what", "before", "data", "after", "in all, without data"], rows)],
         targets=targets,
     )
 
 
 def _split(seen: Sequence[Request]) -> tuple[Sequence[Request], Sequence[Request], Sequence[Request]]:
-    """The requests before those of data files, these, and those after; where there is no data, all come before."""
+    """The requests before those of data files, those of data files, and those after. Without data, all come before."""
     data = [i for i, request in enumerate(seen) if _is_data(request)]
     first, last = (data[0], data[-1] + 1) if data else (len(seen), len(seen))
     between = [request for request in seen[first:last] if not _is_data(request)]

@@ -49,10 +49,10 @@ def rewrites(bench: Bench) -> report.Section:
 
 
 _HOW = """\
-Each peer has the newest Spark that it supports, and dbio_commit is measured on the same one, in the same session:
-{versions}. A ratio is of two ways on one Spark, and the target is the worse of the two. lineitem lies in {files} files
-by ranges of its orders, and is as it was before each turn. All copy on write. The rows to delete and to update are in
-all files; a merge updates as many rows as it says, by order and line, and inserts 1 % as many."""
+Each peer has the newest Spark that it supports, and dbio_commit is measured on the same Spark, in the same session:
+{versions}. A ratio compares two ways on one Spark, and the target is for the worse of the two. lineitem is in {files}
+files by ranges of its orders, and is restored before each turn. All ways copy on write. The rows to delete and to
+update are in all files. A merge updates the given share of the rows, by order and line, and inserts 1 % as many."""
 
 
 def _make_source(path: str, lineitem: str, where: str, last: int) -> str:

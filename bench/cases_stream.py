@@ -84,8 +84,8 @@ def stream(bench: Bench) -> report.Section:
 
 _HOW = f"""\
 `spark.readStream` of {BATCHES * FILES} Parquet files, {FILES} in each of {BATCHES} batches, so that two tasks write;
-each time to a fresh directory with a fresh checkpoint, after a `sync` that is not timed. Each way includes to start the
-query, to keep its offsets and to read the source, whose own time (into Spark's `noop` sink) is the last line."""
+each time to a fresh directory with a fresh checkpoint, after a `sync` that is not timed. Each way includes starting the
+query, keeping its offsets and reading the source. The last line is reading alone (into Spark's `noop` sink)."""
 
 
 def _make_source(spark: SparkSession, lineitem: Path, source: Path) -> int:

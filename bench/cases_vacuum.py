@@ -89,19 +89,19 @@ def vacuum(bench: Bench) -> report.Section:
 
 
 _VACUUM = """\
-A table of {files:,} empty files in {partitions:,} partitions, of which {garbage:,} were removed by an overwrite, as far
-as the vacuum is told {days} days ago; and a Delta table of as many files, of which as many have a `remove`. Four
-commits each, no checkpoint. Each vacuum is a new process and deletes exactly the garbage, which is put back before the
-next. Times count from the opening of the table to the report; memory is the peak of the process (VmHWM, MB of 2^20
-bytes). `vacuum(full=True)` of deltalake {deltalake} lists the whole table, as ours does; without `full` it deletes what
-its log names, and cannot find what failed writers left. On S3 ours lists ranges of neighbouring directories, so that
-many lists run at once where one of all keys is a chain of requests. moto has no latency, answers one request at a time
-and looks through all keys for each list: most of the time on it is its own, so it gets 2 rounds only.
-The target is 1.2 × (files + garbage) / 1,000 + 30."""
+A table of {files:,} empty files in {partitions:,} partitions, of which an overwrite removed {garbage:,}. For the
+vacuum, this was {days} days ago. Beside it, a Delta table of as many files, of which as many have a `remove`. Each has
+four commits and no checkpoint. Each vacuum is a new process and deletes exactly the garbage, which is put back before
+the next vacuum. Times count from opening the table to the report; memory is the peak of the process (VmHWM, MB of 2^20
+bytes). `vacuum(full=True)` of deltalake {deltalake} lists the whole table, as `dbio.vacuum` does. Without `full` it
+deletes what its log names, and cannot find what failed writers left. On S3 `dbio.vacuum` lists ranges of neighbouring
+directories, so many listings run at once; one listing of all keys is a chain of requests. moto has no latency, answers
+one request at a time and looks through all keys for each listing. Most of the time on moto is its own, so it gets only
+2 rounds. The target is 1.2 × (files + garbage) / 1,000 + 30."""
 
 
 def our_table(files: int, garbage: int) -> Objects:
-    """A table of ours with so many files in all, the garbage evenly in all partitions."""
+    """A dbio table with so many files in all, the garbage evenly in all partitions."""
     store = MemoryStore()
     table = dbio.Table.over(store)
     partitions = files // IN_EACH
@@ -210,14 +210,14 @@ def long_history(bench: Bench) -> report.Section:
 
 _HISTORY = """\
 `Table.snapshot()` of a table with {commits:,} commits, each of which appended a file with statistics of three columns:
-first as its writers left it, then after two vacuums, of which the first writes a checkpoint and the second purges what
-that covers. Each read is a new process; times count from the opening of the table, memory is the peak of the process.
-MB are those of the whole log, or of the checkpoint. moto has no latency, answers one request at a time, and gets 2
-rounds only."""
+first as its writers left it, then after two vacuums. The first vacuum writes a checkpoint, and the second purges the
+markers that it covers. Each read is a new process; times count from opening the table, and memory is the peak of the
+process. MB are those of the whole log, or of the checkpoint. moto has no latency, answers one request at a time, and
+gets only 2 rounds."""
 
 
 def history(commits: int) -> Objects:
-    """The log of a table to which so many commits have appended one file each. The files themselves nobody reads."""
+    """The log of a table to which so many commits have appended one file each. Nobody reads the files themselves."""
     store = MemoryStore()
     table = dbio.Table.over(store)
     log: dict[str, bytes] = {}

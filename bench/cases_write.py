@@ -86,9 +86,9 @@ def _write(bench: Bench, title: str, *, partition_by: Sequence[str], at_most: fl
 
 _HOW = """\
 The same DataFrame each time, `spark.read.parquet` of two files, so that two tasks write; each time to a fresh
-directory, after a `sync` that is not timed. Each way includes reading the source, whose own time (into Spark's `noop`
-sink) is the last line. Nothing is repartitioned: it is what users type, `df.write[.partitionBy(…)].parquet(path)` and
-`dbio.write(df, path[, partition_by=…])`. `dbio.write` makes every file durable (fsync) before it commits; Spark's
+directory, after a `sync` that is not timed. Each way includes reading the source. The time of reading alone (into
+Spark's `noop` sink) is the last line. Nothing is repartitioned: users type `df.write[.partitionBy(…)].parquet(path)`
+and `dbio.write(df, path[, partition_by=…])`. `dbio.write` makes every file durable (fsync) before it commits; Spark's
 writer leaves that to the operating system."""
 
 

@@ -19,7 +19,7 @@ from dbio_commit.protocol import names
 MONTH = "ship_month"
 """The column to partition lineitem by: the first day of the month, 84 of them."""
 KEY = ["l_orderkey", "l_linenumber"]
-"""What tells one row of lineitem from all others."""
+"""The columns that identify a row of lineitem."""
 
 
 def make_lineitem(directory: Path, scale: float) -> Path:

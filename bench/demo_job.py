@@ -1,6 +1,6 @@
 """The job that `make demo` kills: reads a table and appends all its rows to it once more, slowly.
 
-By `dbio.write`; or, where it is told the partition columns, by what Spark users write, `df.write.parquet`.
+By `dbio.write`; or, if partition columns are given, by what Spark users write, `df.write.parquet`.
 """
 
 import sys

@@ -191,5 +191,5 @@ def kill(job: "subprocess.Popen[bytes]") -> None:
                 if os.getsid(int(process.name)) == job.pid:
                     os.kill(int(process.name), signal.SIGKILL)
         with suppress(ProcessLookupError):
-            os.killpg(job.pid, signal.SIGKILL)  # where there is no /proc; the workers then end with their JVM
+            os.killpg(job.pid, signal.SIGKILL)  # without /proc; the workers then end with their JVM
         job.wait()

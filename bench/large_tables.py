@@ -1,6 +1,6 @@
-"""Tables of very many files, of which there are only the logs: of dbio_commit, of Delta and of Iceberg.
+"""Tables of very many files, of which only the logs exist: of dbio_commit, of Delta and of Iceberg.
 
-All tell of the same files, with statistics of two columns, in DAYS partitions; each commit adds to one of them.
+All record the same files, with statistics of two columns, in DAYS partitions. Each commit adds to one of them.
 """
 
 import json
@@ -104,8 +104,8 @@ def _delta_add(file: FileInfo, commit: _Commit) -> dict[str, Any]:
 def make_iceberg(root: Path, files: int, commits: int) -> None:
     """By PyIceberg, into a directory in which Iceberg's catalog of directories finds it.
 
-    In a tenth of the commits, of ten days each: with each PyIceberg writes the list of all manifests again, which takes
-    it ten minutes for a thousand. Fewer manifests are no more to read.
+    It makes a tenth of the commits, of ten days each. With each commit, PyIceberg writes the list of all manifests
+    again, which takes ten minutes for a thousand commits. Fewer manifests are not slower to read.
     """
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.partitioning import PartitionField, PartitionSpec

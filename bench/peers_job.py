@@ -65,7 +65,7 @@ class Way:
         raise NotImplementedError
 
     def drop(self, spark: SparkSession, table: str) -> None:
-        """Also where there is none."""
+        """Also if there is none."""
         shutil.rmtree(self.path(table), ignore_errors=True)
 
     def forget(self, spark: SparkSession) -> None:
@@ -188,7 +188,7 @@ class Delta(Way):
 
 
 class Iceberg(Way):
-    """Copy on write is what it does unless it is told otherwise. Its catalog is told to remember nothing."""
+    """Iceberg copies on write by default. Its catalog is set to remember nothing."""
 
     def path(self, table: str) -> str:
         return f"{self.root}/bench/{table}"

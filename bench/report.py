@@ -58,9 +58,9 @@ def update(name: str, section: Section, *, order: Sequence[str], setting: str) -
 
 
 _INTRODUCTION = """\
-Written by `make bench`, not by hand. Everything in a table was measured side by side in one run: the ways take turns,
-round by round, after a round that is not counted. Times are in seconds: the median of all rounds, min and max.
-A ratio is one of medians; below 1 the way is faster. Parquet is compressed by snappy everywhere."""
+`make bench` writes this file. Everything in a table was measured side by side in one run: the ways take turns, round by
+round, after one round that is not counted. Times are in seconds: the median of all rounds, the minimum and the maximum.
+A ratio compares two medians; below 1, the way is faster. Parquet is compressed by snappy everywhere."""
 
 
 def _format(section: Section) -> str:

@@ -1,4 +1,4 @@
-"""Creates the bucket and the container `lake` on the local servers of compose.yaml; does nothing where they are."""
+"""Creates the bucket and the container `lake` on the local servers of compose.yaml, if they do not exist."""
 
 import os
 from contextlib import suppress
@@ -11,7 +11,7 @@ NAME = "lake"
 
 
 def main() -> None:
-    # Endpoint and credentials are in the environment. In us-east-1, to create a bucket of one's own again is no error.
+    # Endpoint and credentials are in the environment. In us-east-1, creating one's own bucket again is no error.
     Session().create_client("s3").create_bucket(Bucket=NAME)
     azure = BlobServiceClient.from_connection_string(os.environ["AZURE_STORAGE_CONNECTION_STRING"])
     with azure, suppress(ResourceExistsError):

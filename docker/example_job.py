@@ -1,6 +1,7 @@
-"""A PySpark job of compose.yaml: appends to a table and overwrites it, on each store that it is given.
+"""A PySpark job of compose.yaml: appends to a table and overwrites it, on each given store.
 
-What the overwrite replaced is then garbage, and the scheduled vacuum's to delete. Credentials are in the environment.
+The files that the overwrite replaced are then garbage, and the scheduled vacuum deletes them. Credentials are in the
+environment.
 """
 
 import sys
@@ -16,7 +17,7 @@ ROWS = 10_000
 def main(urls: Sequence[str]) -> None:
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")  # this Spark has no connector for the stores, and would say so at length
+    spark.sparkContext.setLogLevel("ERROR")  # this Spark has no connector for the stores, and would log long warnings
     try:
         for url in urls:
             append_and_overwrite(spark, url)

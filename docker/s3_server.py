@@ -1,7 +1,7 @@
-"""An S3 server to try things with: moto, in memory, one request at a time.
+"""An S3 server for trials: moto, in memory, one request at a time.
 
-moto checks If-None-Match and then acts, so that of two requests at once both could win; S3 is atomic. With one thread
-there never are two.
+moto checks If-None-Match and then writes, so two requests at once could both win. S3 is atomic. One thread prevents
+concurrent requests.
 """
 
 import sys

@@ -1,4 +1,4 @@
-# What compose.yaml needs beside the vacuum: an S3 server, an Azure server, and Spark. None is for production.
+# What compose.yaml needs besides the vacuum: an S3 server, an Azure server, and Spark. None is for production.
 
 # Both may be given with digests: README.md says how to find them.
 ARG PYTHON=python:3.11.14-slim-bookworm
@@ -32,7 +32,7 @@ CMD ["--silent", "--blobHost", "0.0.0.0", "--blobPort", "10000"]
 
 FROM ${PYTHON} AS spark
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
-# Hadoop needs a user that has a name. Java is not pinned: Debian takes a version away when there is a fixed one.
+# Hadoop needs a user with a name. Java is not pinned: Debian removes a version when a fixed one is released.
 # hadolint ignore=DL3008
 RUN apt-get update && \
     apt-get install --yes --no-install-recommends openjdk-17-jre-headless && \

@@ -14,6 +14,7 @@ import tomllib
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -160,7 +161,7 @@ def links(found: list[Token] | None) -> Iterator[str]:
 
 
 def anchors(document: Path) -> set[str]:
-    """As GitHub makes them from headings."""
+    """Those that GitHub makes from headings."""
     found = tokens(document)
     titles = [after.content for before, after in pairwise(found) if before.type == "heading_open"]
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
@@ -181,7 +182,7 @@ def test_every_error_is_in_the_reference() -> None:
 def test_every_option_is_in_the_reference() -> None:
     reference = REFERENCE.read_text()
     parameters = set(write.__annotations__) - {"df", "path", "return"}
-    assert parameters <= first_cells("Writing with Spark")
+    assert parameters <= first_cells("Write a DataFrame")
     known = (datasource._READ_OPTIONS | datasource._WRITE_OPTIONS) - {"path"}
     assert all(f"`{name}`" in reference.lower() for name in known)
 
@@ -196,7 +197,7 @@ def test_every_option_of_a_stream_is_in_its_document() -> None:
 
 def test_every_extra_is_in_the_reference() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert first_cells("Installation") == set(project["optional-dependencies"]) - {"bench", "demo", "dev"}
+    assert first_cells("Install") == set(project["optional-dependencies"]) - {"bench", "demo", "dev"}
 
 
 def first_cells(section: str) -> set[str]:
@@ -206,22 +207,55 @@ def first_cells(section: str) -> set[str]:
     return set(re.findall(r"`(\w+)`", " ".join(cells)))
 
 
-def test_every_module_is_in_the_architecture() -> None:
-    text = (ROOT / "docs/ARCHITECTURE.md").read_text()
-    for path in (ROOT / "dbio_commit").rglob("*.py"):
-        assert re.search(rf"^ +{path.name} ", text, re.MULTILINE), path
+RECORDS = sorted((ROOT / "docs/adr").glob("[0-9]*.md"))
+_LINK = r"\[\d{4}\]\(\d{4}-[a-z0-9-]+\.md\)"
+_LINKS = rf"{_LINK}(, {_LINK})*( and {_LINK})?"
+_STATUS = re.compile(rf"(accepted|superseded by {_LINK})(, (supersedes|amends) {_LINKS})?(, amended by {_LINKS})?")
 
 
-def test_every_decision_is_linked_from_the_architecture() -> None:
-    linked = set(links(tokens(ROOT / "docs/ARCHITECTURE.md")))
-    assert linked >= {f"adr/{path.name}" for path in (ROOT / "docs/adr").glob("*.md")}
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the first lines of a record say, and a row of the table of all records."""
+
+    file: str
+    title: str
+    date: str
+    status: str
 
 
-@pytest.mark.parametrize("record", sorted((ROOT / "docs/adr").glob("*.md")), ids=lambda path: path.stem[:4])
+def read_decision(record: Path) -> Decision:
+    title, blank, second, *_ = record.read_text().splitlines()
+    decided, _, status = second.partition(" · ")
+    assert title.startswith(f"# {record.name[:4]} ")
+    assert not blank
+    assert date.fromisoformat(decided) >= date(2026, 11, 20), "the first day of the project"
+    assert _STATUS.fullmatch(status), status
+    return Decision(record.name, title[7:], decided, status)
+
+
+def test_the_table_of_decisions_has_a_row_for_each_record() -> None:
+    text = (ROOT / "docs/adr/README.md").read_text()
+    rows = re.findall(r"^\| \[(\d{4})\]\(([^)]+)\) \| (.+?) \| (.+?) \| (.+?) \|$", text, re.MULTILINE)
+    assert [Decision(*cells) for _, *cells in rows] == [*map(read_decision, RECORDS)]
+    assert all(file.startswith(number) for number, file, *_ in rows)
+    assert [int(number) for number, *_ in rows] == [*range(1, len(RECORDS) + 1)]
+
+
+def test_a_decision_that_changes_an_earlier_one_is_named_there() -> None:
+    def named(word: str) -> set[tuple[str, str]]:
+        """Each record with this word in its status, and each record that the status names after the word."""
+        statuses = {record.name[:4]: read_decision(record).status for record in RECORDS}
+        found = {own: re.search(rf"\b{word} (\[.*?)(, [a-z]|$)", status) for own, status in statuses.items()}
+        return {(own, it) for own, match in found.items() if match for it in re.findall(r"\[(\d{4})\]", match[1])}
+
+    for word, back in (("supersedes", "superseded by"), ("amends", "amended by")):
+        assert named(word) == {(later, earlier) for earlier, later in named(back)}
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda path: path.stem[:4])
 def test_every_decision_names_its_alternatives(record: Path) -> None:
-    text = record.read_text()
-    assert text.startswith(f"# {record.name[:4]} ")
-    parts = re.split(r"^\*\*(\w+)\.\*\*", text, flags=re.MULTILINE)
+    read_decision(record)
+    parts = re.split(r"^\*\*(\w+)\.\*\*", record.read_text(), flags=re.MULTILINE)
     assert parts[1::2] == ["Context", "Alternatives", "Decision", "Consequences"]
     alternatives = [line for line in parts[4].splitlines() if line.startswith("- ")]
     assert alternatives

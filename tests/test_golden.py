@@ -1,6 +1,6 @@
 """The golden directories, read by the core and by pyarrow. What each holds: `golden/generate.py`.
 
-`golden_cases` and `GoldenCase.build` are for other readers' tests too.
+`golden_cases` and `GoldenCase.build` are for other readers' tests too. Rules: PROTOCOL.md 8.1, 11.2.
 """
 
 import json

@@ -117,5 +117,11 @@ class AccessDeniedError(StoreError):
     """The store refused the credentials, or the credentials lack a permission. The request was not applied."""
 
 
-for _error in [it for it in globals().values() if isinstance(it, type) and issubclass(it, DbioError)]:
-    _error.__module__ = "dbio_commit"  # where users import it from: tracebacks and pickles name that
+def _name_as_imported() -> None:
+    """Tracebacks and pickles name the module from which users import errors."""
+    for it in globals().values():
+        if isinstance(it, type) and issubclass(it, DbioError):
+            it.__module__ = "dbio_commit"
+
+
+_name_as_imported()

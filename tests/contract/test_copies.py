@@ -1,4 +1,7 @@
-"""Tables are copied from place to place on every store; what another tool copies is told by its times."""
+"""Tables are copied from place to place on every store; what another tool copies is told by its times.
+
+Rules: PROTOCOL.md 9.12.
+"""
 
 import pytest
 

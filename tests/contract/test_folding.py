@@ -1,4 +1,7 @@
-"""Disks that ignore case, compose letters or cut names off: two partitions must never share a directory there."""
+"""Disks that ignore case, compose letters or cut names off: two partitions must never share a directory there.
+
+Rules: PROTOCOL.md 6.3.
+"""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What only a local disk has: temporary files, permissions, links, and a power cut to survive."""
+"""What only a local disk has: temporary files, permissions, links, and a power cut to survive. Rules: PROTOCOL.md 4."""
 
 import errno
 import os

@@ -1,4 +1,7 @@
-"""File systems that cannot commit, or not safely: known by the table of mounts and by what they answer, and named."""
+"""File systems that cannot commit, or not safely: known by the table of mounts and by what they answer, and named.
+
+Rules: PROTOCOL.md 4.
+"""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""Creating, reading, listing and deleting objects: the same on every store."""
+"""Creating, reading, listing and deleting objects: the same on every store. Rules: PROTOCOL.md 4."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,7 @@
-"""The proof that a store has put-if-absent, on a real client: what it costs, and that it sees who looks first."""
+"""The proof that a store has put-if-absent, on a real client: what it costs, and that it sees who looks first.
+
+Rules: PROTOCOL.md 4.
+"""
 
 from itertools import groupby
 

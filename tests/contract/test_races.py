@@ -1,4 +1,4 @@
-"""Many callers who create the same object at once, in several processes."""
+"""Many callers who create the same object at once, in several processes. Rules: PROTOCOL.md 4."""
 
 from threading import Barrier
 

@@ -1,4 +1,7 @@
-"""Uploads that were begun and neither finished nor aborted. Those of a local disk are in test_local.py."""
+"""Uploads that were begun and neither finished nor aborted. Those of a local disk are in test_local.py.
+
+Rules: PROTOCOL.md 10.2.
+"""
 
 from datetime import timedelta
 

@@ -21,7 +21,7 @@ from pyarrow import ArrowException
 from dbio_commit.protocol import names
 from tests.fuzz import bodies, expressions, properties, publications, service, stores, written
 from tests.fuzz.directories import AGES, Hostile, directories
-from tests.unit.test_expressions import GOOD
+from tests.unit.protocol.test_expressions import GOOD
 from vacuum import VacuumOptions
 
 GOLDEN = Path(__file__).parents[1] / "golden"

@@ -1,4 +1,4 @@
-"""The bodies of markers and checkpoints, and names: whole, broken and damaged ones."""
+"""The bodies of markers and checkpoints, and names: whole, broken and damaged ones. Rules: PROTOCOL.md 7."""
 
 import json
 from typing import Any

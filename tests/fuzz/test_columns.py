@@ -1,4 +1,7 @@
-"""Recorded schemas and Parquet footers: whole, broken and damaged ones, without a Spark session."""
+"""Recorded schemas and Parquet footers: whole, broken and damaged ones, without a Spark session.
+
+Rules: PROTOCOL.md 6.4.
+"""
 
 import json
 from typing import Any

@@ -1,4 +1,7 @@
-"""Publications that others have filled; and that the properties find each hole that was there, once it is put back."""
+"""Publications that others have filled; and that the properties find each hole that was there, once it is put back.
+
+Rules: PROTOCOL.md 14.5.
+"""
 
 from collections.abc import Iterable
 from typing import Any

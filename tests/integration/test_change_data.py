@@ -1,4 +1,7 @@
-"""With the setting `change_data` a rewrite tells row by row what it changed; `changes`, feeds and streams have that."""
+"""With the setting `change_data` a rewrite tells row by row what it changed; `changes`, feeds and streams have that.
+
+Rules: PROTOCOL.md 7.6.
+"""
 
 import random
 import shutil

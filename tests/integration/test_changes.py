@@ -1,6 +1,7 @@
 """Changes between two commits, on real Spark: by `dbio.changes`, and by the data source with `readChangeFeed`.
 
 Which commits and files they are is protocol/feed.py's, with unit tests; as a stream: test_stream_source.py.
+Rules: PROTOCOL.md 8.4.
 """
 
 import json

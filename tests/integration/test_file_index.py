@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import dbio_commit as dbio
 from dbio_commit.protocol.state import DataFile
-from dbio_commit.spark.read import scan
+from dbio_commit.spark.read import file_index, scan
 from dbio_commit.spark.read.scan import files_natively
 from dbio_commit.spark.session import jvm as java
 from dbio_commit.spark.session.conf import java_class
@@ -186,7 +186,7 @@ def test_where_spark_takes_no_class_a_manifest_is_read_and_a_warning_says_so(
 
 def test_a_spark_that_asks_for_more_than_the_class_has_is_found_out_when_it_is_compiled(spark: SparkSession) -> None:
     """Else a query would fail, where a manifest could have been read."""
-    source = Path(java.__file__).with_name("SnapshotFileIndex.java").read_text()
+    source = Path(file_index.__file__).with_name("SnapshotFileIndex.java").read_text()
     compiler = java_class(spark._jvm, "org.codehaus.janino.SimpleCompiler")()
     loader = java_class(spark._jvm, "java.lang.Thread").currentThread().getContextClassLoader()
     compiler.setParentClassLoader(loader)

@@ -1,4 +1,4 @@
-"""Partition directories are named as Spark itself names them."""
+"""Partition directories are named as Spark itself names them. Rules: PROTOCOL.md 6.2."""
 
 from typing import TYPE_CHECKING, Any
 

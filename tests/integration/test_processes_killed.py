@@ -2,7 +2,7 @@
 
 The plain engine is killed at every call that reaches the disk or the service; a Spark driver, with its JVM and workers,
 at steps of the protocol and at random times; and each of these three alone. The same in memory:
-tests/unit/test_crash_points.py. Invariants: PROTOCOL.md 5.
+tests/unit/commit/test_crash_points.py. Invariants: PROTOCOL.md 5.
 """
 
 import json

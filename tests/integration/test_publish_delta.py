@@ -1,4 +1,7 @@
-"""What readers of Delta see of a table that is published as a Delta log: delta-rs and Polars, beside our own."""
+"""What readers of Delta see of a table that is published as a Delta log: delta-rs and Polars, beside our own.
+
+Rules: PROTOCOL.md 14.2.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""What anybody's Spark sees of a table that is published as Spark's list of files, and what manifests name."""
+"""What anybody's Spark sees of a table that is published as Spark's list of files, and what manifests name.
+
+Rules: PROTOCOL.md 14.3, 14.4.
+"""
 
 import os
 import shutil

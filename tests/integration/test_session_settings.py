@@ -1,4 +1,4 @@
-"""Settings of a session, as the store's server sees them arrive. What each becomes is in tests/unit/test_hadoop.py."""
+"""Settings of a session, as the store's server sees them. What they mean: tests/unit/spark/session/test_hadoop.py."""
 
 import pickle
 import re

@@ -1,7 +1,7 @@
 """Columns change: narrower data is cast up, `merge_schema` widens types and adds and omits columns, at any depth.
 
-What fits what is in tests/unit/test_schema.py. Here: what is written so is read right, by Spark's own reader in both of
-its ways and by Python workers, on every version of Spark.
+What fits what is in tests/unit/spark/session/test_schema.py. Here: what is written so is read right, by Spark's own
+reader in both of its ways and by Python workers, on every version of Spark. Rules: PROTOCOL.md 9.6.
 """
 
 from collections.abc import Callable, Iterator

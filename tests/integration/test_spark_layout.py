@@ -1,4 +1,7 @@
-"""Overwrites with other partition columns, on real Spark. What the protocol does for them is in unit/test_layout.py."""
+"""Overwrites with other partition columns, on real Spark. What the protocol does for them is in unit/test_layout.py.
+
+Rules: PROTOCOL.md 9.11.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,7 @@
-"""`dbio.merge` and `dbio.update`: what DuckDB makes of the same rows is the truth; and what they do beside others."""
+"""`dbio.merge` and `dbio.update`: what DuckDB makes of the same rows is the truth; and what they do beside others.
+
+Rules: PROTOCOL.md 9.9.
+"""
 
 import random
 import re

@@ -1,4 +1,7 @@
-"""Texts of partition values are to Spark what they are to us: what it writes, and what it reads."""
+"""Texts of partition values are to Spark what they are to us: what it writes, and what it reads.
+
+Rules: PROTOCOL.md 6.2.
+"""
 
 import os
 from collections.abc import Mapping

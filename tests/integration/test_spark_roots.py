@@ -1,4 +1,7 @@
-"""A table whose own root is named like a partition: `.../country=de`. Its columns of that name keep their values."""
+"""A table whose own root is named like a partition: `.../country=de`. Its columns of that name keep their values.
+
+Rules: PROTOCOL.md 6.2.
+"""
 
 from collections.abc import Callable
 from pathlib import Path

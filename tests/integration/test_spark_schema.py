@@ -1,4 +1,7 @@
-"""Columns and types: what comes back equal, what is refused before anything is written, what an append may bring."""
+"""Columns and types: what comes back equal, what is refused before anything is written, what an append may bring.
+
+Rules: PROTOCOL.md 6.4.
+"""
 
 from collections.abc import Mapping
 from datetime import date, datetime

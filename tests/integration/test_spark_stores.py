@@ -239,7 +239,7 @@ def test_credentials_come_from_the_sessions_settings_for_google(
 def test_options_of_the_call_go_before_the_sessions_settings(
     spark: SparkSession, s3_root: Root, azure_root: Root, azure_server: AzureServer
 ) -> None:
-    """Settings for Azure name its own host, which is not here; what they become is in tests/unit/test_session.py."""
+    """Settings for Azure name its own host, not this one; what they become: tests/unit/spark/session/test_conf.py."""
     host = f"{azure_server.account_name}.dfs.core.windows.net"
     named = azure_root._replace(url=azure_root.url.replace("az://tables/", f"abfss://tables@{host}/"))
     wrong = {

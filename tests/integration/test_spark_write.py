@@ -48,7 +48,7 @@ def test_append_adds_to_what_is_there(spark: SparkSession, path: str) -> None:
 @pytest.mark.parametrize("kind", ["write", "update", "merge", "delete"])
 def test_on_the_driver_a_write_opens_one_store_and_builds_one_transaction(
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:  # those of tasks: tests/unit/test_task_opens.py
+) -> None:  # those of tasks: tests/unit/spark/write/test_plan.py
     dbio.write(numbers(spark, 0, 4), path)
     calls: list[str] = []
     begin = Transaction.__init__

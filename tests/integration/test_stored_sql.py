@@ -1,4 +1,7 @@
-"""What whoever may write markers cannot have a writer or a reader do: SQL, metadata and names that lie in a table."""
+"""What whoever may write markers cannot have a writer or a reader do: SQL, metadata and names that lie in a table.
+
+Rules: PROTOCOL.md 9.8.
+"""
 
 import json
 import random
@@ -22,7 +25,7 @@ from dbio_commit.spark.sql.conditions import SPARKS_OWN, classes_of
 from dbio_commit.upkeep.settings import change_settings
 from tests.spark_tables import ids
 from tests.streams import SPARK, needs_sink
-from tests.unit.test_expressions import GOOD, WORDS
+from tests.unit.protocol.test_expressions import GOOD, WORDS
 
 SECRET = "DBIO_TEST_SECRET"
 

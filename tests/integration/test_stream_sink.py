@@ -1,6 +1,7 @@
 """Streams into tables on real Spark: what the sink and `write_stream` rest on, and what users see.
 
-In which order the sink may be called is in tests/unit/test_stream_writer.py, kills in test_streams_killed.py.
+In which order the sink may be called is in tests/unit/spark/feed/test_sink.py, kills in test_streams_killed.py.
+Rules: PROTOCOL.md 9.1.
 """
 
 import shutil

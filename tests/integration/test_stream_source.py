@@ -1,6 +1,7 @@
 """Streams out of tables on real Spark: each committed row once, in the order of commits, or a clear failure.
 
 What comes next is decided in protocol/feed.py, which has unit tests; killed processes are in test_streams_killed.py.
+Rules: PROTOCOL.md 8.4.
 """
 
 import json

@@ -2,6 +2,7 @@
 
 Each driver runs four queries at once: files to a table on a disk and to one in a bucket, by the sink; a table to a
 table, by source and sink; and a table to a table by `for_each_batch`. Kills of other writers: test_processes_killed.py.
+Rules: PROTOCOL.md 8.4, 9.1.
 """
 
 import json

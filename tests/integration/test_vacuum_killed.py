@@ -1,7 +1,7 @@
 """Real processes on a local disk: a vacuum that is killed after each of its calls, and vacuums beside writers.
 
-A kill here is SIGKILL. The same in memory, before and after every call, is tests/unit/test_vacuum_crash_points.py.
-Invariants: PROTOCOL.md 5.
+A kill here is SIGKILL. The same in memory, before and after every call, is
+tests/unit/upkeep/vacuum/test_crash_points.py. Invariants: PROTOCOL.md 5.
 """
 
 import json

@@ -1,6 +1,7 @@
 """Vacuum on a local disk, S3, Azure and Google Cloud: garbage of every kind goes, nothing else does, and what it costs.
 
 Garbage is old by a clock that is ahead. What is garbage, and in which order it goes, is tested in tests/unit.
+Rules: PROTOCOL.md 10.2.
 """
 
 import json

@@ -21,6 +21,8 @@ from dbio_commit.protocol.names import LogName
 from dbio_commit.protocol.versions import Versions
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
+from tests import rules_index
+from tests.rules_index import rules_cited, sections_cited
 from vacuum import Reason, VacuumOptions, vacuum_table
 
 ROOT = Path(__file__).parents[2]
@@ -29,28 +31,8 @@ TEXT = DOCUMENT.read_text()
 
 # --- citations ----------------------------------------------------------------------------------------------------
 
-_NUMBER = r"\d{1,2}(?:\.\d{1,2})?\b"
-_ASIDE = r" \([^()]*\)|,? steps? \d"
-_NUMBERS = rf"({_NUMBER}(?:(?:{_ASIDE})*(?:, and |, | and | or | to ){_NUMBER})*)"
-_CITED = re.compile(
-    rf"\bPROTOCOL(?:\.md)?(?:#[\w-]+)?[)\]`'\",:]* (?:sections? )?{_NUMBERS}"
-    rf"|\b[Ss]ections? {_NUMBERS}"
-    rf"|(?<![\w.]){_NUMBERS} of \S*PROTOCOL"
-    rf"|-> None: +# {_NUMBERS}"
-)
-_OWN = re.compile(rf"\(({_NUMBER})(?:, step \d)?\)")
+_OWN = re.compile(r"\((\d{1,2}(?:\.\d{1,2})?)\b(?:, step \d)?\)")
 """How the document refers to its own sections, beside "section 2.1"."""
-
-
-def sections_cited(text: str) -> set[str]:
-    """The numbers of all sections that a text cites; no other document has numbered ones."""
-    lists = (next(filter(None, match.groups())) for match in _CITED.finditer(unwrapped(text)))
-    return {number for found in lists for number in re.findall(_NUMBER, re.sub(_ASIDE, "", found))}
-
-
-def unwrapped(text: str) -> str:
-    """A citation may go on in the next line, of a comment too."""
-    return re.sub(r"\s*\n\s*(?:#+ )?", " ", text)
 
 
 def sections() -> list[str]:
@@ -118,10 +100,42 @@ def test_every_invariant_that_is_cited_is_specified() -> None:
         assert set(re.findall(r"\bI\d+\b", path.read_text())) <= {*specified}, path
 
 
+# --- the index of rules and their tests ---------------------------------------------------------------------------
+
+
+def test_the_index_of_rules_is_up_to_date() -> None:
+    index = rules_index.render(TEXT, rules_index.find_citations())
+    assert index == rules_index.INDEX.read_text(), "run .venv/bin/python -m tests.rules_index"
+
+
+@pytest.mark.parametrize("rule", rules_index.rules(TEXT))
+def test_every_invariant_and_promise_has_a_test_that_cites_it(rule: str) -> None:
+    assert any(Path(path).name.startswith("test_") for path, _ in rules_index.find_citations()[rule])
+
+
+def test_the_index_knows_every_rule() -> None:
+    assert [*rules_index.rules(TEXT)] == [*(f"I{number}" for number in range(1, 11)), "R1", "R2", "R3"]
+
+
+@pytest.mark.parametrize(
+    ("text", "cited"),
+    [
+        ("def test_it() -> None:  # I2, I10", {"I2", "I10"}),
+        ('raise Violation(f"I4: {path} was deleted")', {"I4"}),
+        ("# --- what a reader sees (R1 to R3) ---", {"R1", "R2", "R3"}),
+        ("Numbers I1 to I10: PROTOCOL.md 5.", set()),
+        ("I11, R4, PAR1, XI1", set()),
+    ],
+)
+def test_a_rule_is_found_in_every_form(text: str, cited: set[str]) -> None:
+    assert rules_cited(text) == cited
+
+
 # --- the picture of a table's directory -----------------------------------------------------------------------------
 
 NOW = datetime(2026, 11, 20, 10, 50, tzinfo=UTC)
 LAST_NIGHT = datetime(2026, 11, 20, 3, tzinfo=UTC)
+NUMBERED = ("_checkpoint_", "_purged_")
 
 
 def block(kind: str) -> str:
@@ -129,7 +143,9 @@ def block(kind: str) -> str:
     return str(found)
 
 
-CHECKPOINT = gzip.compress(block("json checkpoint").encode())
+def checkpoint_body(number: int) -> bytes:
+    """The checkpoint of the document; the next one records the same."""
+    return gzip.compress(block("json checkpoint").replace('"number": 1,', f'"number": {number},').encode())
 
 
 @dataclass
@@ -160,10 +176,12 @@ def picture() -> Picture:
 def table(shown: Picture) -> Table:
     """The table of the picture, with the bodies that the document shows; C is a plain append of its files."""
     c, d, e = sorted(parse_log(Entry(name, 1, NOW) for name in shown.log).committed)
-    b = decode_checkpoint(CHECKPOINT, number=1, where="the document").commits[-1].tid
+    b = decode_checkpoint(checkpoint_body(1), number=1, where="the document").commits[-1].tid
     bodies = {
         names.DESCRIPTOR: block("json descriptor").encode(),
-        names.checkpoint(1): CHECKPOINT,
+        names.checkpoint(1): checkpoint_body(1),
+        names.checkpoint(2): checkpoint_body(2),
+        names.purge(1): block("json purge").encode(),
         names.turn(2): json.dumps({"tid": b}).encode(),
         names.turn(3): block("json turn").encode(),
         names.started(d): block("json begun").encode(),
@@ -177,7 +195,7 @@ def table(shown: Picture) -> Table:
     for path in [*shown.log, *shown.files]:
         body = bodies.get(path, b"")
         tid = re.search(r"\d{19}", body.decode() if "_serial_" in path else path)
-        began = names.parse_tid_time(tid[0]) if tid and "_checkpoint_" not in path else LAST_NIGHT
+        began = names.parse_tid_time(tid[0]) if tid and not path.startswith(NUMBERED) else LAST_NIGHT
         store.put(path, body, modified=began)
     return Table.over(store, clock)
 
@@ -223,7 +241,9 @@ def test_a_vacuum_of_the_picture_deletes_what_it_says() -> None:
 def test_the_picture_has_a_transaction_in_each_state() -> None:
     shown = picture()
     log = parse_log(table(shown).store.list_log())
-    told = decode_checkpoint(CHECKPOINT, number=log.last_checkpoint, where="the document")
+    number = log.last_checkpoint
+    told = decode_checkpoint(checkpoint_body(number), number=number, where="the document")
+    assert [*log.checkpoints] == [*log.purges, number], "two checkpoints record what was purged (10.4)"
     assert tids(shown.said("pending")) == {*log.pending}
     assert tids(shown.said("live")) == told.covered | {*sorted(log.committed)[:2]}
     assert tids(shown.said("aborted")) == {*sorted(log.committed)[2:]}

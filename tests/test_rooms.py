@@ -1,0 +1,48 @@
+"""The rooms of the code: who imports whom, what each is for, and where each module is tested."""
+
+import re
+
+import pytest
+from importlinter.cli import lint_imports
+
+from tests import module_map
+from tests.module_map import ROOT
+
+
+def test_rooms_import_only_from_rooms_below_them(capfd: pytest.CaptureFixture[str]) -> None:
+    """The contracts are in pyproject.toml, under `tool.importlinter`."""
+    broken = lint_imports(config_filename=str(ROOT / "pyproject.toml"), cache_dir=None)
+    assert broken == 0, capfd.readouterr().out
+
+
+def test_the_package_has_at_most_a_dozen_rooms_and_modules_at_its_top() -> None:
+    inside = {path.name for path in (ROOT / "dbio_commit").iterdir() if path.suffix == ".py" or list(path.glob("*.py"))}
+    assert len(inside - {"__init__.py"}) <= 13  # until `public` is gone
+
+
+def test_the_architecture_has_a_line_for_each_room() -> None:
+    text = (ROOT / "docs/ARCHITECTURE.md").read_text()
+    named = set(re.findall(r"^\| `(?:dbio_commit/)?([a-z/]+)/` \|", text, re.MULTILINE))
+    rooms = {
+        path.parent.relative_to("dbio_commit").as_posix() for path in module_map.modules() if path.parts[0] != "vacuum"
+    }
+    assert named == (rooms | {"vacuum"}) - {".", "spark/session/hadoop"}
+
+
+def test_the_map_of_modules_is_up_to_date() -> None:
+    assert module_map.PAGE.read_text() == module_map.page(), "run python -m tests.module_map"
+
+
+def test_each_module_says_in_a_line_what_it_holds() -> None:
+    assert [it for it in module_map.modules() if not module_map.first_line(it) and it.name != "__main__.py"] == []
+
+
+def test_each_module_has_a_test_of_its_name_or_a_line_that_says_where_it_is_tested() -> None:
+    inside = [path for path in module_map.modules() if path.name != "__init__.py"]
+    assert [path for path in inside if not module_map.tests_of(path)] == []
+
+
+@pytest.mark.parametrize("pattern", module_map.ELSEWHERE)
+def test_what_is_tested_elsewhere_exists_and_so_do_its_tests(pattern: str) -> None:
+    assert list(ROOT.glob(pattern))
+    assert all((ROOT / test).exists() for test in module_map.ELSEWHERE[pattern])

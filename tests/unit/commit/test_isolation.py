@@ -1,0 +1,65 @@
+"""What a rewrite must know of that came since it looked, also where a checkpoint has forgotten what was removed.
+
+Rules: PROTOCOL.md 9.9.
+"""
+
+from datetime import timedelta
+
+import pytest
+
+from dbio_commit import CommitConflictError, Table
+from dbio_commit.commit.begin import begin
+from dbio_commit.commit.isolation import Isolation, Read, _is_blind
+from dbio_commit.log.snapshot import Snapshot
+from dbio_commit.protocol.commits import Decided, Forgotten
+from dbio_commit.protocol.markers import CommitMarker
+from dbio_commit.testing import ManualClock
+from dbio_commit.upkeep.publish import publish_as_set
+from tests.writers import live, stage, write
+from vacuum import VacuumOptions, vacuum_table
+
+
+def of_all_rows(seen: Snapshot, isolation: Isolation) -> Read:
+    return Read(tids=frozenset(seen.tids), may_match=lambda now: list(now.files), isolation=isolation)
+
+
+def compact(table: Table) -> None:
+    """All files into one of the same rows."""
+    with begin(
+        table.store, table.clock, follow_up=publish_as_set, operation="rewrite", changes_rows=False
+    ) as compaction:
+        compaction.remove(live(table))
+        stage(table, compaction, b"compacted")
+        compaction.commit()
+
+
+@pytest.mark.parametrize("isolation", ["write_serializable", "serializable"])
+@pytest.mark.parametrize("vacuums", [False, True], ids=["", "after a vacuum"])
+def test_rows_that_a_compaction_carried_on_are_news_whatever_is_forgotten(
+    table: Table, clock: ManualClock, isolation: Isolation, vacuums: bool
+) -> None:
+    write(table)
+    clock.advance(timedelta(minutes=10))
+    seen = table.snapshot()  # by a merge whose planning takes long
+    clock.advance(timedelta(minutes=1))
+    other = table.begin("rewrite")
+    stage(table, other, b"the same key")
+    other.goes_by(of_all_rows(seen, isolation))
+    other.commit()
+    clock.advance(timedelta(minutes=1))
+    compact(table)
+    clock.advance(timedelta(minutes=8))
+    merge = table.begin("rewrite")
+    stage(table, merge, b"a key")
+    merge.goes_by(of_all_rows(seen, isolation))
+    clock.advance(timedelta(minutes=58))
+    if vacuums:
+        assert vacuum_table(table, VacuumOptions(retention_hours=1, checkpoint_after=0)).checkpoint
+    with pytest.raises(CommitConflictError, match="since transaction"):
+        merge.commit()
+
+
+def test_a_commit_of_dbio_that_is_known_to_have_removed_files_is_no_blind_append(clock: ManualClock) -> None:
+    marker = CommitMarker(added=["a"], removed=[])
+    assert _is_blind(Decided(clock.now(), "1", marker))
+    assert not _is_blind(Decided(clock.now(), "1", marker, Forgotten(removed=1)))

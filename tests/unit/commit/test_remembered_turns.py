@@ -1,0 +1,168 @@
+"""What a process remembers of a table's turns is no older than the table, whatever became of their objects.
+
+Rules: PROTOCOL.md 8.1.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from dbio_commit.base.errors import StoreError
+from dbio_commit.commit import metadata as schema_module
+from dbio_commit.commit.turns import take_turn
+from dbio_commit.protocol import names
+from dbio_commit.store.local import LocalStore
+from dbio_commit.table import Table
+from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.upkeep.vacuum.report import VacuumOptions
+from dbio_commit.upkeep.vacuum.run import vacuum_table
+from tests.builders import columns
+from tests.faults import fail_with, heal
+from tests.writers import live, stage, write, write_days
+
+HOUR = timedelta(hours=1)
+
+
+class OtherMachine(ManualClock):
+    """Of a process that remembers for itself: memory is kept by machine."""
+
+    def boot(self) -> str:
+        return "another"
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    schema_module._SEEN.clear()
+    yield
+    schema_module._SEEN.clear()
+
+
+@pytest.fixture
+def other(store: MemoryStore, clock: ManualClock) -> Table:
+    """The same table, as a process on another machine sees it."""
+    theirs = OtherMachine(clock.now())
+    theirs.__dict__ = clock.__dict__  # one time for both
+    return Table.over(store, theirs)
+
+
+def turns(store: MemoryStore) -> list[str]:
+    return sorted(path for path in store.objects if path.startswith("_serial_"))
+
+
+def remember_a_turn(table: Table) -> str:
+    """The table has the partition columns `day`, and this process knows so as of a turn; its object's name."""
+    write_days(table, a=b"1")
+    table.clock.sleep(10)
+    write_days(table, "overwrite", a=b"2")
+    (seen,) = schema_module._SEEN.values()
+    assert seen.layout == ("day",)
+    return names.turn(seen.metadata.turn)
+
+
+def move(table: Table) -> None:
+    """Two more turns, of which the last changes the partition columns."""
+    write_days(table, "overwrite", a=b"3")
+    transaction = table.begin("overwrite", partition_by=["hour"])
+    stage(table, transaction, b"4", {"hour": "1"})
+    transaction.commit()
+
+
+def test_a_purge_that_leaves_a_gap_among_the_turns_hides_none_after_it(
+    table: Table, store: MemoryStore, clock: ManualClock, other: Table
+) -> None:
+    mine = remember_a_turn(table)
+    move(other)
+    clock.advance(50 * HOUR)
+    store.before = fail_with(StoreError("503 Slow Down"), "delete", mine, times=None)
+    for _ in range(2):
+        vacuum_table(other, VacuumOptions(checkpoint_after=0))
+        clock.advance(HOUR)
+    heal(store)
+    assert turns(store) == [mine, names.turn(int(mine[-20:]) + 2)], "one between is gone, and this one is not"
+    transaction = table.begin()
+    assert transaction.terms.partition_columns == ("hour",)
+    stage(table, transaction, b"5", {"hour": "2"})
+    transaction.commit()
+    assert len(live(table)) == 2
+
+
+def test_a_setting_that_came_with_a_purged_turn_is_known(
+    table: Table, store: MemoryStore, clock: ManualClock, other: Table
+) -> None:
+    write(table, schema=columns("a"))
+    clock.advance(HOUR)
+    write(table, "overwrite", schema=columns("a"))
+    (seen,) = schema_module._SEEN.values()
+    mine = names.turn(seen.metadata.turn)
+    for text in ("true", "", "true"):
+        other.set({"change_data": text})
+    clock.advance(2 * HOUR)
+    store.before = fail_with(StoreError("503 Slow Down"), "delete", mine, times=None)
+    for _ in range(2):
+        vacuum_table(other, VacuumOptions(checkpoint_after=0))
+        clock.advance(HOUR)
+    heal(store)
+    assert table.begin().terms.metadata.settings == {"change_data": "true"}
+
+
+def test_a_turn_that_was_taken_anew_after_a_backup_came_back_is_another(
+    table: Table, store: MemoryStore, clock: ManualClock, other: Table
+) -> None:
+    remember_a_turn(table)
+    backup = dict(store.objects)  # as `cp -a` and snapshots of a disk make one
+    clock.advance(HOUR)
+    write_days(table, "overwrite", a=b"3")
+    (seen,) = schema_module._SEEN.values()
+    store.objects = dict(backup)
+    clock.advance(HOUR)
+    transaction = other.begin("overwrite", partition_by=["hour"])
+    stage(other, transaction, b"4", {"hour": "1"})
+    transaction.commit()
+    assert names.turn(seen.metadata.turn) in store.objects, "of the number that this process remembers"
+    assert table.begin().terms.partition_columns == ("hour",)
+
+
+@pytest.mark.parametrize("after", range(1, 14))
+def test_nobody_spins_where_a_holder_is_gone_who_was_to_change_the_partition_columns(
+    table: Table, store: MemoryStore, clock: ManualClock, other: Table, after: int
+) -> None:
+    remember_a_turn(table)
+    clock.advance(HOUR)
+    backup = dict(store.objects)
+    holder = other.begin("overwrite", partition_by=["hour"])
+    take_turn(store, other.clock, holder.tid, origin=holder.terms.origin, new_layout=True)
+    calls = 0
+
+    def step(operation: str, path: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == after:
+            store.objects = dict(backup)
+        assert calls < 100, "it asks on and on"
+
+    store.before = step
+    assert table.begin().terms.partition_columns == ("day",)
+
+
+def test_on_a_disk_a_purge_between_two_looks_hides_no_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = Table.over(Table(tmp_path / "table").store)
+    write(table, schema=columns("a"))
+    table.clock.sleep(2.1)  # so that what is there is remembered
+    write(table, "overwrite", schema=columns("a"))
+    (seen,) = schema_module._SEEN.values()
+    mine = seen.metadata.turn
+    kept = dict(schema_module._SEEN)
+    for name in ("b", "c"):
+        write(table, "overwrite", schema=columns(name))
+    schema_module._SEEN.clear()
+    schema_module._SEEN.update(kept)
+    listed = LocalStore.list_log_from
+
+    def purge_first(self: LocalStore, name: str, prefix: str) -> object:
+        self.delete_many([names.turn(number) for number in range(1, mine + 2) if number != mine])
+        return listed(self, name, prefix)
+
+    monkeypatch.setattr(LocalStore, "list_log_from", purge_first)
+    assert table.begin().terms.metadata.schema == columns("c")

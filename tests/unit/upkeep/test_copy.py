@@ -1,0 +1,440 @@
+"""A copy of a table: by `Table.copy`, which keeps the times of its commits, and by tools that do not.
+
+Rules: PROTOCOL.md 8.3, 9.12.
+"""
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import time
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from dbio_commit.base.errors import (
+    CheckpointLostError,
+    CommitConflictError,
+    DbioError,
+    HistoryLostError,
+    InvalidInputError,
+    TableExistsError,
+    TableNotFoundError,
+)
+from dbio_commit.feed.feed import Feed, Wanted
+from dbio_commit.feed.follow import Follower
+from dbio_commit.feed.position import Position, Start
+from dbio_commit.protocol import names
+from dbio_commit.table import Table
+from dbio_commit.testing import ManualClock, MemoryStore
+from dbio_commit.upkeep.copy import copy_table
+from dbio_commit.upkeep.vacuum.report import VacuumOptions
+from dbio_commit.upkeep.vacuum.run import vacuum_table
+from tests.builders import columns
+from tests.faults import Killed, heal, once
+from tests.writers import contents, live, stage, write
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def days(table: Table, clock: ManualClock) -> list[str]:
+    """The tids of six commits, a day apart; the fifth is an overwrite."""
+    tids = []
+    for day in range(6):
+        tids.append(write(table, "overwrite" if day == 4 else "append", bodies=[str(day).encode()]).tid)
+        clock.advance(DAY)
+    return tids
+
+
+def redated(store: MemoryStore, clock: ManualClock, *, seed: int = 1) -> Table:
+    """A copy as tools make it: the same bodies under new times, in any order."""
+    copy = MemoryStore(clock, url=f"memory://copy-{seed}")
+    paths = sorted(store.objects)
+    random.Random(seed).shuffle(paths)
+    for path in paths:
+        clock.advance(timedelta(milliseconds=300))
+        copy.put(path, store.objects[path][0])
+    clock.advance(timedelta(minutes=1))
+    return Table.over(copy, clock)
+
+
+def feed(table: Table) -> Feed:
+    return Feed(Follower(table.store, table.clock).history(), Wanted())
+
+
+# --- by a tool that gives objects new times ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_copy_with_other_times_reads_the_same_now(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str], seed: int
+) -> None:
+    copy = redated(store, clock, seed=seed)
+    assert contents(copy) == contents(table)
+    assert copy.snapshot().schema == table.snapshot().schema
+    assert {commit.tid for commit in copy.history()} == set(days)
+    assert copy.check().ok
+    assert copy.check().redated_until == copy.snapshot().redated_until is not None
+
+
+@pytest.mark.parametrize("covered", [False, True], ids=["", "checkpointed since"])
+def test_no_state_of_before_the_copy_is_made_up(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str], covered: bool
+) -> None:
+    copied_at = clock.now()
+    copy = redated(store, clock)
+    if covered:
+        copy.checkpoint()
+        vacuum_table(copy, VacuumOptions(checkpoint_after=0))
+    last = copy.history()[0].tid
+    states: list[str | datetime] = [*(tid for tid in days if tid != last), clock.now() - 2 * DAY, copied_at]
+    for as_of in states:
+        with pytest.raises(InvalidInputError, match="it was copied"):
+            copy.snapshot(as_of)
+        with pytest.raises(InvalidInputError, match="it was copied"):
+            copy.restore(as_of)
+    assert live(copy) == {file.path for file in copy.snapshot(clock.now()).files}
+
+
+def test_what_is_committed_after_the_copy_can_be_told_and_restored(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str]
+) -> None:
+    copy = redated(store, clock)
+    before, at = contents(copy), clock.now()
+    clock.advance(DAY)
+    tid = write(copy, bodies=[b"more"]).tid
+    clock.advance(DAY)
+    write(copy, "overwrite", bodies=[b"bad"])
+    clock.advance(DAY)
+    assert len(copy.snapshot(at).files) == len(before)
+    copy.restore(tid)
+    assert contents(copy) == sorted([*before, b"more"])
+
+
+@pytest.mark.parametrize("covered", [False, True], ids=["", "checkpointed since"])
+def test_a_stream_on_the_original_does_not_go_on_with_the_copy(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str], covered: bool
+) -> None:
+    end = feed(table).newest()
+    copy = redated(store, clock)
+    if covered:
+        copy.checkpoint()
+    write(copy)
+    with pytest.raises(HistoryLostError, match="was copied"):
+        feed(copy).after(end)
+    for start in (Start(begin="tid", tid=days[1]), Start(begin="time", time=clock.now() - 3 * DAY)):
+        with pytest.raises(HistoryLostError, match="was copied"):
+            feed(copy).after(start)
+
+
+def test_a_stream_that_begins_on_the_copy_reads_each_file_once(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str]
+) -> None:
+    copy = redated(store, clock)
+    end = feed(copy).after(Start())
+    assert isinstance(end, Position)
+    had = [change.file.path for change in feed(copy).between(Start(), end)]
+    assert sorted(had) == sorted(live(copy))
+    for _ in range(3):
+        clock.advance(DAY)
+        new = write(copy).added
+        then = feed(copy).after(end)
+        assert isinstance(then, Position)
+        assert [change.file.path for change in feed(copy).between(end, then)] == [*new]
+        end = then
+
+
+def test_a_write_that_goes_by_a_state_of_the_original_fails_on_the_copy(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str]
+) -> None:
+    for seed in range(6):
+        copy = redated(store, clock, seed=seed)
+        with pytest.raises(CommitConflictError), copy.begin("overwrite", if_tid=days[2]) as transaction:
+            transaction.commit()
+        with copy.begin("overwrite", if_tid=copy.snapshot().tid) as transaction:
+            transaction.commit()
+
+
+def test_a_copy_of_a_copy_is_noticed_again(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str]
+) -> None:
+    copy = redated(store, clock)
+    clock.advance(DAY)
+    write(copy)
+    at = clock.now()
+    clock.advance(DAY)
+    assert isinstance(copy.store, MemoryStore)
+    again = redated(copy.store, clock, seed=2)
+    with pytest.raises(InvalidInputError, match="it was copied"):
+        again.snapshot(at)
+
+
+def test_turns_that_a_copy_redated_stay_in_their_order(table: Table, store: MemoryStore, clock: ManualClock) -> None:
+    for number in range(8):
+        write(table, "overwrite", bodies=[str(number).encode()], schema=columns(f"c{number}"))
+        clock.advance(DAY)
+    order = [commit.tid for commit in table.history()]
+    for seed in range(5):
+        copy = redated(store, clock, seed=seed)
+        assert [commit.tid for commit in copy.history()] == order
+        assert contents(copy) == [b"7"]
+
+
+@pytest.mark.parametrize(
+    ("how", "keeps_times"),
+    [("cp -r {0} {1}", False), ("cp -a {0} {1}", True), ("mkdir {1} && tar -C {0} -cf - . | tar -C {1} -xf -", False)],
+)
+def test_copies_on_a_disk_are_told_by_their_times(tmp_path: Path, how: str, keeps_times: bool) -> None:
+    table = Table.over(Table(tmp_path / "table").store)
+    tids = [write(table, "overwrite" if i == 8 else "append", bodies=[b"%d" % i]).tid for i in range(12)]
+    time.sleep(0.01)
+    subprocess.run(how.format(table.url, tmp_path / "copy"), shell=True, check=True)
+    copy = Table.over(Table(tmp_path / "copy").store)
+    assert contents(copy) == contents(table)
+    for tid in tids[:-1]:
+        if keeps_times:
+            assert {it.path for it in copy.snapshot(tid).files} == {it.path for it in table.snapshot(tid).files}
+        else:
+            with pytest.raises(InvalidInputError, match="it was copied"):
+                copy.snapshot(tid)
+    os.rename(copy.url, tmp_path / "moved")
+    moved = Table.over(Table(tmp_path / "moved").store)
+    assert contents(moved) == contents(table)
+
+
+def test_a_commit_that_began_before_the_copy_and_comes_late_makes_no_stream_read_twice(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    write(table)
+    late = table.begin()
+    stage(table, late)
+    clock.advance(timedelta(minutes=10))
+    for path in list(store.objects):
+        store.put(path, store.objects[path][0])
+        clock.advance(timedelta(milliseconds=10))
+    end = feed(table).after(Start())
+    had = [change.file.path for change in feed(table).between(Start(), end)]  # type: ignore[arg-type]
+    for _ in range(5):
+        write(table)
+        clock.advance(timedelta(minutes=40))
+        then = feed(table).after(end)
+        had += [change.file.path for change in feed(table).between(end, then)]  # type: ignore[arg-type]
+        end = then
+    late.commit()
+    with pytest.raises(HistoryLostError):
+        feed(table).after(end)
+    assert len(had) == len(set(had))
+
+
+def test_what_older_software_committed_has_no_order_in_a_copy_either(
+    table: Table, store: MemoryStore, clock: ManualClock
+) -> None:
+    for number in range(4):
+        write(table, bodies=[b"%d" % number])
+        clock.advance(DAY)
+    last = names.committed(table.history()[0].tid)
+    marker = json.loads(store.get(last))
+    del marker["dbio_commit"]["dated"], marker["dbio_commit"]["table_id"]
+    store.put(last, json.dumps(marker).encode())
+    for seed in range(6):
+        copy = redated(store, clock, seed=seed)
+        for commit in copy.history()[1:]:
+            with pytest.raises(InvalidInputError, match="it was copied"):
+                copy.snapshot(commit.tid)
+
+
+# --- by Table.copy --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def target(clock: ManualClock) -> Table:
+    return Table.over(MemoryStore(clock, url="memory://target"), clock)
+
+
+def test_a_copied_table_has_the_files_the_history_and_all_that_is_set(
+    table: Table, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    write(table, app=("job", 7), schema=columns("a"))
+    table.set({"publish": ""})
+    table.set({"change_data": "true"})
+    clock.advance(DAY)
+    report = copy_table(table.store, target.store, clock)
+    assert (report.commits, report.files, report.tid) == (9, 7, table.snapshot().tid)
+    assert report.size == sum(file.size for commit in table.history() for file in commit.files)
+    assert contents(target) == contents(table)
+    assert target.history() == table.history()
+    assert (target.settings(), target.snapshot().schema) == (table.settings(), columns("a"))
+    assert target.snapshot().table_id == table.snapshot().table_id
+    for tid in days:
+        assert {it.path for it in target.snapshot(tid).files} == {it.path for it in table.snapshot(tid).files}
+    assert target.check().ok
+    assert write(target, app=("job", 7)).skipped
+    assert names.DROPPED not in {entry.path for entry in target.store.list_files()}
+
+
+def test_life_goes_on_in_a_copied_table(table: Table, clock: ManualClock, days: list[str], target: Table) -> None:
+    for number in range(3):
+        write(table, "overwrite", bodies=[b"turn"], schema=columns(f"c{number}"))
+    end = feed(table).newest()
+    copy_table(table.store, target.store, clock)
+    clock.advance(DAY)
+    write(target, "overwrite", bodies=[b"new"], schema=columns("last"))
+    assert target.snapshot().schema == columns("last")
+    assert target.begin().terms.metadata.schema == columns("last")
+    clock.advance(DAY)
+    new = write(target, bodies=[b"more"], schema=columns("last")).added
+    with pytest.raises(Exception, match="taken rows away"):
+        feed(target).after(end)
+    clock.advance(5 * DAY)
+    for _ in range(3):
+        assert vacuum_table(target, VacuumOptions(checkpoint_after=0)).ok
+        clock.advance(DAY)
+    assert contents(target) == [b"more", b"new"]
+    assert set(new) < live(target)
+    target.restore(target.history()[1].tid)
+    assert contents(target) == [b"new"]
+
+
+def test_a_stream_goes_on_with_a_copied_table(table: Table, clock: ManualClock, target: Table) -> None:
+    for _ in range(5):
+        write(table)
+        clock.advance(DAY)
+    end = feed(table).newest()
+    copy_table(table.store, target.store, clock)
+    new = write(target).added
+    then = feed(target).after(end)
+    assert isinstance(then, Position)
+    assert [change.file.path for change in feed(target).between(end, then)] == [*new]
+
+
+def test_a_copy_that_is_killed_anywhere_is_no_table_or_the_whole_table(
+    table: Table, clock: ManualClock, days: list[str]
+) -> None:
+    wanted = contents(table)
+    for call in range(1, 60):
+        store = MemoryStore(clock, url=f"memory://target-{call}")
+        target = Table.over(store, clock)
+        calls = iter(range(1, 1000))
+        store.before = lambda operation, path, calls=calls, call=call: _die(next(calls) == call)  # type: ignore[misc]
+        try:
+            copy_table(table.store, store, clock)
+        except Killed:
+            heal(store)
+            assert contents(target) in ([], wanted)
+            if not contents(target):
+                if store.objects:
+                    with pytest.raises(TableNotFoundError):
+                        target.begin()
+                    target.drop(everything=True)
+                assert not store.objects
+                copy_table(table.store, store, clock)
+        heal(store)
+        assert contents(target) == wanted
+
+
+def _die(now: bool) -> None:
+    if now:
+        raise Killed
+
+
+def test_nothing_is_copied_over_what_is_there(table: Table, clock: ManualClock, days: list[str], target: Table) -> None:
+    assert isinstance(target.store, MemoryStore)
+    target.store.put("notes.txt", b"mine")
+    with pytest.raises(TableExistsError):
+        copy_table(table.store, target.store, clock)
+    del target.store.objects["notes.txt"]
+    write(target)
+    with pytest.raises(TableExistsError):
+        copy_table(table.store, target.store, clock)
+    assert len(target.history()) == 1
+
+
+def test_nothing_is_copied_into_the_table_itself(tmp_path: Path) -> None:
+    table = Table.over(Table(tmp_path / "table").store)
+    write(table)
+    with pytest.raises(InvalidInputError, match="lies in the table"):
+        table.copy(f"{table.url}/backup")
+    assert table.check().ok
+
+
+def test_a_table_that_is_made_anew_while_it_is_copied_ends_the_copy(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    def make_anew() -> None:
+        table.drop(everything=True)
+        write(table, "overwrite", bodies=[b"new"])
+
+    assert isinstance(target.store, MemoryStore)
+    target.store.before = once("put_if_absent", names.checkpoint(1), make_anew)
+    with pytest.raises(DbioError):
+        copy_table(store, target.store, clock)
+    assert contents(target) == []
+
+
+def test_a_writer_at_the_target_keeps_what_it_commits(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    assert isinstance(target.store, MemoryStore)
+    target.store.before = once("put_if_absent", names.DROPPED, lambda: write(target, bodies=[b"mine"]))
+    with pytest.raises(TableExistsError):
+        copy_table(store, target.store, clock)
+    assert contents(target) == [b"mine"]
+
+
+def test_a_stream_goes_on_with_a_copy_of_a_copy_that_another_tool_made_long_ago(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    copy = redated(store, clock)
+    write(copy)
+    end = feed(copy).newest()
+    copy_table(copy.store, target.store, clock)
+    new = write(target).added
+    then = feed(target).after(end)
+    assert [change.file.path for change in feed(target).between(end, then)] == [*new]  # type: ignore[arg-type]
+
+
+def test_a_live_file_that_vacuum_deletes_meanwhile_ends_the_copy(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    store.delete_many([max(live(table))])
+    with pytest.raises(HistoryLostError, match="copy again"):
+        copy_table(store, target.store, clock)
+    with pytest.raises(TableNotFoundError):
+        target.snapshot()
+
+
+def test_a_removed_file_that_is_gone_is_told_as_vacuum_tells_it(
+    table: Table, store: MemoryStore, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    (gone,) = table.history()[-1].added
+    store.delete_many([gone])
+    copy_table(store, target.store, clock)
+    assert contents(target) == contents(table)
+    with pytest.raises(InvalidInputError, match="cannot be told"):
+        target.snapshot(days[1])
+
+
+def test_a_copy_on_a_disk_by_its_path(tmp_path: Path) -> None:
+    table = Table.over(Table(tmp_path / "table").store)
+    tids = [write(table, "overwrite" if i == 3 else "append", bodies=[b"%d" % i]).tid for i in range(5)]
+    report = table.copy(str(tmp_path / "copy"))
+    copy = Table.over(Table(tmp_path / "copy").store)
+    assert report.url == copy.url
+    for tid in tids:
+        assert {it.path for it in copy.snapshot(tid).files} == {it.path for it in table.snapshot(tid).files}
+    shutil.rmtree(table.url)
+    assert contents(copy) == [b"3", b"4"]
+
+
+def test_what_the_lost_checkpoint_of_a_copy_told_is_missed(
+    table: Table, clock: ManualClock, days: list[str], target: Table
+) -> None:
+    copy_table(table.store, target.store, clock)
+    target.store.delete_many([names.checkpoint(2)])
+    assert contents(target) == contents(table)
+    target.store.delete_many([names.checkpoint(1)])
+    with pytest.raises(CheckpointLostError):
+        target.snapshot()
