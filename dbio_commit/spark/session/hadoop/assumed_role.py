@@ -29,7 +29,7 @@ class RoleSession(AioSession):  # type: ignore[misc]
         """The identity of the role, for caches that must not mix the answers to different roles: `store.principal`."""
         return self._role
 
-    def __repr__(self) -> str:  # fsspec tells filesystems apart by it
+    def __repr__(self) -> str:  # fsspec distinguishes filesystems by it
         return f"RoleSession({self._role!r}, {id(self)})"
 
 
