@@ -648,7 +648,7 @@ WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], typ
         InvalidInputError,
         "is no text; give an expression in Spark's SQL",
     ),
-    "no values": (lambda spark, root, source: dbio.update(spark, root, {}), InvalidInputError, "names no values"),
+    "no values": (lambda spark, root, source: dbio.update(spark, root, {}), InvalidInputError, "gives no values"),
     "a path for a source": (
         lambda spark, root, source: dbio.merge(spark, root, root, ["id"]),  # type: ignore[arg-type]
         InvalidInputError,
