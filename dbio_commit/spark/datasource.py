@@ -186,7 +186,7 @@ class DbioDataSource(DataSource):
             plan = self._plan(schema, self._mode(overwrite), app_option(self.options))
             plan.refuse_unchecked()
             is_done = has_committed(self._table.store, self._table.clock, app_option(self.options))
-            return DbioWriter(plan.task(plan.begin(skipped=is_done).terms), plan.schema_to_record)
+            return DbioWriter(plan.task_spec(plan.begin(skipped=is_done).terms), plan.schema_to_record)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
         """A `streaming.sink.DbioStreamWriter`."""

@@ -235,7 +235,7 @@ def test_of_a_speculative_twin_only_the_attempt_that_came_back_first_is_committe
         commit=CommitOptions(),
     )
     transaction = plan.begin()
-    spec = plan.task(transaction.terms)
+    spec = plan.task_spec(transaction.terms)
     batch = pa.RecordBatch.from_pylist([{"id": 1, "day": "d1"}, {"id": 2, "day": "d0"}, {"id": 3, "day": "d1"}])
     sink = StoreSink(spec.table, spec.terms)
     slow = write_task(spec, [batch], task=0, attempt=0, files=sink)

@@ -97,12 +97,12 @@ def test_with_a_scheme_it_is_the_disk_of_all_machines(cluster: SparkSession, tmp
 @pytest.fixture
 def other_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks see another disk below the table's path than the driver."""
-    task = WritePlan.task
+    task_spec = WritePlan.task_spec
 
     def task_there(plan: WritePlan, terms: Terms) -> TaskSpec:
-        return replace(task(plan, terms), table=dbio.Table(tmp_path / "of the executors"))
+        return replace(task_spec(plan, terms), table=dbio.Table(tmp_path / "of the executors"))
 
-    monkeypatch.setattr(WritePlan, "task", task_there)
+    monkeypatch.setattr(WritePlan, "task_spec", task_there)
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite", "overwrite_partitions", "error"])

@@ -76,7 +76,7 @@ class DbioStreamWriter(DataSourceStreamArrowWriter):
             _log.warning("%s is a new table without partitions; Spark passes over writeStream.partitionBy(…), so set "
                          "the option partitionBy if it is to have some", self._table.url)  # fmt: skip
         self._check(plan)
-        return plan.task(plan.begin(claims=False).terms), plan.schema_to_record
+        return plan.task_spec(plan.begin(claims=False).terms), plan.schema_to_record
 
     def _check(self, plan: WritePlan) -> None:
         """Raises InvalidInputError where rows come that are not checked as the table now asks for."""

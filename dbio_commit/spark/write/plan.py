@@ -113,7 +113,7 @@ class WritePlan:
             claims=claims,
         )
 
-    def task(self, terms: Terms) -> TaskSpec:
+    def task_spec(self, terms: Terms) -> TaskSpec:
         """What the tasks of the transaction with these terms need."""
         mapping = self.mapping
         return TaskSpec(

@@ -45,7 +45,7 @@ class Writing:
 
     def __init__(self, plan: WritePlan, transaction: Transaction, *, records_changes: bool = False) -> None:
         self._plan, self._transaction, self._constraints = plan, transaction, plan.constraints
-        self._spec = plan.task(transaction.terms)
+        self._spec = plan.task_spec(transaction.terms)
         self._records_changes = records_changes
         self._files: list[str] = []
 

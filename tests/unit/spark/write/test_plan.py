@@ -70,7 +70,7 @@ def test_a_write_opens_its_table_once_for_all_that_the_driver_does_and_once_in_a
 ) -> None:
     plan = plan_of(Table(tmp_path))
     transaction = plan.begin()
-    spec = plan.task(transaction.terms)
+    spec = plan.task_spec(transaction.terms)
     assert opened == [str(tmp_path)]
     [files] = run(map_in_arrow(spec), [pa.record_batch({"id": [1, 2]})])
     assert files.num_rows == 1
@@ -82,7 +82,7 @@ def test_a_task_that_reads_old_files_and_writes_new_ones_and_changes_opens_the_t
 ) -> None:
     table = Table(tmp_path)
     plan = plan_of(table)
-    spec = plan.task(plan.begin().terms)
+    spec = plan.task_spec(plan.begin().terms)
     old = OldFiles(
         spec=ReadSpec(table, SCHEMA), files={}, columns=("id",), sets=frozenset({"id"}), records_changes=True
     )
