@@ -78,7 +78,7 @@ def test_a_default_file_system_that_cannot_be_asked_is_named_all_the_same(spark:
     with (
         configured(session, {"fs.defaultFS": "unheard://of"}),
         pytest.raises(
-            dbio.InvalidInputError, match=r"takes it for a path in the default file system .*\(unheard://of\)"
+            dbio.InvalidInputError, match=r"for Spark it is a path in the default file system .*\(unheard://of\)"
         ),
     ):
         dbio.read(session, "table")
