@@ -620,7 +620,7 @@ WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], typ
     "a value of another type": (
         lambda spark, root, source: dbio.update(spark, root, {"id": "day"}),
         SchemaMismatchError,
-        "has the type bigint, and 'day' the type string",
+        "has the type bigint, which cannot take 'day' of the type string",
     ),
     "a value for no column": (
         lambda spark, root, source: dbio.update(spark, root, {"nope": "1"}),
@@ -883,7 +883,7 @@ def test_columns_of_files_have_no_case_whatever_the_session_says(
     file.write_bytes(file.read_bytes().replace(b"day", b"DaY"))
     if not takes_index:
         for module in ("scan", "file_index"):
-            monkeypatch.setattr(f"dbio_commit.spark.{module}.takes_index", lambda spark: False)
+            monkeypatch.setattr(f"dbio_commit.spark.read.{module}.takes_index", lambda spark: False)
     with configured(spark, {"spark.sql.caseSensitive": "true"}):
         assert dbio.read(spark, root, where="day IS NULL").count() == 0
         assert dbio.delete(spark, root, "day IS NULL").metrics["numDeletedRows"] == 0
