@@ -66,6 +66,12 @@ class Table:
     def __repr__(self) -> str:
         return f"Table({self.url!r})"  # without storage_options: they hold secrets
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle holds the URL and the storage_options: the process that loads it opens the table anew."""
+        if self.location is None:
+            raise TypeError(f"{self!r} is over a store of the caller, which another process cannot open")
+        return type(self), (self.url, self.storage_options)
+
     @property
     def url(self) -> str:
         """The root: a plain path on a local disk, else scheme://container/prefix."""

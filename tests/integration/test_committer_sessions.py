@@ -159,7 +159,7 @@ def test_a_server_of_sql_that_has_the_jar_writes_to_no_table_of_ours(spark: Spar
         timeout=300,
     )
     assert sql.returncode != 0
-    assert f"{ours} is a table of dbio_commit, and no Python of this driver has called dbio.enable" in sql.stderr
+    assert f"{ours} is a dbio table, and no Python of this driver has called dbio.enable" in sql.stderr
     assert ids(spark.read.parquet(str(elsewhere))) == [7]
     assert sorted(os.listdir(ours)) == before
 

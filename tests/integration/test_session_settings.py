@@ -234,7 +234,7 @@ def test_what_is_pickled_for_a_path_holds_the_secrets_of_its_own_bucket_only(
     sent(writer).commit([])
     reader = sent(sent(planned)).reader(schema)
     assert len(sent(reader).partitions()) == 1
-    sent(map_in_arrow(sent(writer)._job.spec))
+    sent(map_in_arrow(sent(writer)._spec))
     local = source(CaseInsensitiveDict({"path": "/data/t"}))
     assert not any(secret in PICKLER.dumps(local) for secret in (b"own-secret", b"test-key"))
 

@@ -17,10 +17,10 @@ from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Start
 from dbio_commit.protocol.history import Change, History, Kind
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.read.located import FILE, metadata_root, number_files, with_file
 from dbio_commit.spark.read.scan import ReadSpec, by_layout, files_in_workers, files_natively
 from dbio_commit.spark.session import schema as schemas
-from dbio_commit.spark.write import feed_columns as feeds
 from dbio_commit.table import Table
 
 
@@ -82,7 +82,7 @@ def _frame(spark: SparkSession, table: Table, columns: StructType, changes: Sequ
     files = [change.file for change in changes]
     root = metadata_root(spark, table, files, columns)
     if root is None:
-        spec = ReadSpec.of(table, feeds.with_change_columns(columns, where=table.url))
+        spec = ReadSpec(table, feeds.with_change_columns(columns, where=table.url))
         return files_in_workers(spark, [feeds.as_partition(change) for change in changes], spec)
     of = {change.file.path: change for change in changes}
     frames = [_natively(spark, root, table, columns, some, of) for some in by_layout(files)]

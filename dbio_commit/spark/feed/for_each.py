@@ -20,13 +20,13 @@ from pyspark.sql.types import StringType, StructField, StructType
 from dbio_commit.protocol.history import Change
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.spark.datasource import DbioDataSource
+from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.feed.changed_rows import frame_of
 from dbio_commit.spark.feed.source import DbioStreamReader, Group
 from dbio_commit.spark.read.scan import scan_files
 from dbio_commit.spark.session.bridge import bridge_of
 from dbio_commit.spark.session.conf import java_class
 from dbio_commit.spark.session.jvm import ASKED_BATCHES, is_ready
-from dbio_commit.spark.write import feed_columns as feeds
 from dbio_commit.table import Table
 
 Function = Callable[[DataFrame, int], None]

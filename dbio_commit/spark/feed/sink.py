@@ -8,7 +8,7 @@ aborted by the commit of a later attempt.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,9 +22,9 @@ from dbio_commit.commit.draft import Terms
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.spark.ship.batches import Packing
-from dbio_commit.spark.write.plan import Job, WritePlan, commit_files
-from dbio_commit.spark.write.task import decode_file_info, encode_file_info, run_task
-from dbio_commit.spark.write.written import Told, add_up, run_with_fates
+from dbio_commit.spark.write.plan import WritePlan
+from dbio_commit.spark.write.task import TaskSpec, abort_files, commit_files, encode_file_info, run_task
+from dbio_commit.spark.write.written import TaskResult, add_up, run_with_fates
 from dbio_commit.table import Table
 
 OPTIONS = {
@@ -48,12 +48,12 @@ class _Written(WriterCommitMessage):
     """What a task has written. It goes by way of the driver, so no secrets are in it."""
 
     terms: Terms
-    told: Told
+    result: TaskResult
     schema: Mapping[str, Any] | None = field(repr=False)
 
     @property
     def files(self) -> Sequence[str]:
-        return self.told.files
+        return self.result.files
 
 
 class DbioStreamWriter(DataSourceStreamArrowWriter):
@@ -66,15 +66,17 @@ class DbioStreamWriter(DataSourceStreamArrowWriter):
         self._app_id, self._packing = app_id, packing
 
     @cached_property
-    def _job(self) -> Job:
+    def _begun(self) -> tuple[TaskSpec, Mapping[str, Any] | None]:
+        """What the tasks need, and the table's columns after the batch."""
         plan = self._plan()
-        if plan.target.scope is None and plan.layout.partition_columns:
-            _log.info("%s is a new table, partitioned by %s", self._table.url, ", ".join(plan.layout.partition_columns))
+        columns = plan.mapping.partition_columns
+        if plan.target.scope is None and columns:
+            _log.info("%s is a new table, partitioned by %s", self._table.url, ", ".join(columns))
         elif plan.target.scope is None:
             _log.warning("%s is a new table without partitions; Spark passes over writeStream.partitionBy(…), so set "
                          "the option partitionBy if it is to have some", self._table.url)  # fmt: skip
         self._check(plan)
-        return plan.begin(claims=False)
+        return plan.task_spec(plan.begin(claims=False).terms), plan.schema_to_record
 
     def _check(self, plan: WritePlan) -> None:
         """Raises InvalidInputError where rows come that are not checked as the table now asks for."""
@@ -88,25 +90,27 @@ class DbioStreamWriter(DataSourceStreamArrowWriter):
 
     def __getstate__(self) -> dict[str, Any]:
         """For the workers. Only who plans the batch pickles it, and more than once: all must have one transaction."""
-        return {"_job": self._job, "_app_id": self._app_id, "_packing": self._packing}
+        return {"_begun": self._begun, "_app_id": self._app_id, "_packing": self._packing}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
         context = TaskContext.get()
         assert context is not None, "runs in Spark's workers only"
         query, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
-        job = self._job.for_app(App(id=self._app_id or str(query), version=int(str(batch))))
+        spec, schema = self._begun
+        app = App(id=self._app_id or str(query), version=int(str(batch)))
+        spec = replace(spec, terms=replace(spec.terms, app=app))
         batches = self._packing.unpack(iterator)
         if self._packing.settings is None:
-            told = Told([encode_file_info(info) for info in run_task(job.spec, batches)], {}, {})
+            result = TaskResult([encode_file_info(info) for info in run_task(spec, batches)], {}, {})
         else:
-            told = run_with_fates(job.spec, batches, Constraints.of(self._packing.settings))
-        return _Written(job.sink.terms, told, job.schema)
+            result = run_with_fates(spec, batches, Constraints.of(self._packing.settings))
+        return _Written(spec.terms, result, schema)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         written = _known(messages)
         files = [file for message in written for file in message.files]
         settings = self._packing.settings
-        _, problem = add_up((it.told for it in written), Constraints.of(settings), where=self._table.url)
+        _, problem = add_up((it.result for it in written), Constraints.of(settings), where=self._table.url)
         if problem:
             raise InvalidInputError(f"{problem}; nothing of this batch was committed")
         if files or (self._overwrite and written):  # else nothing was claimed, and nothing is left
@@ -120,9 +124,8 @@ class DbioStreamWriter(DataSourceStreamArrowWriter):
         written = [message for message in _known(messages) if message.files]
         if written:
             transaction = self._table.resume(written[0].terms)
-            transaction.add((decode_file_info(file) for message in written for file in message.files), looked_at=True)
             with suppress(TransactionStateError):  # what failed came after its commit: Spark makes the batch again
-                transaction.abort()
+                abort_files(transaction, [file for message in written for file in message.files])
 
 
 def _known(messages: Sequence[WriterCommitMessage | None]) -> list[_Written]:

@@ -25,9 +25,9 @@ from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start, decode_position, encode_position
 from dbio_commit.protocol.history import Change
 from dbio_commit.protocol.state import DataFile
+from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.feed.options import StreamOptions
 from dbio_commit.spark.read.scan import ReadSpec, group_files, read_files
-from dbio_commit.spark.write import feed_columns as feeds
 from dbio_commit.table import Table
 
 _GROUP_BYTES, _MOST_GROUPS, _FEW = 32 * 1024 * 1024, 64, 8

@@ -106,7 +106,7 @@ def _frame(
         rows = with_file(files_natively(spark, root, table, files, schema))
         return whole(rows.withColumn(PLACE, f.col("_metadata.row_index")))
     located = [t.StructField(_PATH, t.StringType()), t.StructField(PLACE, t.LongType())]
-    spec = ReadSpec.of(table, t.StructType([*schema.fields, *located]))
+    spec = ReadSpec(table, t.StructType([*schema.fields, *located]))
     return files_in_workers(spark, files, spec, _located).withColumn(FILE, f.xxhash64(_PATH)).drop(_PATH)
 
 

@@ -10,11 +10,10 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -132,7 +131,7 @@ def _scan(spark: SparkSession, table: Table, snapshot: Snapshot) -> DataFrame:
     root = files_root(spark, table, snapshot.files)
     if root is None:
         schema = _known(table_schema(table.store, snapshot), snapshot)
-        return files_in_workers(spark, snapshot.files, ReadSpec.of(table, schema))
+        return files_in_workers(spark, snapshot.files, ReadSpec(table, schema))
     if snapshot.schema:
         return _scan_natively(spark, root, table, snapshot, table_schema(table.store, snapshot))
     # Where no writer recorded the columns, Spark infers them, as it does for everybody else.
@@ -145,7 +144,7 @@ def scan_files(spark: SparkSession, table: Table, files: Sequence[DataFile], sch
     """The rows of these files of a table of ours, whose partition columns the schema has, too."""
     root = files_root(spark, table, files)
     if root is None:
-        return files_in_workers(spark, files, ReadSpec.of(table, schema))
+        return files_in_workers(spark, files, ReadSpec(table, schema))
     frames = [files_natively(spark, root, table, some, schema) for some in by_layout(files)]
     return reduce(DataFrame.unionByName, frames)
 
@@ -288,17 +287,12 @@ def write_manifest(directory: Path, root: str, files: Iterable[DataFile]) -> Non
 # --- Python workers -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ReadSpec:
     """What a worker needs to read files of a table."""
 
-    path: str
-    storage_options: Mapping[str, Any] = field(repr=False)  # secrets
+    table: Table
     schema: StructType
-
-    @classmethod
-    def of(cls, table: Table, schema: StructType) -> "ReadSpec":
-        return cls(path=table.url, storage_options=table.storage_options, schema=schema)
 
 
 Look = Callable[[DataFile, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -307,7 +301,7 @@ Look = Callable[[DataFile, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 def read_files(spec: ReadSpec, files: Iterable[DataFile], look: Look | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of the files, with the table's columns: in its order, absent ones null, partition columns filled in."""
-    store = Table(spec.path, spec.storage_options).store
+    store = spec.table.store
     target = schemas.arrow_schema(spec.schema)
     for file in files:
         with open_file(store, file) as source:

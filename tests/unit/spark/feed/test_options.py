@@ -8,8 +8,8 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from dbio_commit import InvalidInputError
 from dbio_commit.feed.feed import Most, Wanted
 from dbio_commit.feed.position import Start
+from dbio_commit.spark.feed import columns as feeds
 from dbio_commit.spark.feed.options import StreamOptions
-from dbio_commit.spark.write import feed_columns as feeds
 
 
 def parse(**options: str) -> StreamOptions:
