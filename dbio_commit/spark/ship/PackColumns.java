@@ -331,7 +331,7 @@ public class PackColumns extends SparkPlan implements UnaryExecNode {
   }
 
   /** Some rows of a batch. */
-  static class Chosen extends Packer$Rows {
+  static class Chosen extends InputRows {
     ColumnarBatch batch;
     private final UnsafeProjection keys;
 

@@ -197,7 +197,7 @@ public class PackRows extends Expression implements Generator, Serializable {
   }
 
   /** All rows that are staged. */
-  static class Staged extends Packer$Rows {
+  static class Staged extends InputRows {
     private final StagedRows staged;
     private final UnsafeProjection keys;
 
