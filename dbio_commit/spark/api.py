@@ -26,7 +26,7 @@ from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.spark import feed as streaming
 from dbio_commit.spark.catalog import create_catalog_table
 from dbio_commit.spark.committer import enable_parquet
-from dbio_commit.spark.datasource import DbioDataSource, register_source, register_sources
+from dbio_commit.spark.datasource import ChangedFiles, DbioDataSource, register_source, register_sources
 from dbio_commit.spark.feed.changed_rows import changes_between, columns_of
 from dbio_commit.spark.read.scan import scan
 from dbio_commit.spark.rewrite.base import CommitOptions, Rewrite
@@ -413,7 +413,7 @@ def for_each_batch(
     """
     table = open_table(spark, path, storage_options)
     streaming.require_source(table.url)
-    from dbio_commit.spark.feed.for_each import ChangedFiles, start_each, with_rows
+    from dbio_commit.spark.feed.for_each import start_each, with_rows
 
     register_source(spark, ChangedFiles, store_settings(spark))
     options = {
