@@ -39,8 +39,8 @@ def test_options_do_what_they_say_whatever_their_case() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"maxFilesPerTrigger": "0"}, "count from 1"),
-        ({"maxBytesPerTrigger": "0"}, "count from 1"),
+        ({"maxFilesPerTrigger": "0"}, "must be at least 1"),
+        ({"maxBytesPerTrigger": "0"}, "must be at least 1"),
         ({"maxBytesPerTrigger": "1g"}, "option maxBytesPerTrigger is '1g'"),
         ({"skipChangeCommits": "true", "ignoreChanges": "true"}, "set one of them"),
         ({"readChangeFeed": "true", "ignoreChanges": "true"}, "set one of them"),

@@ -1,4 +1,4 @@
-"""The columns of a table whose writers recorded none: from the footer of a file, and from directory names."""
+"""The columns of a table whose writers recorded none: inferred from the newest file and from directory names."""
 
 from collections.abc import Iterable
 from typing import BinaryIO
@@ -15,14 +15,14 @@ from dbio_commit.store import Store
 
 
 def table_schema(store: Store, snapshot: Snapshot) -> t.StructType | None:
-    """The columns of a table: those that its writers recorded, or inferred; None for an empty table without any."""
+    """The columns of a table: recorded, or else inferred. None if none are recorded and the table is empty."""
     if snapshot.schema is not None:
         return schemas.from_json(snapshot.schema, where=snapshot.url)
     return infer_schema(store, snapshot)
 
 
 def infer_schema(store: Store, snapshot: Snapshot) -> t.StructType | None:
-    """The columns of the newest file, and the partition columns with the narrowest type that holds all values."""
+    """The columns of the newest file, and the partition columns with the narrowest types that fit all their values."""
     if not snapshot.files:
         return None
     newest = max(snapshot.files, key=lambda file: (file.tid or "", file.path))
@@ -42,7 +42,7 @@ def _columns_of_file(stream: BinaryIO, *, where: str) -> t.StructType:
         return schemas.from_json(columns.told_columns(pq.ParquetFile(stream), where=where), where=where)
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidInputError(
-            f"{where} cannot be read as Parquet: {error!s:.200}; `dbio check` looks further"
+            f"{where} cannot be read as Parquet: {error!s:.200}; run `dbio check` to find out more"
         ) from Cause.of(error)
 
 

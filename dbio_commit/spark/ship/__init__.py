@@ -1,1 +1,1 @@
-"""How rows travel between the JVM and Python."""
+"""How rows travel from the JVM to Python: Arrow batches of bounded size, and rows packed into values by Java classes."""
