@@ -1,1 +1,1 @@
-"""How rows travel from the JVM to Python: Arrow batches of bounded size, and rows packed into values by Java classes."""
+"""How rows travel from the JVM to Python: in Arrow batches of bounded size, packed into values by Java classes."""
