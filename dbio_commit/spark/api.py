@@ -51,7 +51,7 @@ from dbio_commit.spark.write.file_sizes import balanced
 from dbio_commit.spark.write.plan import WriteOptions, errors_of_workers, no_commit, plan_write
 from dbio_commit.spark.write.written import Writing
 from dbio_commit.store import parse_location
-from dbio_commit.upkeep.compact.plan import TARGET_BYTES
+from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
 from dbio_commit.upkeep.compact.report import CompactReport
 from dbio_commit.upkeep.compact.run import compact as run_compaction
 
@@ -478,15 +478,18 @@ def compact(
     """As `Table.compact`, by Spark's tasks: each writes new files, of the rows of small ones in the same partition."""
     table = open_table(spark, path, storage_options)
     table.refuse_partition()
+    compact_options = CompactOptions(
+        target_size=target_size,
+        where=where,
+        sort_by=column_names(sort_by),
+        z_order=column_names(z_order),
+        min_files=min_files,
+    )
     try:
         return run_compaction(
             table.store,
             table.clock,
-            target_size=target_size,
-            where=where,
-            sort_by=sort_by,
-            z_order=z_order,
-            min_files=min_files,
+            compact_options,
             dry_run=dry_run,
             time_zone=spark.conf.get("spark.sql.session.timeZone"),
             hands=in_tasks(spark, table),

@@ -16,6 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dbio_commit import Table
+from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.report.health import Amount, Vacuumed
 from dbio_commit.upkeep.vacuum.report import RunSummary, Total
 from tests.builders import QUERY, stream_checkpoint
@@ -24,7 +25,7 @@ from tests.histories import columns
 from tests.writers import contents, write
 from vacuum import Reason, VacuumOptions
 from vacuum import process as process_module
-from vacuum.compaction import CompactionSummary, CompactOptions
+from vacuum.compaction import CompactionSummary
 from vacuum.config import Config
 from vacuum.process import Job, RunFailed, compact_in_process, vacuum_in_process
 from vacuum.schedule import Service

@@ -26,6 +26,7 @@ from dbio_commit.feed.position import Position, Start
 from dbio_commit.protocol import names
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.compact import rewrite, run
+from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.compact.report import STOPPED
 from tests.faults import Killed, Killer, act_before_call, calls_to, heal, once
 from tests.histories import PARTITIONS, History, columns, in_order
@@ -375,7 +376,7 @@ def test_told_to_stop_it_commits_what_is_done_and_leaves_the_rest(
         done += 1
         return done > 3  # asked before the first commit, and before each of its files
 
-    report = run.compact(table.store, table.clock, hands=hands, stop=stop)
+    report = run.compact(table.store, table.clock, CompactOptions(), hands=hands, stop=stop)
     assert [it.directory for it in report.compacted] == ["day=1", "day=2"]
     assert [it.reason for it in report.left] == [STOPPED, STOPPED]
     assert len(report.commits) == 1

@@ -3,15 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.state import DataFile
-
-TARGET_BYTES = 128 * 1000 * 1000
-"""Of a new file, as large as the files that go into it together."""
-
-MOST_Z_COLUMNS = 8
-"""By so many, a thousandth of the rows still spans about half of each column."""
 
 COMMIT_BYTES = 16 * 1000**3
 COMMIT_FILES = 50_000
@@ -37,17 +30,6 @@ class Bin:
     def size(self) -> int:
         """In bytes; of unknown sizes, nothing."""
         return sum(_size(file) for file in self.files)
-
-
-def check_order(sort_by: Sequence[str], z_order: Sequence[str]) -> None:
-    """Raises InvalidInputError for two orders at once, and for a curve through too many columns."""
-    if sort_by and z_order:
-        raise InvalidInputError("sort_by and z_order are two orders of the same rows; give one of them")
-    if len(z_order) > MOST_Z_COLUMNS:
-        raise InvalidInputError(
-            f"z_order goes by {MOST_Z_COLUMNS} columns at most, not by {len(z_order)}: the more there are, the less of "
-            "the data a condition on one of them leaves out"
-        )
 
 
 def plan_bins(

@@ -23,7 +23,8 @@ from dbio_commit.protocol.commits import count_rows, recorded_rows
 from dbio_commit.protocol.markers import FileInfo
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.store import Store
-from dbio_commit.upkeep.compact.plan import TARGET_BYTES, Bin, check_order, in_commits, plan_bins
+from dbio_commit.upkeep.compact.options import CompactOptions
+from dbio_commit.upkeep.compact.plan import Bin, in_commits, plan_bins
 from dbio_commit.upkeep.compact.report import STOPPED, Compacted, CompactReport, LeftFiles
 from dbio_commit.upkeep.publish import publish_as_set
 
@@ -47,24 +48,15 @@ _THREADS = min(4, os.cpu_count() or 1)
 def compact(
     store: Store,
     clock: Clock,
+    options: CompactOptions,
     *,
-    target_size: int = TARGET_BYTES,
-    where: str | None = None,
-    sort_by: str | Sequence[str] = (),
-    z_order: str | Sequence[str] = (),
-    min_files: int = 1,
     dry_run: bool = False,
     time_zone: str | None = None,
     hands: Hands | None = None,
     stop: Callable[[], bool] = lambda: False,
 ) -> CompactReport:
     """See `Table.compact`. `hands` do the work, by default in threads; `stop` is asked before each commit."""
-    if type(target_size) is not int or target_size < 1:
-        raise InvalidInputError(f"target_size is {target_size!r:.100}, not a number of bytes from 1")
-    if type(min_files) is not int or min_files < 1:
-        raise InvalidInputError(f"min_files is {min_files!r:.100}, not a number from 1")
-    sort_by, z_order = ([it] if isinstance(it, str) else it for it in (sort_by, z_order))
-    check_order(sort_by, z_order)
+    where = options.where
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is not Scope.TABLE:
         raise InvalidInputError(
@@ -78,14 +70,14 @@ def compact(
     if not snapshot.files:
         return CompactReport(url=store.url, dry_run=dry_run)
     columns = _columns(snapshot, store)
-    by = _order_columns(sort_by, columns, snapshot)
-    along = _order_columns(z_order, columns, snapshot)
+    by = _order_columns(options.sort_by, columns, snapshot)
+    along = _order_columns(options.z_order, columns, snapshot)
     chosen = snapshot if where is None else snapshot.where(where, time_zone=time_zone)
     bins = plan_bins(
         chosen.files,
-        target_size=target_size,
+        target_size=options.target_size,
         in_order=bool(by or along),
-        min_files=min_files,
+        min_files=options.min_files,
         anew=find_unlike(store, chosen, columns),
     )
     if dry_run:
