@@ -1,4 +1,4 @@
-"""Makes a table of a plain or DBIO directory."""
+"""Turns a plain directory of Parquet files, or one written by DBIO, into a table: `Table.adopt`, `dbio adopt`."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -37,25 +37,25 @@ from dbio_commit.store import Store
 
 _log = get_logger(__name__)
 
-_TICK = timedelta(microseconds=1)  # what was committed before an adoption is older than it, also in the same second
+_TICK = timedelta(microseconds=1)  # commits before an adoption get an older time, also in the same second
 
 _MOST_NAMED = 10
-"""Files, in one message."""
+"""The most files that a message names."""
 
 
 def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silent) -> Commit:
-    """Makes a table of a plain or DBIO directory: a checkpoint of what is visible now, then the descriptor.
+    """Turns the directory into a table: writes a checkpoint of the files that are visible now, then the descriptor.
 
-    Moves and deletes nothing; what is hidden now counts as removed. `looks` at the footers of all files, by a request
-    for each: they say which columns the table has. Raises TransactionStateError while a transaction is pending,
-    TableExistsError where it is a table already, InvalidInputError where its files lie in different partition columns
-    or some are what not all readers can read, SchemaMismatchError where their columns do not fit together,
-    CommitConflictError where somebody wrote meanwhile.
+    Moves and deletes nothing. Hidden files count as removed. With `looks`, reads the footers of all files, with a
+    request for each, to find the columns of the table. Raises TransactionStateError while a transaction is pending,
+    TableExistsError if it is already a table, InvalidInputError if its files have different partition columns or some
+    cannot be read by all readers, SchemaMismatchError if their columns do not fit together, CommitConflictError if
+    somebody wrote meanwhile.
     """
-    entries = store.list_files()  # before the snapshot: what is not visible in that has been hidden since
+    entries = store.list_files()  # before the snapshot, so that all of these files are visible in it or hidden
     snapshot = read_snapshot(store, clock)
     if snapshot.scope is Scope.TABLE:
-        raise TableExistsError(f"{store.url} is a table of ours already; there is nothing to do")
+        raise TableExistsError(f"{store.url} is already a dbio table; there is nothing to do")
     snapshot.refuse_patterns()
     directories = parse_directories(entries)
     _refuse_pending(store, directories)
@@ -63,7 +63,7 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
     at = max(entry.modified for entry in entries)
     found = _look(store, snapshot, entries, progress) if looks else _Found()
     commit = _adoption(clock, snapshot, _hidden(store, snapshot, directories), found, at=at)
-    # As it was then: where somebody else adopts at the same time, nothing that came later may count as covered.
+    # From the listing of then: if another process adopts at the same time, later markers must not count as covered.
     log = parse_log(entry for entry in entries if "/" not in entry.path)
     covered = [
         Decided(min(entry.modified, at - _TICK), tid, CommitMarker(added=[], removed=[]))
@@ -79,13 +79,13 @@ def adopt(store: Store, clock: Clock, *, looks: bool, progress: Progress = silen
     )
     name, body = names.checkpoint(checkpoint.number), encode_checkpoint(checkpoint, created=clock.now())
     if not create(store, name, body):
-        raise CommitConflictError(f"somebody else is adopting {store.url}; look at it with `dbio check`")
+        raise CommitConflictError(f"another process is adopting {store.url}; look at it with `dbio check`")
     _refuse_change(store, entries, number=checkpoint.number)
     properties = {} if found.schema is None else {ADOPTED: commit.tid}
     created = create_descriptor(store, clock, table_id, columns, properties)
     _warn_of_late_writers(store, entries)
     if not created:
-        raise TableExistsError(f"{store.url} was made a table by somebody else just now; look at it with `dbio check`")
+        raise TableExistsError(f"another process has just made {store.url} a table; look at it with `dbio check`")
     for note in found.notes:
         _log.warning("%s: %s", store.url, note)
     return Commit(
@@ -101,8 +101,8 @@ def _refuse_pending(store: Store, directories: Mapping[str, Directory]) -> None:
     pending = sorted({tid for directory in directories.values() for tid in directory.log.pending})
     if pending:
         raise TransactionStateError(
-            f"{len(pending)} transactions are pending in {store.url}, first {pending[0]}: what they write would be "
-            "lost; wait for them, or end them with `dbio abort`, or run `dbio vacuum` once they have timed out"
+            f"{len(pending)} transactions are pending in {store.url}, first {pending[0]}: their files would be "
+            "lost; wait for them, or abort them with `dbio abort`, or run `dbio vacuum` once they have timed out"
         )
 
 
@@ -110,14 +110,14 @@ def _partition_columns(store: Store, snapshot: Snapshot) -> tuple[str, ...]:
     columns = names.common_partition_columns(names.split(file.path)[0] for file in snapshot.files)
     if columns is None:
         raise InvalidInputError(
-            f"the files of {store.url} do not all lie in the same partition columns; a table has the same for all "
-            "of its files: move those that belong elsewhere first"
+            f"the files of {store.url} do not all have the same partition columns, as those of a table must; move "
+            "files that belong elsewhere first"
         )
     return names.check_partition_columns(columns)
 
 
 def _hidden(store: Store, snapshot: Snapshot, directories: Mapping[str, Directory]) -> list[str]:
-    """The Parquet files that readers do not see, by their paths."""
+    """The paths of Parquet files that readers do not see."""
     seen = {file.path for file in snapshot.files} | set(snapshot.foreign)
     entries = (entry for directory in directories.values() for entry in directory.files.values())
     hidden = {entry.path: entry.size for entry in entries if entry.path not in seen}
@@ -130,17 +130,17 @@ def _hidden(store: Store, snapshot: Snapshot, directories: Mapping[str, Director
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What the footers of the files say; nothing where nobody looked."""
+    """The content of the footers; empty if they were not read."""
 
     schema: Mapping[str, Any] | None = None
     rows: Mapping[str, int | None] = field(default_factory=dict)
-    """Of each file, by its path."""
+    """The number of rows of each file, by its path."""
     notes: Sequence[str] = ()
-    """What is to be known of some files, and which."""
+    """Facts about some files that the user should know, with their paths."""
 
 
 def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: Progress) -> _Found:
-    """Raises InvalidInputError, SchemaMismatchError."""
+    """Reads the footers. Raises InvalidInputError, SchemaMismatchError."""
     ages = {entry.path: number for number, entry in enumerate(sorted(entries, key=lambda it: (it.modified, it.path)))}
     newest_first = sorted((file.path for file in snapshot.files), key=lambda path: -ages.get(path, len(ages)))
     rows: dict[str, int | None] = {}
@@ -160,15 +160,15 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
         rows[path] = footer.rows
     if wrong:
         raise InvalidInputError(
-            f"{store.url} cannot be a table for {len(wrong)} of its files, and nothing has changed: {_some(wrong)}. "
-            "Write these anew, or move what is no data elsewhere, then adopt it again"
+            f"{store.url} cannot become a table because of {len(wrong)} files; nothing has changed: {_some(wrong)}. "
+            "Write these files again, or move those that are no data elsewhere, and then adopt it again"
         )
     if not groups:
         return _Found(rows=rows)
     columns = unite([*groups.values()], where=store.url)
     notes = [
-        f"in {_some(paths)}, {why}: readers of what is published would take it for null, until "
-        f"`{command('dbio', 'compact', store.url)}` has written these files anew"
+        f"in {_some(paths)}, {why}: readers of publications would read it as null, until "
+        f"`{command('dbio', 'compact', store.url)}` has rewritten these files"
         for why, paths in _respelled([*groups.values()], columns).items()
     ]
     partition, texts = _partition_fields(snapshot)
@@ -177,7 +177,7 @@ def _look(store: Store, snapshot: Snapshot, entries: Sequence[Entry], progress: 
 
 
 def _respelled(groups: Sequence[Alike], columns: Mapping[str, Any]) -> Mapping[str, Sequence[str]]:
-    """By what is spelled otherwise, the files."""
+    """The files that spell columns differently, by what differs."""
     found: dict[str, list[str]] = {}
     for group in groups:
         if why := respelled(group.columns, columns):
@@ -186,8 +186,8 @@ def _respelled(groups: Sequence[Alike], columns: Mapping[str, Any]) -> Mapping[s
 
 
 def _partition_fields(snapshot: Snapshot) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """The partition columns, of the types that Spark infers, and notes on those that are not taken so."""
-    from dbio_commit.data import columns as kinds  # which needs pyarrow, as whoever knows columns of files has it
+    """The partition columns with the types that Spark infers, and notes on columns that get another type."""
+    from dbio_commit.data import columns as kinds  # needs pyarrow, which has been used to read the footers
 
     fields: list[Mapping[str, Any]] = []
     notes: list[str] = []
@@ -195,10 +195,10 @@ def _partition_fields(snapshot: Snapshot) -> tuple[list[Mapping[str, Any]], list
         values = {file.partition[column] for file in snapshot.files}
         kind = kinds.narrowest(values)
         if kind in _NO_PARTITION:
-            told = sorted(value for value in values if value is not None)
+            texts = sorted(value for value in values if value is not None)
             notes.append(
-                f"the values of the partition column {column!r} look like numbers with a fraction, which no write can "
-                f"partition by; the column holds texts: {_some(told)}"
+                f"the values of the partition column {column!r} look like floating-point numbers, by which no write "
+                f"can partition; the column has texts instead: {_some(texts)}"
             )
             kind = "string"
         fields.append(kinds.field(column, kind))
@@ -217,7 +217,7 @@ def _some(texts: Sequence[str]) -> str:
 
 
 def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], found: _Found, *, at: datetime) -> Decided:
-    """A commit that adds all that is visible, and removes all that is hidden."""
+    """A commit that adds all visible files, and removes all hidden files."""
     files = [
         FileInfo(path=file.path, size=file.size, rows=found.rows.get(file.path), partition=file.partition)
         for file in snapshot.files
@@ -241,9 +241,10 @@ def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], found: _Found
 
 
 def _refuse_change(store: Store, before: Sequence[Entry], *, number: int) -> None:
-    """Of data files and markers; the checkpoint itself is new, and put out of use, since nobody may commit beside it.
+    """Raises CommitConflictError if data files or markers have changed since the listing `before`.
 
-    It is not deleted: a request to delete it may land late, when another adoption has a checkpoint of that name.
+    Before that, it makes the new checkpoint invalid by a refusal, as nobody may commit on top of it. The checkpoint is
+    not deleted: a late delete request could hit that of another adoption, which has the same name.
     """
     now = store.list_files()
     if _written(before) != _written(now):
@@ -263,13 +264,13 @@ def _warn_of_late_writers(store: Store, before: Sequence[Entry]) -> None:
     late = sorted(e.path for e in store.list_files() if e.path not in known and _is_late(e.path))
     if late:
         raise StoreError(
-            f"{store.url} is a table now, but {len(late)} files or markers, first {late[0]}, came in that moment by "
-            "the rules that held before: what they add or remove is not in the table; write it again"
+            f"{store.url} is a table now, but {len(late)} files or markers, first {late[0]}, were written in that "
+            "moment by a writer that did not know of it: what they add or remove is not in the table; write it again"
         )
 
 
 def _is_late(path: str) -> bool:
-    """Whether somebody put it there who did not know of the table. Markers at the root count as before."""
+    """Whether its writer did not know of the table. Markers at the root are valid in a table, too."""
     directory, name = names.split(path)
     if names.parse_log_name(name):
         return bool(directory)

@@ -1,6 +1,7 @@
-"""Removing a table: `Table.drop`. One object, the tombstone, ends it; what it held is deleted after that.
+"""Removes a table: `Table.drop`. Creates one object, the tombstone, and deletes the table's objects after that.
 
-Whoever sees the tombstone sees no table. A drop that was killed is ended by the next. Rules: PROTOCOL.md section 12.
+For readers and writers, a table with a tombstone does not exist. The next drop continues one that was killed. Rules:
+PROTOCOL.md section 12.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -36,7 +37,7 @@ from dbio_commit.store import Store
 from dbio_commit.upkeep.publish import find_own, is_published
 
 _ROUNDS = 10
-"""How often late writers may make a drop begin again."""
+"""How often a drop begins again because of late writers."""
 
 _log = get_logger(__name__)
 
@@ -47,22 +48,21 @@ class DropReport:
 
     url: str
     deleted: int
-    """Objects: data files and markers."""
+    """The number of deleted objects: data files and markers."""
     size: int
-    """Of those, in bytes."""
+    """The bytes of the deleted objects."""
     aborted: Sequence[str]
-    """The transactions that were pending."""
+    """The tids of transactions that were pending."""
     left: Sequence[str]
-    """Paths of files that no transaction of the table wrote or named, and of what others put beside its publications.
-
-    They are still there."""
+    """The paths of files that were not deleted: no transaction of the table wrote or named them, or others put them
+    beside its publications."""
 
 
 def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
-    """Removes a table that has no commits; with `everything`, any table of ours. Takes a minute, to outlast writers.
+    """Removes a table that has no commits; with `everything`, any dbio table. Takes a minute, to outlast writers.
 
-    Called again after a failure, it goes on. Raises InvalidInputError where there are commits (and not `everything`)
-    or no table of ours, TableNotFoundError, StoreError where something could not be deleted.
+    After a failure, another call continues. Raises InvalidInputError if the table has commits (without `everything`) or
+    is not a dbio table, TableNotFoundError, StoreError if something could not be deleted.
     """
     for _ in range(_ROUNDS):
         if (tombstone := _find_tombstone(store, everything=everything)) is not None:
@@ -70,7 +70,7 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
         _bury(store, clock, everything=everything)
     else:
         raise CommitConflictError(
-            f"{store.url_of(names.DROPPED)} is no object that a listing shows, or comes and goes; see what it is"
+            f"{store.url_of(names.DROPPED)} does not appear in listings, or appears and disappears; look what it is"
         )
     buried = _read_if_there(store, names.DESCRIPTOR), _read_if_there(store, names.DROPPED)
     known: set[str] = set()
@@ -97,7 +97,7 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
                 left=tuple(left),
             )
     raise CommitConflictError(
-        f"{store.url} was dropped, but others keep writing to it: stop the writers, then run `dbio drop` again"
+        f"{store.url} was dropped, but other processes keep writing to it: stop them, then run `dbio drop` again"
     )
 
 
@@ -105,11 +105,11 @@ def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:
 
 
 def _find_tombstone(store: Store, *, everything: bool) -> Entry | None:
-    """The one that is there, of this or of an earlier drop; None where there is none that allows so much."""
+    """The tombstone of this or an earlier drop. None if there is none, or only one that does not allow `everything`."""
     log = parse_log(store.list_log())
     if log.dropped is None or not everything or log.descriptor is None or _read_tombstone(store).everything:
         return log.dropped
-    _delete(store, [log.dropped], same=[store.get(names.DROPPED)])  # under it no commit may be deleted, and none is
+    _delete(store, [log.dropped], same=[store.get(names.DROPPED)])  # it allows no commit to be deleted
     return None
 
 
@@ -118,10 +118,10 @@ def _read_tombstone(store: Store) -> Tombstone:
 
 
 def _bury(store: Store, clock: Clock, *, everything: bool) -> None:
-    """Creates the tombstone: from then on there is no table."""
+    """Creates the tombstone: from then on, the table does not exist."""
     log = parse_log(store.list_log())
     _refuse_others(store, log)
-    read_descriptor(store, log)  # refuses what a later version wrote
+    read_descriptor(store, log)  # raises for a table of a later version
     prove_store(store)
     if not everything and read_snapshot(store, clock).tids:
         raise InvalidInputError(has_commits(store))
@@ -131,14 +131,14 @@ def _bury(store: Store, clock: Clock, *, everything: bool) -> None:
 def _refuse_others(store: Store, log: Log) -> None:
     entries = store.list_files()
     if log.descriptor is None:
-        log = parse_log(store.list_log())  # it comes before all else of its table
+        log = parse_log(store.list_log())  # again: a new table's descriptor comes before its files
     if log.descriptor is None:
         refuse_lost_descriptor(store, log)
         check_directories(store, (entry.path for entry in entries))
         if is_empty(parse_directories(entries)):
             raise TableNotFoundError(f"there is no table at {store.url}; check the path")
         raise InvalidInputError(
-            f"{store.url} has no {names.DESCRIPTOR}: it is a plain directory, not a table of ours, and nothing was "
+            f"{store.url} has no {names.DESCRIPTOR}: it is a plain directory, not a dbio table, and nothing was "
             "deleted; delete it with the tools of its store"
         )
     for entry in entries:
@@ -146,9 +146,12 @@ def _refuse_others(store: Store, log: Log) -> None:
 
 
 def _refuse_commits(store: Store, clock: Clock, tombstone: Entry) -> None:
-    """Somebody committed before we could decide against it: then the tombstone goes, and there is a table again."""
+    """If a transaction was committed before the drop aborted it, deletes the tombstone, so that the table exists again.
+
+    Raises InvalidInputError then.
+    """
     if _read_tombstone(store).everything or parse_log(store.list_log()).descriptor is None:
-        return  # an earlier drop's, which need not ask, or which has asked
+        return  # the tombstone of an earlier drop, which may delete commits or has found none
     body = store.get(names.DROPPED)
     if read_snapshot(store, clock, even_dropped=True).tids:
         _delete(store, [tombstone], same=[body])
@@ -170,25 +173,24 @@ def _require(store: Store, tombstone: Entry) -> None:
 
 
 def _ended(store: Store) -> CommitConflictError:
-    return CommitConflictError(f"another drop of {store.url} has come to its end; see what is there now")
+    return CommitConflictError(f"another drop of {store.url} has ended; look what is there now")
 
 
 # --- writers ------------------------------------------------------------------------------------------------------
 
 
 def _end_writers(store: Store, clock: Clock, tombstone: Entry, known: set[str]) -> list[str]:
-    """Aborts who is pending, and waits until all are old enough to notice (`SETTLE_S`); returns whom it aborted.
+    """Aborts pending transactions, and waits for `SETTLE_S` after the last new one. Returns those that it aborted.
 
-    None of them is so young any more, then, that it would not look for its start marker when it has committed
-    (PROTOCOL.md 9.3).
-    `known` are the transactions that were waited for, and those that are from now on.
+    After that time, each of their writers looks for its start marker when it has committed (PROTOCOL.md 9.3), and so
+    notices the drop. `known` are the transactions that were waited for; new ones are added.
     """
     aborted: list[str] = []
     has_waited = bool(known)
     while True:
         _require(store, tombstone)
         log = parse_log(store.list_log())
-        aborted += abort_all(store, clock, log.pending)  # who has committed did so before the drop, so to say
+        aborted += abort_all(store, clock, log.pending)  # a transaction that has committed counts as before the drop
         if has_waited and log.started.keys() <= known:
             return aborted
         known |= log.started.keys()
@@ -204,9 +206,9 @@ def _left_in_log(store: Store) -> bool:
 
 
 def _sort(store: Store) -> tuple[list[list[Entry]], list[str]]:
-    """What to delete, step by step, and the paths of what stays: files that are nobody's of ours.
+    """What to delete, in steps, and the paths of files that stay, as no transaction of the table wrote them.
 
-    Start markers go before commit markers: a late writer then finds one of them, or neither, and gives up.
+    Start markers are deleted before commit markers: a late writer then finds at most one of its markers, and gives up.
     """
     entries = store.list_files(links=False)
     named = _named(store)
@@ -228,16 +230,16 @@ def _sort(store: Store) -> tuple[list[list[Entry]], list[str]]:
 
 
 def _table_id(store: Store) -> str | None:
-    """None where the descriptor is gone, which goes after all that is published."""
+    """None if the descriptor is gone. It is deleted after all publications."""
     log = parse_log(store.list_log())
     return read_descriptor(store, log).id if log.descriptor else None
 
 
 def _named(store: Store) -> set[str]:
-    """All that a commit added or removed; the last word on it is in markers that go after these files."""
+    """The paths that commits added or removed. The markers with these are deleted after the files."""
     log = parse_log(store.list_log())
     checkpoint = NO_CHECKPOINT
-    with suppress(CorruptMarkerError):  # what it told goes by the tids in its files' names
+    with suppress(CorruptMarkerError):  # its files are then recognised by the tids in their names
         checkpoint = read_checkpoint(store, log)
     named = {path for commit in checkpoint.commits for path in (*commit.marker.added, *commit.marker.removed)}
     for part in in_parts(log.uncovered(checkpoint.covered)):
@@ -247,7 +249,7 @@ def _named(store: Store) -> set[str]:
 
 
 def _strangers(entries: Iterable[Entry], named: Collection[str]) -> set[tuple[str, str]]:
-    """(directory, tid) below the root of writers that kept to the directory scope, and whose files are not ours."""
+    """(directory, tid) of transactions in the directory scope, below the root. Their files are not the table's."""
     places = [names.split(entry.path) for entry in entries]
     written = {
         (directory, tid)
@@ -266,7 +268,7 @@ def _is_ours(path: str, named: Collection[str], strangers: Collection[tuple[str,
 
 
 def _marker(path: str, strangers: Collection[tuple[str, str]]) -> bool:
-    """Whether it is a marker below the root that means nothing to the table, and would to those who come after it."""
+    """Whether it is a marker below the root: it has no meaning in the table, but would have in a plain directory."""
     directory, name = names.split(path)
     marker = names.parse_log_name(name)
     if not directory or marker is None or not names.is_data_file(directory):
@@ -284,7 +286,7 @@ def _kind(path: str) -> Kind | None:
 
 
 _FIXED = (names.DESCRIPTOR, names.DROPPED)
-"""Names that another table at this place has, too."""
+"""Names that another table at the same place would use, too."""
 
 
 def _read_if_there(store: Store, path: str) -> bytes | None:
@@ -294,8 +296,10 @@ def _read_if_there(store: Store, path: str) -> bytes | None:
 
 
 def _delete(store: Store, entries: Sequence[Entry], *, same: Collection[bytes | None] = ()) -> None:
-    """Of a descriptor or tombstone, only that of these bodies: another drop may have ended this one, and somebody made
-    another table, while this process slept. Raises CommitConflictError then, StoreError.
+    """Deletes the objects. With `same`, deletes a descriptor or tombstone only if it has one of these bodies.
+
+    While this process slept, another drop may have ended, and a new table may be there. Raises CommitConflictError
+    then, and StoreError.
     """
     for entry in entries if same else ():
         if entry.path in _FIXED and not any(body and store.delete_same(entry.path, body) for body in same):

@@ -239,7 +239,7 @@ def test_a_file_with_other_rows_than_its_writer_recorded_is_left(table: Table) -
     with table.store.open_write(first) as stream:
         stream.write(other)
     report = table.compact()
-    assert [left.reason.partition(":")[0] for left in report.left] == ["they hold 2 rows, and their writers recorded 3"]
+    assert [left.reason.partition(":")[0] for left in report.left] == ["they have 2 rows, but their writers recorded 3"]
     assert paths(table) == {first, second}
     assert len([entry for entry in table.store.list_files("") if entry.path.startswith("part-")]) == 2
 
