@@ -1,1 +1,1 @@
-"""What is done with a table besides reading and writing it."""
+"""Maintenance of tables: compaction, vacuum, publications, checks, reports, adoption, copies, restores, drops."""

@@ -1,4 +1,4 @@
-"""Numbers, sizes and times, as people or programs read them. Pure."""
+"""Formats numbers, sizes and times for people and programs. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,7 @@ _UNITS = {"kB": 1000, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4,
 
 
 def parse_size(text: str) -> int:
-    """Bytes, such as "128MB", "64MiB" or "1000". Raises InvalidInputError."""
+    """The bytes of a text such as "128MB", "64MiB" or "1000". Raises InvalidInputError."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise InvalidInputError(f"{text!r:.100} is no size; give bytes, or a unit such as 128MB, 64MiB or 1GB")
@@ -60,7 +60,7 @@ def known_size(size: int) -> int | None:
 
 
 def age_text(age: timedelta) -> str:
-    seconds = max(0, int(age.total_seconds()))  # the store's clock may be ahead of ours
+    seconds = max(0, int(age.total_seconds()))  # the store's clock may be ahead
     for unit, length_s, enough in (("s", 1, 60), ("min", 60, 60), ("h", 3600, 48)):
         if seconds < length_s * enough:
             return f"{seconds // length_s} {unit}"
@@ -68,7 +68,7 @@ def age_text(age: timedelta) -> str:
 
 
 def time_text(at: datetime) -> str:
-    # Rounded up: --as-of this time then includes what happened at it.
+    # Rounded up, so that --as-of this time includes the event.
     whole = at.astimezone(UTC) + timedelta(microseconds=-at.microsecond % 1_000_000)
     return f"{whole:%Y-%m-%d %H:%M:%S}Z"
 
@@ -78,7 +78,7 @@ def moment_text(at: datetime, now: datetime) -> str:
 
 
 def iso_text(at: datetime) -> str:
-    """For programs."""
+    """ISO 8601, for programs."""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
@@ -86,7 +86,7 @@ def iso_text(at: datetime) -> str:
 
 
 def partition_text(partition: Partition) -> str:
-    """As its directory is named; unlike what names directories, this refuses nothing that is there."""
+    """The name of the partition's directory. Accepts any partition, unlike the function that names new directories."""
     return "/".join(
         f"{escape(name)}={HIVE_NULL if value is None else escape(value)}" for name, value in partition.items()
     )

@@ -1,4 +1,4 @@
-"""What is known of one transaction: the report of `dbio show`."""
+"""Inspects one transaction: `Table.inspect`, `dbio show`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,27 +25,28 @@ class TransactionState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionReport:
-    """What is known of one transaction. Times are by the store's clock."""
+    """The state of one transaction. Times are by the store's clock."""
 
     url: str
     tid: str
     state: TransactionState
-    """In the directory scope: committed where any directory is, else pending where any directory is."""
+    """In the directory scope: committed if one directory is, else pending if one directory is."""
     started: datetime | None
-    """None where vacuum has purged the start marker and the tid does not tell."""
+    """None if vacuum has purged the start marker and the tid has no time in it."""
     decided: datetime | None
+    """When it was committed or aborted; None if it is pending."""
     commit: Commit | None
-    """What its commit marker says, aborts included; None where there is none yet."""
+    """The content of its commit marker, also of an abort; None if there is none yet."""
     files: Sequence[FileInfo]
-    """What it added; of a transaction that is not committed, its files that are there."""
+    """The files that it added; if it is not committed, its files that exist."""
     undecided: Sequence[str]
-    """In the directory scope: the directories where it has started and is not decided."""
+    """In the directory scope: the directories in which it has started, but is not decided."""
 
 
 def inspect_transaction(store: Store, clock: Clock, tid: str) -> TransactionReport:
-    """Reads the markers of one transaction, and lists its files where no marker tells them; changes nothing.
+    """Reads the markers of one transaction, and lists its files if no marker names them. Changes nothing.
 
-    Raises InvalidInputError where there is no marker of it, TableNotFoundError, CorruptMarkerError.
+    Raises InvalidInputError if it has no marker, TableNotFoundError, CorruptMarkerError.
     """
     return until_quiet(store, lambda: _inspect(store, clock, tid))
 
@@ -59,17 +60,17 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
     decided = {path: log.committed[tid] for path, log in logs.items() if tid in log.committed}
     if not started and not decided:
         raise InvalidInputError(
-            f"{store.url} has no marker of a transaction {tid!r}; `dbio log` lists what is committed, `dbio check` "
-            "what is pending"
+            f"{store.url} has no marker of a transaction {tid!r}; `dbio log` lists committed transactions, and "
+            "`dbio check` pending ones"
         )
     table_id = read_descriptor(store, logs[""]).id if isinstance(root, TableRoot) else None
-    told = read_markers(store, decided.values(), scope=root.scope, table_id=table_id)
-    if told.strange:
+    read = read_markers(store, decided.values(), scope=root.scope, table_id=table_id)
+    if read.strange:
         raise InvalidInputError(
-            f"{store.url_of(names.committed(tid))} is of another table, by its id, and decides nothing here; `dbio "
-            "check` names all such objects"
+            f"{store.url_of(names.committed(tid))} has the id of another table, so it is ignored here; `dbio check` "
+            "lists all such objects"
         )
-    found = told.only_valid(ignore_corrupt=False)
+    found = read.only_valid(ignore_corrupt=False)
     markers = {path: found[entry.path] for path, entry in decided.items()}
     if isinstance(root, TableRoot) and any(marker.removed_tids for marker in markers.values()):
         markers |= {"": it.marker for it in root.settled().decided if it.tid == tid}  # noqa: B035  (one, or too new)
@@ -108,7 +109,7 @@ def _state(*, committed: bool, pending: bool) -> TransactionState:
 
 
 def _added(store: Store, markers: Mapping[str, CommitMarker]) -> list[FileInfo]:
-    """The files that the markers add, with the sizes that their writers left out."""
+    """The files that the markers add. Looks up sizes that are not recorded."""
     files: list[FileInfo] = []
     for directory, marker in markers.items():
         described = [replace(file, path=names.join(directory, file.path)) for file in unpack_files(marker)]

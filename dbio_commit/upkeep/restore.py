@@ -1,6 +1,6 @@
 """Brings a table back to an earlier state, by one commit: `Table.restore`.
 
-A path is never used twice, so a file that was removed since comes back as a copy under a new name.
+A path is never used twice, so a file that was removed comes back as a copy under a new name.
 """
 
 import re
@@ -27,40 +27,40 @@ _SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """What a restore does to a table that nobody changes meanwhile."""
+    """What a restore does, if nobody changes the table meanwhile."""
 
     url: str
     back: Sequence[DataFile]
-    """What was live then and is not now, or not with these columns: it comes back as copies."""
+    """The files that come back as copies: live then, but not now, or not with the same columns."""
     goes: Sequence[DataFile]
-    """What is live now and is not part of that state."""
+    """The files that are removed: live now, but not in that state."""
     now: Snapshot = field(repr=False)
     then: Snapshot = field(repr=False)
 
     @property
     def has_its_columns(self) -> bool:
-        """Whether the columns were those of now; else only an overwrite brings them back."""
+        """Whether the columns have not changed since. If they have, only an overwrite can bring them back."""
         return self.then.schema in (None, self.now.schema) and self.then.partition_columns == self.now.partition_columns
 
 
 def plan_restore(store: Store, clock: Clock, as_of: AsOf) -> RestorePlan:
-    """Looks, and changes nothing.
+    """Finds out what a restore does, and changes nothing.
 
-    Raises InvalidInputError where vacuum has deleted what was live then, where the table had no commit yet, and where
-    this is no table of ours.
+    Raises InvalidInputError if vacuum has deleted files of that state, if the table had no commit then, and if this is
+    not a dbio table.
     """
     if as_of is None:
-        raise InvalidInputError("a table is restored to an earlier state: give a time or a tid; `dbio log` lists them")
+        raise InvalidInputError("as_of is None; give the time or tid of an earlier state, as listed by `dbio log`")
     now = read_snapshot(store, clock)
     if now.scope is not Scope.TABLE:
         raise InvalidInputError(
-            f"{store.url} has no {names.DESCRIPTOR}, so that it cannot be restored; `dbio adopt` makes it a table"
+            f"{store.url} has no {names.DESCRIPTOR}, so it cannot be restored; `dbio adopt` makes it a table"
         )
     then = read_snapshot(store, clock, as_of=as_of)
     if not then.tids:
         raise InvalidInputError(
-            f"{store.url} had no commit as of {as_of}, and restoring that would take all rows away; nothing was "
-            "restored: `dbio log` lists the states, and an overwrite without rows empties a table"
+            f"{store.url} had no commit as of {as_of}, so a restore would remove all rows; nothing was restored: "
+            "choose a state from `dbio log`, or to empty the table, overwrite it without rows"
         )
     plan = RestorePlan(url=store.url, back=(), goes=(), now=now, then=then)
     live = {file.path for file in now.files} if plan.has_its_columns else set[str]()
@@ -73,12 +73,12 @@ def plan_restore(store: Store, clock: Clock, as_of: AsOf) -> RestorePlan:
 
 
 def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
-    """The files, and the columns, are those as of then; the settings stay.
+    """Brings back the files and columns of that state. The settings stay as they are now.
 
-    Where the columns were the same, files that are live still stay; else all are copied, since only an overwrite may
-    set columns. One that changes partition columns takes a minute, and aborts whatever is pending.
+    If the columns were the same, files that are still live stay. Otherwise all files are copied, as only an overwrite
+    may set columns. A restore that changes partition columns takes a minute, and aborts all pending transactions.
 
-    Raises HistoryLostError where vacuum deletes meanwhile what was live then; CommitConflictError where anything was
+    Raises HistoryLostError if vacuum deletes a file of that state meanwhile, and CommitConflictError if anything was
     committed since the plan was made.
     """
     now, then, has_its_columns = plan.now, plan.then, plan.has_its_columns
@@ -86,7 +86,7 @@ def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
     target = look(store, clock)
     if target.partition_columns != now.partition_columns:
         raise CommitConflictError(
-            f"the partition columns of {store.url} were changed meanwhile; nothing was restored: do it again"
+            f"the partition columns of {store.url} were changed meanwhile; nothing was restored: restore it again"
         )
     columns = None if has_its_columns else then.partition_columns
     with begin(
@@ -96,7 +96,7 @@ def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
         if has_its_columns:
             transaction.remove(file.path for file in plan.goes)
         _copy(store, transaction, plan.back, recorded_files(then.decided))
-        transaction.vouch_for_rows()  # they are those of then, whatever the constraints are now
+        transaction.vouch_for_rows()  # old rows are restored even if they break constraints of now
         metrics = {"numRestoredFiles": len(plan.back)}
         return transaction.commit(None if has_its_columns else then.schema, metrics=metrics)
 
@@ -108,8 +108,8 @@ def _copy(store: Store, transaction: Transaction, files: Iterable[DataFile], kno
     store.make_durable([path for _, path in copies])  # before the marker that names them (I2)
     for file, path in copies:
         info = known.get(file.path) or FileInfo(path=path, size=file.size)
-        told = replace(info, path=path, partition=names.parse_partition(names.split(path)[0]))
-        transaction.add([told], looked_at=True)  # as it was then
+        copied = replace(info, path=path, partition=names.parse_partition(names.split(path)[0]))
+        transaction.add([copied], looked_at=True)  # checked when it was first added
 
 
 def _name_copy(store: Store, transaction: Transaction, file: DataFile) -> str:

@@ -1,4 +1,4 @@
-"""Changes the settings of a table: a commit of no files, under a turn."""
+"""Changes the settings of a table: `Table.set`. A commit without files, which takes a turn."""
 
 from collections.abc import Mapping
 
@@ -13,16 +13,16 @@ from dbio_commit.upkeep.publish import publish_as_set
 
 
 def change_settings(store: Store, clock: Clock, changes: Mapping[str, str], *, if_tid: str | None = None) -> Commit:
-    """Changes these, and leaves the others as they are in its turn; an empty text removes one. With `if_tid`, nothing
-    may have been committed since.
+    """Changes these settings, and leaves the others as they are at its turn. An empty text removes a setting. With
+    `if_tid`, fails if anything was committed since.
 
-    Raises InvalidInputError for what cannot be set and where this is no table of ours, TableNotFoundError,
+    Raises InvalidInputError for a setting that is not allowed and if this is not a dbio table, TableNotFoundError,
     TransactionAbortedError, CommitStateUnknownError, StoreError.
     """
     sets = check_changes(changes)
     target = look(store, clock)
     if target.scope is None:
-        raise TableNotFoundError(f"there is no table at {store.url} whose settings could change; check the path")
+        raise TableNotFoundError(f"there is no table at {store.url}; check the path")
     if not target.is_table:
         raise InvalidInputError(
             f"{store.url} has no {names.DESCRIPTOR}, so it has no settings; `dbio adopt` makes it a table"

@@ -270,7 +270,7 @@ def test_a_start_marker_that_comes_and_goes_is_an_error_and_no_loop(table: Table
             store.objects.pop(path, None)
 
     store.before = step
-    with pytest.raises(StoreError, match="appears and disappears"):
+    with pytest.raises(StoreError, match="comes and goes"):
         write_as_task(table, terms)
 
 
