@@ -1,4 +1,4 @@
-"""What is wrong with a table, what is pending in it, and what is garbage: the report of `dbio check`."""
+"""Checks a table: finds what is wrong, pending transactions, and garbage. `Table.check`, `dbio check`."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -32,7 +32,7 @@ from dbio_commit.upkeep.rebuild import plan_rebuild
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingTransaction:
-    """A transaction that is neither committed nor aborted: at work, or dead."""
+    """A transaction that is neither committed nor aborted. Its writer is at work, or dead."""
 
     tid: str
     started: datetime
@@ -40,12 +40,12 @@ class PendingTransaction:
     age: timedelta
     files: int
     size: int
-    """Of its files so far, in bytes."""
+    """The bytes of its files so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongSize:
-    """A live file that is not as long as its marker says; both sizes in bytes."""
+    """A live file that has not the size that its marker records. Both sizes are in bytes."""
 
     path: str
     expected: int
@@ -61,9 +61,9 @@ class CheckReport:
     live_files: int
     live_size: int
     missing: Sequence[str]
-    """Live files that are not there."""
+    """Live files that do not exist."""
     missing_size: int
-    """Of those, as far as their markers say."""
+    """The bytes of the missing files, as far as they are recorded."""
     wrong_size: Sequence[WrongSize]
     corrupt: Mapping[str, str]
     """Commit markers that cannot be read, or that make the table unreadable: path -> what is wrong."""
@@ -71,48 +71,49 @@ class CheckReport:
     """Oldest first."""
     garbage: Mapping[Reason, Sequence[Entry]]
     foreign: Sequence[Entry]
-    """What lies there in the open and is no Parquet: no part of the table, and nobody touches it."""
+    """Visible files that are not Parquet. They are not a part of the table, and are left alone."""
     applications: Sequence[Application] = ()
-    """That have committed, by id."""
+    """The applications that have committed, by id."""
     another_vacuum: Sequence[str] = ()
-    """What shows that another tool's vacuum has been at a table of ours: markers of commits may be gone."""
+    """Signs that another tool's vacuum ran on a dbio table: markers of commits may be gone."""
     publications: Sequence[str] = ()
-    """Why other engines read something else than the table, or cannot be shown what is new."""
+    """Why publications differ from the table, or cannot be updated."""
     useless_statistics: Mapping[str, str] = field(default_factory=dict)
-    """Commit markers by whose statistics no file is skipped, since they cannot be read: path -> what is wrong.
+    """Commit markers with unreadable statistics: path -> what is wrong.
 
-    Whoever reads gets all rows; the next checkpoint forgets such statistics."""
+    Readers get all rows, but cannot skip files by these. The next checkpoint drops them."""
 
     misread: Mapping[str, str] = field(default_factory=dict)
-    """Live files that some reader cannot read, or reads as something else: path -> what is wrong.
+    """Live files that some reader cannot read, or misreads: path -> what is wrong.
 
-    Where footers were not looked at, those that are empty."""
+    If footers were not read, only files that are empty."""
 
     refused_settings: Sequence[str] = ()
-    """Settings whose expressions no writer evaluates, and why: until they are changed, nobody writes."""
+    """Settings with expressions that writers refuse, and why. Until they are changed, nobody can write."""
 
     strange: Sequence[str] = ()
-    """Markers and checkpoints of another table, by its id: they decide nothing. Vacuum keeps unknown files then."""
+    """Markers and checkpoints with the id of another table. They are ignored, and vacuum keeps unknown files then."""
 
     redated_until: datetime | None = None
-    """A copy has given the commits until then new times: no state before can be told. The rows of now are right."""
+    """Another tool's copy has given the commits until then new times: earlier states cannot be read. The current state
+    is right."""
     unread_values: Mapping[str, str] = field(default_factory=dict)
-    """Live files on whose partitions readers do not agree, by the names of their directories: path -> what is wrong."""
+    """Live files whose directory names are read differently by readers: path -> what is wrong."""
     keeps_versions: bool = False
-    """The store says that it keeps versions: what vacuum deletes takes room until a lifecycle rule ends that."""
+    """Whether the store keeps versions: deleted files take space until a lifecycle rule removes them."""
 
     @property
     def ok(self) -> bool:
-        """Whether readers and writers find what they are promised. What is pending, and garbage, is nothing wrong."""
+        """Whether nothing is wrong for readers and writers. Pending transactions and garbage are normal."""
         wrong = (self.missing, self.wrong_size, self.corrupt, self.another_vacuum, self.publications)
         return not any((*wrong, self.misread, self.refused_settings, self.strange, self.unread_values))
 
 
 def check_table(store: Store, clock: Clock, *, files: bool = False, progress: Progress = silent) -> CheckReport:
-    """Reads every marker and lists every file; changes nothing. Raises as `read_snapshot` does.
+    """Reads all markers and lists all files, and changes nothing. Raises as `read_snapshot` does.
 
-    With `files` it looks at the footer of each live file, by a request for each. Of a checkpoint that is lost, the
-    error says whether it can be made anew.
+    With `files`, reads the footer of each live file, with a request for each. If a checkpoint is lost, the error says
+    whether it can be rebuilt.
     """
     try:
         report, found = until_quiet(store, lambda: _check(store, clock))
@@ -128,16 +129,16 @@ def _say_how_to_rebuild(store: Store, clock: Clock) -> str:
     try:
         plan = plan_rebuild(store, clock)
     except DbioError as error:
-        return f"It cannot be made anew from what is there: {error}"
+        return f"It cannot be rebuilt: {error}"
     if plan is None:
         return "It can be read again: check the table once more"
     by = names.checkpoint(plan.base) + " and the markers" if plan.base else "The markers"
     run = command("dbio", "checkpoint", store.url, "--rebuild")
-    return f"{by} tell the same: `{run}` makes it anew, and loses nothing"
+    return f"{by} have the same content: `{run}` rebuilds it without a loss"
 
 
 def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
-    entries = store.list_files()  # before the log, so that no commit in between makes them look like garbage
+    entries = store.list_files()  # before the log, so that a commit in between does not make files look like garbage
     root = open_root(store, clock, entries=entries)
     found = _look_at_table(root, entries) if isinstance(root, TableRoot) else _look_at_directories(root, entries)
     sizes = {entry.path: entry.size for entry in entries}
@@ -176,13 +177,13 @@ def _check(store: Store, clock: Clock) -> tuple[CheckReport, "_Found"]:
 
 @dataclass(slots=True)
 class _Found:
-    """What the markers say, in either scope."""
+    """What was found in the markers, in either scope."""
 
     logs: list[Log]
     foreign: set[str]
     live: set[str] = field(default_factory=set)
     expected: dict[str, int] = field(default_factory=dict)
-    """The files that markers say are live, with their sizes."""
+    """The files that are live by the markers, with their sizes."""
     corrupt: dict[str, CorruptMarkerError] = field(default_factory=dict)
     garbage: dict[Reason, list[Entry]] = field(default_factory=dict)
     applications: Sequence[Application] = ()
@@ -194,7 +195,7 @@ class _Found:
     redated_until: datetime | None = None
     unread_values: Mapping[str, str] = field(default_factory=dict)
     schema: Mapping[str, Any] | None = None
-    """The table's columns, as Spark's JSON, where a writer recorded them."""
+    """The table's columns, as Spark's JSON; None if none are recorded."""
     partition_columns: Sequence[str] = ()
 
     def judge(self, known: Known, files: Iterable[Entry], strangers: Collection[tuple[str, str]] = ()) -> None:
@@ -210,7 +211,7 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
     metadata = settled.metadata(commits)
     layout = settled.layout(metadata)
     own = {commit.tid: commit.marker for commit in commits}
-    # Of what a checkpoint covers, a late task may have put the start marker again that was purged.
+    # A late task may have created a purged start marker again. The checkpoint has its transaction.
     undecided = {tid: entry for tid, entry in log.started.items() if tid not in checkpoint.covered}
     foreign = {entry.path for entry in entries if is_foreign(entry.path)}
     found = _Found([replace(log, started=undecided)], foreign=foreign)
@@ -239,8 +240,8 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
 def _look_at_directories(root: DirectoryRoot, entries: Sequence[Entry]) -> _Found:
     directories = root.directories
     found = _Found([it.log for it in directories.values()], {e.path for e in entries if is_foreign(e.path)})
-    told = [entry for log in found.logs for entry in log.committed.values()]
-    markers, found.corrupt, *_ = read_markers(root.store, told, scope=root.scope).refuse_gone()
+    committed = [entry for log in found.logs for entry in log.committed.values()]
+    markers, found.corrupt, *_ = read_markers(root.store, committed, scope=root.scope).refuse_gone()
     found.useless_statistics = _useless(root.store, markers)
     for path, directory in directories.items():
         committed = directory.log.committed
@@ -269,7 +270,7 @@ def _useless(store: Store, markers: Mapping[str, CommitMarker]) -> dict[str, str
 def _misplaced(
     store: Store, markers: Mapping[str, CommitMarker], *, live: Set[str], columns: tuple[str, ...]
 ) -> dict[str, CorruptMarkerError]:
-    """The commit markers, by path, for which readers refuse the table: they add files outside of its partitions."""
+    """The commit markers that add files outside of the table's partitions, by path: readers refuse the table."""
     corrupt = {}
     for tid, marker in markers.items():
         added = [path for path in marker.added if path in live]
@@ -281,7 +282,7 @@ def _misplaced(
 
 
 def _expected(directory: str, markers: Iterable[CommitMarker]) -> dict[str, int]:
-    """The files that the markers together say are live, with their sizes as far as they say."""
+    """The files that are live by all markers together, with their sizes as far as they are recorded."""
     markers = list(markers)
     removed = {path for marker in markers for path in marker.removed}
     return {

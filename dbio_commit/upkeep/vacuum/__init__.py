@@ -1,4 +1,5 @@
-"""VACUUM: deletes what no reader needs. `plan` decides, `run` does; on a schedule the package `vacuum` has it run.
+"""VACUUM: deletes files that no reader needs. `table_plan` and `directory_plan` decide, `run` begins.
 
-Nothing in `dbio_commit` imports that package: a job may have a `vacuum.py` of its own beside it.
+The package `vacuum` runs it on a schedule. Nothing in `dbio_commit` imports that package, as a job may have a
+`vacuum.py` of its own in its directory.
 """

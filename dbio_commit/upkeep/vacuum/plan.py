@@ -1,4 +1,4 @@
-"""What vacuum plans with, in either scope: horizons, and what is for deletion. Pure."""
+"""Horizons and candidates for deletion, which the plans of both scopes use. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -13,22 +13,22 @@ from dbio_commit.protocol.log import Log
 from dbio_commit.upkeep.vacuum.report import Deletion, VacuumOptions
 
 METADATA_RETENTION = timedelta(minutes=30)
-"""How long a checkpoint is there before what it covers is purged, as DBIO has it for its markers."""
+"""The age of a checkpoint before the markers that it covers are purged. DBIO's writers use the same for markers."""
 
 ABORTS_KEPT = HISTORY
-"""Longer than any transaction lives, so that a late writer finds that it was aborted."""
+"""The age at which abort markers are purged. No transaction lives that long, so that a late writer finds its abort."""
 
 
 @dataclass(frozen=True, slots=True)
 class Horizons:
-    """What is older than these may go. By the time as it was before anything was listed."""
+    """The times before which objects may be deleted. They count from the time before the first listing."""
 
     now: datetime
     data: datetime
     metadata: datetime
-    """In the directory scope, as DBIO has it."""
+    """For markers in the directory scope, as in DBIO."""
     purge: datetime
-    """In the table scope: never later, since readers and writers rest on it."""
+    """For markers in the table scope: does not depend on the retention, as readers and writers rely on it."""
 
     @classmethod
     def at(cls, now: datetime, options: VacuumOptions) -> "Horizons":
@@ -37,12 +37,12 @@ class Horizons:
 
 
 class Candidate(NamedTuple):
-    """For deletion: an object that no reader needs, or will not need once it is due."""
+    """An object that no reader needs now, or will not need once it is due for deletion."""
 
     path: str
     size: int
     since: datetime
-    """When it became useless, as far as that is known, else when it was written."""
+    """When it became useless, or if that is not known, when it was written."""
     reason: Reason
     due: bool
     tid: str | None = None
@@ -61,7 +61,7 @@ class Candidate(NamedTuple):
 
 
 def checksums(entries: Iterable[Entry], garbage: Iterable[Candidate]) -> list[Candidate]:
-    """Hadoop's `.name.crc` files go with the files that they are about."""
+    """Hadoop's checksum files `.name.crc` of garbage, which are deleted with it."""
     present = {entry.path: entry for entry in entries if entry.path.endswith(".crc")}
     if not present:
         return []
@@ -74,7 +74,7 @@ def checksums(entries: Iterable[Entry], garbage: Iterable[Candidate]) -> list[Ca
 
 
 def lost_checksums(entries: Iterable[Entry], live: Set[str], horizons: Horizons) -> list[Candidate]:
-    """Those whose file or marker has gone before them; `live` files need not be among the entries."""
+    """Checksum files whose data file or marker is gone. `live` are live files that may be absent from the entries."""
     entries = list(entries)
     present = {entry.path for entry in entries}
     found: list[Candidate] = []
@@ -91,21 +91,22 @@ def lost_checksums(entries: Iterable[Entry], live: Set[str], horizons: Horizons)
 
 
 def lost_clocks(log: Log, horizons: Horizons) -> list[Candidate]:
-    """What vacuums that were killed had asked for the time with."""
+    """The objects with which killed vacuums had asked the store for its time."""
     return [Candidate.marker(entry, Reason.CLOCK) for entry in log.clocks.values() if entry.modified < horizons.purge]
 
 
 class Contents(NamedTuple):
-    """How much a directory held when it was listed, and what directly below it are directories."""
+    """The number of objects in a directory when it was listed, and the directories directly below."""
 
     objects: int
     directories: Sequence[str]
 
 
 def emptied(tree: Mapping[str, Contents], deleted: Iterable[str]) -> list[str]:
-    """The directories that hold nothing any more, deepest first; never the root.
+    """The directories that are empty now, deepest first; never the root.
 
-    Of those that held nothing before, only what has the form of a partition: others somebody may have made on purpose.
+    A directory that was empty before counts only if its name is that of a partition: somebody may have made others on
+    purpose.
     """
     lost: dict[str, int] = {}
     for path in deleted:

@@ -1,4 +1,4 @@
-"""What a vacuum is asked for, and what it says that it did. Pure."""
+"""The options and the report of a vacuum. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ MOST_HOURS = 876_000
 """A hundred years."""
 
 HISTORY_DAYS = HISTORY / timedelta(days=1)
-"""How long abort markers, and the history in checkpoints, are kept; no transaction lives longer than 7 days."""
+"""How long abort markers and the history in checkpoints are kept. No transaction lives longer than 7 days."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,58 +24,59 @@ class VacuumOptions:
     """What to keep, and for how long."""
 
     retention_hours: float = 48.0
-    """How long what a commit removed stays for readers, and how long a writer may stay silent."""
+    """How long removed files stay for readers, and how long a transaction may be pending."""
     force: bool = False
-    """Allows a retention below an hour, which can hurt readers and writers that are at work."""
+    """Allows a retention below an hour, which can break readers and writers that are at work."""
     untracked: bool = False
     """Also deletes files, older than the retention, that no transaction wrote and no commit names (table scope)."""
     checkpoint_after: int = 20
-    """How many commits make the next checkpoint due; 0 writes one whenever there is any."""
+    """After how many commits a checkpoint is written. With 0, after any."""
     history_days: float = HISTORY_DAYS
-    """How long the history remembers commits of which no file is left."""
+    """How long commits stay in the history after all of their files are gone."""
 
     def check(self) -> None:
-        """Raises RetentionError for what could delete what is still needed."""
+        """Raises RetentionError for options with which vacuum could delete what is still needed."""
         if not 0 <= self.retention_hours <= MOST_HOURS:
             raise RetentionError(
-                f"a retention of {self.retention_hours:g} h means nothing; give 48, and from 1 to {MOST_HOURS:,}"
+                f"a retention of {self.retention_hours:g} h is not allowed; give from 1 to {MOST_HOURS:,} h, such as 48"
             )
         if self.retention_hours < LEAST_RETENTION_HOURS and not self.force:
             raise RetentionError(
-                f"a retention of {self.retention_hours:g} h deletes what readers and writers of this hour still need; "
-                "give at least 1 h, or force it when nobody is at work"
+                f"a retention of {self.retention_hours:g} h deletes files that readers and writers may still need; "
+                "give at least 1 h, or use force if no reader or writer is at work"
             )
         if not HISTORY_DAYS <= self.history_days <= MOST_HOURS / 24:
             raise RetentionError(
-                f"history_days={self.history_days:g} would forget transactions that a late writer must still find, or "
-                f"means nothing; give from {HISTORY_DAYS:g} to {MOST_HOURS / 24:,.0f}"
+                f"history_days={self.history_days:g} is not allowed, as late writers must find their transactions in "
+                f"the log; give days from {HISTORY_DAYS:g} to {MOST_HOURS / 24:,.0f}"
             )
         if self.checkpoint_after < 0:
             raise RetentionError(f"checkpoint_after={self.checkpoint_after} is no number of commits; give 0 or more")
 
 
 _STAYS = (Reason.UNTRACKED, Reason.NOT_DATA, Reason.FOREIGN)
-"""Never deleted, or only where somebody asks for it."""
+"""Never deleted, or only with an option."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """Something that was deleted; in a dry run, that would be. Sizes in bytes; an emptied directory has none."""
+    """An object that was deleted; in a dry run, that would be."""
 
     path: str
     """Relative to the root of the table."""
     size: int
+    """In bytes; 0 for a directory."""
     age: timedelta
-    """Since it became useless, as far as that is known, else since it was written; by the store's clock."""
+    """Since it became useless, or if that is not known, since it was written. By the store's clock."""
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Something that could not be done; the next vacuum tries again."""
+    """Something that failed. The next vacuum tries again."""
 
     path: str
-    """Relative to the root of the table; "" where the rest of the vacuum failed."""
+    """Relative to the root of the table. "" if the rest of the vacuum failed."""
     message: str
 
 
@@ -90,23 +91,23 @@ class VacuumReport:
     deleted: Sequence[Deletion] = ()
     failed: Sequence[Failure] = ()
     aborted: Sequence[str] = ()
-    """The tids of the pending transactions that were decided against their writers."""
+    """The tids of pending transactions that were aborted."""
     postponed: Sequence[str] = ()
-    """The tids of those that were too many for one run: the next goes on with them."""
+    """The tids of transactions that were too many for one run: the next run aborts them."""
     checkpoint: str | None = None
     """The checkpoint that was written."""
     queued: Sequence[str] = ()
     """In the directory scope: the markers that the next vacuum may delete."""
     kept: Sequence[Deletion] = ()
-    """Garbage that is not old enough, or never deleted: other tools' files, and untracked ones unless asked for."""
+    """Garbage that is not old enough, or is never deleted: other tools' files, and without the option, untracked ones."""
     undeleted: Sequence[Deletion] = ()
-    """Garbage that was due, and could not be deleted: `failed` says why."""
+    """Garbage that was due, but could not be deleted. `failed` has the reasons."""
     stopped: bool = False
-    """It was asked to stop before it was done; what is left, the next vacuum does."""
+    """Whether it was stopped before it was done. The next vacuum does the rest."""
     warnings: Sequence[str] = ()
-    """What is no failure, and somebody should know all the same: sentences."""
+    """Sentences about what is not a failure, but should be known."""
     keeps_versions: bool = False
-    """Something was deleted, and the store says that it keeps versions: this freed nothing by itself."""
+    """Whether something was deleted in a store that keeps versions, so that the space is not free yet."""
 
     @property
     def ok(self) -> bool:
@@ -114,13 +115,13 @@ class VacuumReport:
 
     @property
     def oldest_garbage(self) -> timedelta | None:
-        """The age of the oldest garbage that is left and will be deleted; None where there is none."""
+        """The age of the oldest garbage that is left and will be deleted; None if there is none."""
         left = (*self.undeleted, *(it for it in self.kept if it.reason not in _STAYS))
         return max((it.age for it in left), default=None)
 
 
 def in_short(report: VacuumReport) -> Vacuumed:
-    """What a page about the table says of it."""
+    """The report for a page about the table."""
     return Vacuumed(
         retention_hours=report.retention_hours,
         dry_run=report.dry_run,
@@ -150,19 +151,20 @@ class Total:
 
 
 MOST_FAILURES = 100
-"""So many failures a summary names; the rest it counts."""
+"""The most failures that a summary has. It counts all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """What the log and the metrics say of a run: numbers, however large the table is."""
+    """A run in short, for the log and the metrics. Its size is bounded, however large the table is."""
 
     dry_run: bool = False
     deleted: Mapping[Reason, Total] = field(default_factory=dict)
-    """In a dry run, what would be."""
+    """In a dry run, what would be deleted."""
     failures: tuple[Failure, ...] = ()
+    """The first ones."""
     failed: int = 0
-    """How many there were."""
+    """The number of all failures."""
     aborted: int = 0
     postponed: int = 0
     checkpoint: str | None = None
@@ -173,7 +175,7 @@ class RunSummary:
     stopped: bool = False
     warnings: tuple[str, ...] = ()
     health: TableHealth | None = None
-    """Of the table as the run left it; None where nobody looked."""
+    """The health of the table after the run; None if it was not found out."""
 
     @classmethod
     def of(cls, report: VacuumReport) -> "RunSummary":
@@ -201,7 +203,7 @@ class RunSummary:
 
     @property
     def text(self) -> str:
-        """The same in words, on one line."""
+        """The summary in words, on one line."""
         would = "would be " if self.dry_run else ""
         objects = sum(total.objects for total in self.deleted.values())
         size = sum(total.size for total in self.deleted.values())
@@ -225,8 +227,8 @@ MOST_MESSAGE = 2000
 
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with what is done just now ("aborting", "listing", "deleting"), how much of it, and how much there is, if
-known.
+"""Called with the current phase ("aborting", "listing", "deleting"), how much of it is done, and how much there is or
+None.
 """
 
 
@@ -240,8 +242,8 @@ def _never() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """How the caller follows a vacuum, and stops it."""
+    """How the caller follows and stops a vacuum."""
 
     progress: Progress = field(default=_silent)
     stop: Callable[[], bool] = field(default=_never)
-    """Asked between batches: true ends the vacuum after the current one, in good order."""
+    """Called between batches. True ends the vacuum there, in a consistent state."""
