@@ -99,7 +99,7 @@ class VacuumReport:
     queued: Sequence[str] = ()
     """In the directory scope: the markers that the next vacuum may delete."""
     kept: Sequence[Deletion] = ()
-    """Garbage that is not old enough, or is never deleted: other tools' files, and without the option, untracked ones."""
+    """Garbage that is too young, or never deleted: files of other tools, and without the option, untracked files."""
     undeleted: Sequence[Deletion] = ()
     """Garbage that was due, but could not be deleted. `failed` has the reasons."""
     stopped: bool = False

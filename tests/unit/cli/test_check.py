@@ -83,7 +83,7 @@ def test_check_names_settings_that_no_writer_evaluates(table: Table, monkeypatch
     assert result.exit_code == 1
     assert "settings that no writer evaluates" in result.stdout
     assert "java_method()" in result.stdout
-    assert "change or remove those that are named" in last_line(result)
+    assert "change or remove those listed" in last_line(result)
     (refused,) = dbio_json("check", table.url)["refused_settings"]
     assert refused.startswith("check.c=")
     assert dbio("set", table.url, "check.c=").exit_code == 0

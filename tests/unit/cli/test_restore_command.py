@@ -48,7 +48,7 @@ def test_in_a_terminal_it_asks_before_files_go(table: Table, monkeypatch: pytest
         asked.append(question)
         raise typer.Abort
 
-    monkeypatch.setattr("dbio_commit.cli.commands._is_asked", lambda: True)
+    monkeypatch.setattr("dbio_commit.cli.commands._is_interactive", lambda: True)
     monkeypatch.setattr("dbio_commit.cli.commands._confirm", no)
     assert dbio("restore", table.url, first).exit_code == 1
     assert len(asked) == 1
