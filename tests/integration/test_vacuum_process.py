@@ -373,5 +373,5 @@ def test_the_log_of_a_process_is_the_service_s(tmp_path: Path, capfd: pytest.Cap
     (tmp_path / "elsewhere/part-1.parquet").touch()
     Path(table.url, "day=1").symlink_to(tmp_path / "elsewhere")
     summary = vacuum_in_process(job(table.url), stop=Event())
-    assert summary.warnings == ("directories that hold symbolic links are left alone: 1",)
+    assert summary.warnings == ("directories with symbolic links are left alone: 1",)
     assert [json.loads(line) for line in capfd.readouterr().err.splitlines()] == []

@@ -1,7 +1,6 @@
-"""The health of a table in facts: few of them, however large the table is, so that a page or a pipe holds them. Pure.
+"""Facts about the health of a table. Their size is bounded, however large the table is. Pure.
 
-Their texts come from outside. They are cut here, and such that no encoding fails on them; to escape them is up to
-whoever renders them.
+Texts from outside are cut off here, and characters that cannot be encoded are replaced. The renderer must escape them.
 """
 
 from bisect import bisect_right
@@ -21,24 +20,24 @@ from dbio_commit.protocol.state import UNKNOWN_SIZE, DataFile
 from dbio_commit.upkeep.check import CheckReport
 
 MOST = 20
-"""So many partitions, pending transactions, applications and paths are named; the rest is counted."""
+"""The most partitions, pending transactions, applications and paths that are named. Others are only counted."""
 
 MOST_PERIODS = 48
-"""In which commits are counted."""
+"""The most periods in which commits are counted."""
 
 MOST_TEXT = 300
-"""Characters of a name."""
+"""The most characters of a name."""
 
 MOST_ADVICE = 3000
-"""Characters of what is longer than a name."""
+"""The most characters of a longer text."""
 
 ABORTED = "aborted"
-"""Beside the operations: a transaction that did not commit."""
+"""Counted beside the operations: transactions that were aborted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """How many objects, their bytes, and the age of the oldest where that is known."""
+    """A number of objects, their bytes, and the age of the oldest if it is known."""
 
     objects: int = 0
     size: int = 0
@@ -54,9 +53,9 @@ class Vacuumed:
     freed: Mapping[Reason, Amount] = field(default_factory=dict)
     kept: Mapping[Reason, Amount] = field(default_factory=dict)
     aborted: int = 0
-    """Pending transactions that it decided, or would, against their writers."""
+    """The number of pending transactions that it aborted, or would abort."""
     failed: int = 0
-    """What it could not do or look at."""
+    """The number of failures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +63,14 @@ class Partition:
     """Live files of one directory."""
 
     name: str
-    """As its directory is named; "" for the root."""
+    """The name of its directory; "" for the root."""
     files: int
     size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeClass:
-    """The live files of less than so many bytes, and not of the class before."""
+    """The live files with fewer than `below` bytes that are in no smaller class."""
 
     below: int
     files: int
@@ -80,11 +79,11 @@ class SizeClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """What was decided in a span of time."""
+    """The transactions that were decided in a span of time."""
 
     begins: datetime
     decided: Mapping[str, int]
-    """By operation; and `ABORTED`."""
+    """Their number by operation, or `ABORTED`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,10 +101,10 @@ class Pending:
     tid: str
     started: datetime
     files: int | None = None
-    """So far; None where nobody looked."""
+    """The files so far; None if it was not found out."""
     size: int | None = None
     too_old: bool
-    """It can commit no more."""
+    """Whether it can no longer commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,12 +115,12 @@ class Application:
     version: int
     committed: datetime | None
     odd: bool
-    """No writer can have brought this about."""
+    """Whether the version cannot come from a correct writer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """Something that is wrong with the table: how often, and the first few cases."""
+    """Something that is wrong with the table, with the number of cases and the first ones."""
 
     what: str
     count: int
@@ -139,40 +138,40 @@ class LastCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableHealth:
-    """A table at one moment. Sizes in bytes."""
+    """A table at one moment. Sizes are in bytes."""
 
     url: str
     scope: Scope
     at: datetime
     ok: bool | None
-    """As `CheckReport.ok`; None where nobody checked."""
+    """As `CheckReport.ok`; None if the table was not checked."""
     advice: str
     problems: Sequence[Problem]
     live_files: int
     live_size: int
     unknown_sizes: int
-    """How many of the live files have a size that no marker tells."""
+    """The number of live files whose size is not recorded."""
     median_size: int | None
     partition_columns: Sequence[str]
     partitions: Sequence[Partition]
-    """The largest, largest first."""
+    """The largest ones, the largest first."""
     other_partitions: int
     other_files: int
-    """Of the partitions that are not named."""
+    """The number of files in partitions that are not named."""
     other_size: int
     size_classes: Sequence[SizeClass]
     """From the class of the smallest file to that of the largest."""
     activity: Activity | None
-    """None where no transaction is known."""
+    """None if no transaction is known."""
     commits: int
     last_commit: LastCommit | None
     pending: Sequence[Pending] | None
-    """The oldest first; None where nobody looked."""
+    """The oldest first; None if the table was not checked."""
     other_pending: int
     vacuumed: Vacuumed | str
-    """Or why nobody can tell."""
+    """What vacuum freed or would free, or the error of the vacuum."""
     applications: Sequence[Application]
-    """Those that committed last come first."""
+    """The applications that committed last come first."""
     other_applications: int
     streams: Sequence[StreamLag]
 
@@ -186,7 +185,7 @@ def look(
     advice: str = "",
     streams: Sequence[StreamLag] = (),
 ) -> TableHealth:
-    """`check` and `advice` are what `dbio check` found and advises; without them, nothing says what is wrong."""
+    """Gathers the facts. `check` and `advice` are those of `dbio check`; without them, there are no problems."""
     sizes = [file.size for file in snapshot.files if file.size != UNKNOWN_SIZE]
     partitions = sorted(_partitions(snapshot.files), key=lambda it: (-it.size, it.name))
     others = partitions[MOST:]
@@ -241,7 +240,7 @@ def _operation(decided: Decided) -> str:
 
 
 def _partitions(files: Iterable[DataFile]) -> list[Partition]:
-    """By directory, which is cheaper than by values: a table may have a million files."""
+    """The partitions by directory. Faster than by values, as a table may have a million files."""
     counts, sizes = Counter[str](), Counter[str]()
     for file in files:
         directory = file.path.rpartition("/")[0]
@@ -251,7 +250,7 @@ def _partitions(files: Iterable[DataFile]) -> list[Partition]:
 
 
 _BOUNDS = [digit * 10**power for power in range(3, 15) for digit in (1, 2, 5)]
-"""1 kB, 2 kB, 5 kB, 10 kB and so on: as sizes are read."""
+"""1 kB, 2 kB, 5 kB, 10 kB and so on."""
 
 
 def _size_classes(sizes: Sequence[int]) -> list[SizeClass]:

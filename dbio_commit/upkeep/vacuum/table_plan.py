@@ -1,4 +1,4 @@
-"""What vacuum deletes from a table of ours, when and why. Pure: PROTOCOL.md 10.2 to 10.4."""
+"""Decides what vacuum deletes from a dbio table, when and why. Pure. Rules: PROTOCOL.md 10.2 to 10.4."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,27 +15,27 @@ from dbio_commit.upkeep.vacuum.report import VacuumOptions
 
 
 def timed_out(snapshot: Snapshot, horizons: Horizons) -> list[str]:
-    """The pending transactions that began before the data horizon: to be aborted before their files go (I5)."""
+    """The pending transactions from before the data horizon, to be aborted before their files are deleted (I5)."""
     log, covered = snapshot.log, snapshot.checkpoint.covered
     return [tid for tid in log.pending if tid not in covered and log.started[tid].modified < horizons.data]
 
 
 IsSame = Callable[[str, str], bool]
-"""Whether two spellings of a path lead to one file."""
+"""Whether two spellings of a path are the same file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Says of each file of a table whether it is garbage, and due. Its snapshot is not older than the aborts."""
+    """Decides which files of a table are garbage, and which are due. Its snapshot must be read after the aborts."""
 
     known: Known
     horizons: Horizons
     untracked: bool
     is_same: IsSame | None = None
     named: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Live and removed files that the store may list by another name: as `names.fold` has them -> their names."""
+    """Live and removed files that the store may list under another name: the name by `names.fold` -> their names."""
     keep_unknown: bool = False
-    """Somebody may have purged the markers of transactions that were committed."""
+    """Whether markers of committed transactions may have been purged by another tool."""
 
     @classmethod
     def of(
@@ -48,7 +48,7 @@ class Judge:
         is_same: IsSame | None = None,
         may_respell: Callable[[str], bool] = lambda path: False,
     ) -> "Judge":
-        """`assume_aborted`: what a dry run would have aborted; `is_same` and `may_respell` are the store's."""
+        """`assume_aborted`: the tids that a dry run would have aborted. `is_same`, `may_respell`: methods of the store."""
         known = Known.of(
             snapshot.decided,
             live={file.path for file in snapshot.files},
@@ -62,7 +62,7 @@ class Judge:
         return cls(known=known, horizons=horizons, untracked=untracked, is_same=is_same, named=named)
 
     def garbage(self, entries: Sequence[Entry]) -> list[Candidate]:
-        """Of the entries of one directory, or of several whole ones, with their markers; live files may be left out."""
+        """The garbage among all objects, including markers, of one or more directories. Live files may be absent."""
         entries = [self._as_named(entry) for entry in entries] if self.named else entries
         strangers = find_strangers(entries)
         files = (entry for entry in entries if names.is_data_file(entry.path))
@@ -87,13 +87,13 @@ class Judge:
             case Reason.UNTRACKED:
                 return self.untracked and entry.modified < self.horizons.data
             case Reason.UNKNOWN:
-                # Of another suffix it may be what was there, and no Parquet, when the directory was adopted.
+                # With another suffix, it may be a file that was there when the directory was adopted, and not Parquet.
                 is_ours = names.is_parquet(entry.path) and not self.keep_unknown
                 return is_ours and entry.modified < self.horizons.data
         return False
 
     def _as_named(self, entry: Entry) -> Entry:
-        """Under the name that a marker has for it: a disk that ignores case lists files by their directory's first."""
+        """The entry under the name in its marker. A disk that ignores case may list a directory in another spelling."""
         if self.is_same and self.named and entry.path not in self.known.live and entry.path not in self.known.removed:
             for path in self.named.get(names.fold(entry.path), ()):
                 if self.is_same(entry.path, path):
@@ -101,7 +101,7 @@ class Judge:
         return entry
 
     def still_unknown(self, garbage: Iterable[Candidate]) -> list[Candidate]:
-        """Of the files of unknown transactions those that this later snapshot does not know either."""
+        """The files of transactions that are unknown in this later snapshot, too."""
         known = self.known.aborted | self.known.committed | self.known.pending.keys()
         return [
             it
@@ -122,7 +122,7 @@ def gone_files(snapshot: Snapshot, left: Collection[str]) -> set[str]:
 
 
 def checkpoints_to_purge_by(log: Log, newest: int, horizons: Horizons) -> list[int]:
-    """The highest first: those that are older than the purge horizon, up to the newest one of the table."""
+    """The checkpoints older than the purge horizon, up to the newest one of the table. The highest number first."""
     old = (number for number, entry in log.checkpoints.items() if entry.modified < horizons.purge)
     return sorted((number for number in old if number <= newest), reverse=True)
 
@@ -130,11 +130,11 @@ def checkpoints_to_purge_by(log: Log, newest: int, horizons: Horizons) -> list[i
 def purge(
     log: Log, checkpoint: Checkpoint, commits: Sequence[Decided], horizons: Horizons, *, left: Iterable[Candidate]
 ) -> list[list[Candidate]]:
-    """The markers that are needed no more, in steps: each is to be deleted before the next is begun.
+    """The markers that are no longer needed, in steps. Each step must be complete before the next one begins.
 
-    Start markers come first, so that no listing shows a decided transaction as pending. `left` is the garbage that is
-    still there: the commit markers that say so stay. A commit marker whose start marker could not be deleted stays too
-    (`run` sees to that by their common tid).
+    Start markers come first, so that no listing shows a decided transaction as pending. `left` is the garbage that
+    still exists: the commit markers by which it is garbage stay. A commit marker whose start marker could not be
+    deleted stays, too (the caller recognises it by the common tid).
     """
     covered = checkpoint.covered
     needed = _needed_markers(commits, left)
@@ -152,13 +152,13 @@ def purge(
             decisions.append(Candidate.marker(entry, Reason.COMMIT_MARKER, tid))
         elif entry.modified < horizons.now - ABORTS_KEPT:
             decisions.append(Candidate.marker(entry, Reason.ABORT_MARKER, tid))
-    said = min(checkpoint.number, max(log.purges, default=0))  # the last record stays until a later one is there
+    last_record = min(checkpoint.number, max(log.purges, default=0))  # kept until there is a later one
     older = [
         Candidate.marker(entry, Reason.CHECKPOINT)
         for entries, before in (
             (log.checkpoints, checkpoint.number),
             (log.refusals, checkpoint.number),
-            (log.purges, said),
+            (log.purges, last_record),
         )
         for number, entry in sorted(entries.items())
         if number < before
@@ -170,8 +170,8 @@ def purge(
             for number, entry in sorted(log.turns.items())
             if number < log.last_turn
         ]
-    # Of the time before the directory was adopted; the directory scope's vacuum would have needed them. Younger ones
-    # show that another vacuum has been here (`other_vacuum`), and are to go on showing it.
+    # Queues from before the adoption of the directory, which only the directory scope's vacuum needed. Newer ones are
+    # signs of another tool's vacuum (`other_vacuum`), and are kept as such.
     since = log.descriptor.modified if log.descriptor else horizons.purge
     old = (entry for entry in log.queues.values() if entry.modified <= since and entry.modified < horizons.purge)
     queues = [Candidate.marker(entry, Reason.QUEUED) for entry in old]
@@ -179,14 +179,14 @@ def purge(
 
 
 def superseded(entries: Iterable[Entry]) -> list[Candidate]:
-    """Of a published Delta log, what a checkpoint of before the data horizon has made useless."""
+    """The files of a published Delta log that a checkpoint from before the data horizon has made useless."""
     return [Candidate.marker(entry, Reason.PUBLISHED) for entry in entries]
 
 
 def _needed_markers(commits: Sequence[Decided], left: Iterable[Candidate]) -> set[str]:
-    """The tids whose markers tell that something which is still there is garbage.
+    """The tids whose markers make an existing file garbage.
 
-    We know it from the checkpoint too, but DBIO's own readers, of an unpartitioned table, know the markers only.
+    The checkpoint has that, too, but DBIO's readers of an unpartitioned table only read the markers.
     """
     paths = {it.path: it.tid for it in left if it.reason not in (Reason.UNTRACKED, Reason.FOREIGN)}
     needed = {tid for tid in paths.values() if tid}
@@ -194,6 +194,6 @@ def _needed_markers(commits: Sequence[Decided], left: Iterable[Candidate]) -> se
         if not paths.keys().isdisjoint(commit.marker.removed):
             needed.add(commit.tid)
             if commit.marker.dbio_commit and commit.marker.dbio_commit.operation == "adopt":
-                # It removed what the commits before it had hidden; what each of them hid, nobody remembers.
+                # It removed the files that earlier commits had hidden. Which commit hid which file is not known.
                 needed.update(it.tid for it in commits if not it.marker.added and not it.marker.removed)
     return needed
