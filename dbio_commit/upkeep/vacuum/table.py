@@ -62,7 +62,7 @@ class TableVacuum:
             # Read after the aborts: a transaction that committed at the last moment is live in it (I4, I5).
             snapshot = read_snapshot(self._store, self._clock)
         if not self._hands.dry_run:
-            publish_as_set(self._store, self._clock, snapshot.settings)  # while the files that they name exist
+            publish_as_set(self._store, self._clock, snapshot.settings)  # before it deletes files that old ones name
         judge = Judge.of(
             snapshot,
             self._hands.horizons,

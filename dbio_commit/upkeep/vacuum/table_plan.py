@@ -48,7 +48,7 @@ class Judge:
         is_same: IsSame | None = None,
         may_respell: Callable[[str], bool] = lambda path: False,
     ) -> "Judge":
-        """`assume_aborted`: the tids that a dry run would have aborted. `is_same`, `may_respell`: methods of the store."""
+        """`assume_aborted`: the tids that a dry run would have aborted. The last two are methods of the store."""
         known = Known.of(
             snapshot.decided,
             live={file.path for file in snapshot.files},
