@@ -192,7 +192,7 @@ def test_a_plain_directory_says_what_cannot_be_told() -> None:
     assert subject.health.scope is Scope.DIRECTORY
     page = page_of(subject)
     assert "A directory without _dbio_table" in page.text
-    assert "No marker tells of a commit here" in page.text
+    assert "There is no commit marker here" in page.text
     assert "(the root)" in page.text
 
 
@@ -207,7 +207,7 @@ def test_where_nobody_looked_nothing_is_made_up(table: Table) -> None:
         page = page_of(Subject(name="t", health=health, said="vacuumed"))
         assert "Nothing is wrong" not in page.text
         assert "The last vacuum freed" in page.text
-        assert ("Nobody looked" in page.text) == (store is world)
+        assert ("Not checked here" in page.text) == (store is world)
 
 
 def test_a_table_with_a_corrupt_marker_has_a_page_that_says_so(table: Table, store: MemoryStore) -> None:
@@ -217,7 +217,7 @@ def test_a_table_with_a_corrupt_marker_has_a_page_that_says_so(table: Table, sto
     assert subject.wrong
     page = page_of(subject)
     assert "pending: 1" in page.text
-    assert "It cannot be told:" in page.text
+    assert "Not known:" in page.text
 
 
 def test_what_is_no_table_is_a_section_that_says_the_error(table: Table) -> None:

@@ -19,23 +19,23 @@ from dbio_commit.upkeep.report import charts
 from dbio_commit.upkeep.report.health import ABORTED, Activity, Amount, Period, SizeClass, TableHealth, Vacuumed
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
-"""What the page may load and do, for its head, and for the answer of a server."""
+"""The Content-Security-Policy, for the head of the page and for an HTTP response."""
 
 _OPERATIONS = ("append", "overwrite", "replace_partitions", "rewrite", "adopt", "unknown", ABORTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What the page has to say of a table."""
+    """A table on the page."""
 
     name: str
     health: TableHealth | None = None
     note: str = ""
-    """What else is to be said, such as why there is nothing more."""
+    """Another sentence about the table, such as the error because of which there is no health."""
     said: str = ""
-    """How it is, in a few words; by default what a check has found."""
+    """Its state in a few words. By default, that of the check."""
     failed: bool = False
-    """Whether something is wrong that no check found."""
+    """Whether something failed that is not in the check."""
 
     @property
     def wrong(self) -> bool:
@@ -43,7 +43,7 @@ class Subject:
 
     @property
     def state(self) -> str:
-        """A class of the page's style."""
+        """The CSS class of its state."""
         return "wrong" if self.wrong else "fine" if self.health else "unknown"
 
     @property
@@ -52,12 +52,12 @@ class Subject:
 
 
 def render_page(subjects: Sequence[Subject], *, at: datetime, back: str = "") -> str:
-    """A section for each table, with an index before them. `back` is a link to a page above this one."""
+    """A page with a section for each table, after an index. `back` is a link to the page above."""
     return _render(subjects, at=at, back=back, link=None)
 
 
 def render_index(subjects: Sequence[Subject], *, at: datetime, link: Callable[[str], str]) -> str:
-    """The index alone, which links each table to a page of its own."""
+    """A page with only the index, which links each table to its own page."""
     return _render(subjects, at=at, back="", link=link)
 
 
@@ -74,7 +74,7 @@ def _sizes_chart(classes: Sequence[SizeClass], id: str) -> Markup:
         charts.Stack(
             label=size_class_text(it).replace("below", "<"),
             parts=[("bar-1", it.files)],
-            told=f"{size_class_text(it)}: {count_text(it.files, 'file')}, {size_text(it.size)}",
+            tip=f"{size_class_text(it)}: {count_text(it.files, 'file')}, {size_text(it.size)}",
         )
         for it in classes
     ]
@@ -91,7 +91,7 @@ def _activity_chart(activity: Activity, id: str) -> Markup:
         charts.Stack(
             label=_label(activity, it.begins),
             parts=[(f"op-{name}", it.decided[name]) for name in _OPERATIONS if name in it.decided],
-            told=f"{period_text(activity, it)}: {decided_text(it)}",
+            tip=f"{period_text(activity, it)}: {decided_text(it)}",
         )
         for it in activity.periods
     ]
@@ -119,7 +119,7 @@ def decided_text(period: Period) -> str:
 
 
 def _operations(activity: Activity) -> list[str]:
-    """Those that there were."""
+    """The operations that occur."""
     return [name for name in _OPERATIONS if any(name in it.decided for it in activity.periods)]
 
 
@@ -136,9 +136,9 @@ def total(amounts: Mapping[Reason, Amount]) -> Amount:
 
 
 def _reason_rows(vacuumed: Vacuumed) -> list[tuple[Reason, Amount, Amount]]:
-    """Each reason, with what was freed and what was kept for it."""
-    told = [reason for reason in Reason if reason in vacuumed.freed or reason in vacuumed.kept]
-    return [(it, vacuumed.freed.get(it, Amount()), vacuumed.kept.get(it, Amount())) for it in told]
+    """For each reason, what was freed and what was kept."""
+    reasons = [reason for reason in Reason if reason in vacuumed.freed or reason in vacuumed.kept]
+    return [(it, vacuumed.freed.get(it, Amount()), vacuumed.kept.get(it, Amount())) for it in reasons]
 
 
 def _sum_of_sizes(row: tuple[Reason, Amount, Amount]) -> int:
@@ -150,7 +150,7 @@ def _sum_of_sizes(row: tuple[Reason, Amount, Amount]) -> int:
 
 
 def _finalize(value: Any) -> Any:
-    """What steers a page's text, such as marks of direction, is shown instead."""
+    """Escapes characters that control the text, such as marks of direction, so that they are visible."""
     return visible(value) if type(value) is str else value
 
 
