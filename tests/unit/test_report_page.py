@@ -135,14 +135,14 @@ def test_hostile_names_are_text(clock: ManualClock) -> None:
 
 
 def test_hostile_names_are_text_in_charts() -> None:
-    stack = charts.Stack(label=HOSTILE, parts=[("bar-1", 1)], told=HOSTILE)
+    stack = charts.Stack(label=HOSTILE, parts=[("bar-1", 1)], tip=HOSTILE)
     drawn = Page(charts.columns([stack], id="c", title=HOSTILE, description=HOSTILE))
     assert {tag for tag, _ in drawn.tags} == {"svg", "title", "desc", "line", "text", "g", "rect"}
 
 
 @pytest.mark.parametrize("numbers", [[0], [1], [0, 0, 1], [1, 1_000_000], [7] * 100, []])
 def test_columns_stay_in_their_chart_and_what_is_there_is_seen(numbers: list[int]) -> None:
-    stacks = [charts.Stack(label=str(n), parts=[("bar-1", n), ("bar-2", n)], told="") for n in numbers]
+    stacks = [charts.Stack(label=str(n), parts=[("bar-1", n), ("bar-2", n)], tip="") for n in numbers]
     rects = Page(charts.columns(stacks, id="c", title="t", description="d")).all("rect")
     assert len(rects) == 2 * sum(map(bool, numbers))
     for rect in rects:
