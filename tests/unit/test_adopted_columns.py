@@ -187,7 +187,7 @@ def test_all_refused_files_are_counted_and_the_first_are_named(tmp_path: Path) -
     table = put(tmp_path, a=pa.table({"id": [1]}))
     for number in range(30):
         (tmp_path / f"{number:02d}.parquet").touch()
-    with pytest.raises(InvalidInputError, match="30 of its files") as caught:
+    with pytest.raises(InvalidInputError, match="because of 30 files") as caught:
         table.adopt()
     assert "and 20 more" in str(caught.value)
 
