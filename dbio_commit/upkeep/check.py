@@ -240,8 +240,8 @@ def _look_at_table(root: TableRoot, entries: Sequence[Entry]) -> _Found:
 def _look_at_directories(root: DirectoryRoot, entries: Sequence[Entry]) -> _Found:
     directories = root.directories
     found = _Found([it.log for it in directories.values()], {e.path for e in entries if is_foreign(e.path)})
-    committed = [entry for log in found.logs for entry in log.committed.values()]
-    markers, found.corrupt, *_ = read_markers(root.store, committed, scope=root.scope).refuse_gone()
+    decided = [entry for log in found.logs for entry in log.committed.values()]
+    markers, found.corrupt, *_ = read_markers(root.store, decided, scope=root.scope).refuse_gone()
     found.useless_statistics = _useless(root.store, markers)
     for path, directory in directories.items():
         committed = directory.log.committed
