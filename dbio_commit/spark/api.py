@@ -26,7 +26,7 @@ from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.spark import feed as streaming
 from dbio_commit.spark.catalog import create_catalog_table
 from dbio_commit.spark.committer import enable_parquet
-from dbio_commit.spark.datasource import DbioDataSource, register_source, register_sources
+from dbio_commit.spark.datasource import ChangedFiles, DbioDataSource, register_source, register_sources
 from dbio_commit.spark.feed.changed_rows import changes_between, columns_of
 from dbio_commit.spark.read.scan import scan
 from dbio_commit.spark.rewrite.base import Rewrite
@@ -53,7 +53,7 @@ from dbio_commit.spark.write.options import CommitOptions, WriteOptions, no_comm
 from dbio_commit.spark.write.plan import plan_write
 from dbio_commit.spark.write.written import Writing
 from dbio_commit.store import parse_location
-from dbio_commit.upkeep.compact.plan import TARGET_BYTES
+from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
 from dbio_commit.upkeep.compact.report import CompactReport
 from dbio_commit.upkeep.compact.run import compact as run_compaction
 
@@ -414,7 +414,7 @@ def for_each_batch(
     """
     table = open_table(spark, path, storage_options)
     streaming.require_source(table.url)
-    from dbio_commit.spark.feed.for_each import ChangedFiles, start_each, with_rows
+    from dbio_commit.spark.feed.for_each import start_each, with_rows
 
     register_source(spark, ChangedFiles, store_settings(spark))
     options = {
@@ -479,15 +479,18 @@ def compact(
     """As `Table.compact`, by Spark's tasks: each writes new files, of the rows of small ones in the same partition."""
     table = open_table(spark, path, storage_options)
     table.refuse_partition()
+    compact_options = CompactOptions(
+        target_size=target_size,
+        where=where,
+        sort_by=column_names(sort_by),
+        z_order=column_names(z_order),
+        min_files=min_files,
+    )
     try:
         return run_compaction(
             table.store,
             table.clock,
-            target_size=target_size,
-            where=where,
-            sort_by=sort_by,
-            z_order=z_order,
-            min_files=min_files,
+            compact_options,
             dry_run=dry_run,
             time_zone=spark.conf.get("spark.sql.session.timeZone"),
             hands=in_tasks(spark, table),

@@ -277,6 +277,23 @@ class DbioDataSource(DataSource):
         return text.lower()
 
 
+class ChangedFiles(DbioDataSource):
+    """A stream of the names of files, one in each row, for `for_each_batch`. Its options are those of other streams."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "dbio_changed_files"
+
+    def schema(self) -> StructType:
+        _ = super().schema()  # takes the snapshot that has the columns of the stream
+        return StructType().add("file", "string")
+
+    def streamReader(self, schema: StructType) -> Any:
+        from dbio_commit.spark.feed.source import FileLister
+
+        return self._stream_reader(FileLister, schema)
+
+
 def _restored(kind: type[DbioDataSource], state: dict[str, Any]) -> DbioDataSource:
     source = kind.__new__(kind)
     source.__dict__.update(state)

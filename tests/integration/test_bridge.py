@@ -186,7 +186,7 @@ class _EndsThreads(BaseException):
     [
         (ValueError("no report-\udcff.csv"), r"ValueError: no report-\\udcff"),
         (ValueError("two\nlines\0and more" + "x" * 5_000_000), r"ValueError: two\\nlines\\x00and"),
-        (_Unprintable(), "_Unprintable: an error whose text cannot be made"),
+        (_Unprintable(), "_Unprintable: an error whose message cannot be read"),
         (_EndsThreads("by its kind"), "_EndsThreads: by its kind"),
         (SystemExit(3), "SystemExit: 3"),
     ],
@@ -215,7 +215,7 @@ def ask(spark: SparkSession, topic: str) -> Any:
 
 def test_an_answer_that_is_no_text_for_the_jvm_is_an_error_there(spark: SparkSession, path: str) -> None:
     bridge_of(spark).answer("odd", lambda text, subject: "\udcff")
-    with pytest.raises(Exception, match="could not be handed over"):
+    with pytest.raises(Exception, match="did not reach the JVM"):
         ask(spark, "odd")
 
 

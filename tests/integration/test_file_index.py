@@ -172,7 +172,7 @@ def test_where_spark_takes_no_class_a_manifest_is_read_and_a_warning_says_so(
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: Any) -> None:
-        raise dbio.UnsupportedStoreError("the class loader of this Spark takes no jar at run time")
+        raise dbio.UnsupportedStoreError("the class loader of this Spark accepts no jar at run time")
 
     dbio.write(spark.range(3), path)
     monkeypatch.setattr(java, "install", refuse)
@@ -181,7 +181,7 @@ def test_where_spark_takes_no_class_a_manifest_is_read_and_a_warning_says_so(
         for _ in range(2):
             assert ids(dbio.read(spark, path)) == [0, 1, 2]
     said = [record.message for record in caplog.records if record.name == java.__name__]
-    assert said == ["reads of many files take longer: the class loader of this Spark takes no jar at run time"]
+    assert said == ["reads of many files are slower: the class loader of this Spark accepts no jar at run time"]
 
 
 def test_a_spark_that_asks_for_more_than_the_class_has_is_found_out_when_it_is_compiled(spark: SparkSession) -> None:

@@ -207,7 +207,7 @@ def test_where_spark_takes_no_class_rows_go_its_own_way_and_a_warning_says_so(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object) -> None:
-        raise UnsupportedStoreError("the class loader of this Spark takes no jar at run time")
+        raise UnsupportedStoreError("the class loader of this Spark accepts no jar at run time")
 
     monkeypatch.setattr(java, "install", refuse)
     monkeypatch.setattr(java, "_ready", WeakKeyDictionary())
@@ -216,7 +216,7 @@ def test_where_spark_takes_no_class_rows_go_its_own_way_and_a_warning_says_so(
             dbio.write(spark.range(3), tmp_path / "table")
     said = [record.message for record in caplog.records if record.name == java.__name__ and "rows go" in record.message]
     assert len(said) == 1
-    assert "takes longer: the class loader of this Spark takes no jar" in said[0]
+    assert "is slower: the class loader of this Spark accepts no jar" in said[0]
     assert dbio.read(spark, tmp_path / "table").count() == 6
 
 

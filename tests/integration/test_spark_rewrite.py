@@ -306,9 +306,9 @@ def test_a_file_with_other_rows_than_its_writer_recorded_is_not_written_again(sp
         write_rows(path, 10, 200)
     size = Path(path).stat().st_size
     next(width for width in range(200, 300) if write_rows(path, 9, width) == size)  # Spark reads as much as is recorded
-    with pytest.raises(StoreError, match="9 rows for a reader here, and its writer recorded 10"):
+    with pytest.raises(StoreError, match="its writer recorded 10"):
         dbio.delete(spark, root, "id % 5 = 1")
-    with pytest.raises(StoreError, match="9 rows for a reader here, and its writer recorded 10"):
+    with pytest.raises(StoreError, match="its writer recorded 10"):
         dbio.update(spark, root, {"day": "'new'"}, "id % 5 = 1")
     assert len(dbio.Table(root).history()) == 2
 

@@ -39,11 +39,11 @@ def test_options_do_what_they_say_whatever_their_case() -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"maxFilesPerTrigger": "0"}, "count from 1"),
-        ({"maxBytesPerTrigger": "0"}, "count from 1"),
+        ({"maxFilesPerTrigger": "0"}, "must be at least 1"),
+        ({"maxBytesPerTrigger": "0"}, "must be at least 1"),
         ({"maxBytesPerTrigger": "1g"}, "option maxBytesPerTrigger is '1g'"),
-        ({"skipChangeCommits": "true", "ignoreChanges": "true"}, "set one of them"),
-        ({"readChangeFeed": "true", "ignoreChanges": "true"}, "set one of them"),
+        ({"skipChangeCommits": "true", "ignoreChanges": "true"}, "set only one of them"),
+        ({"readChangeFeed": "true", "ignoreChanges": "true"}, "set only one of them"),
         ({"startingTid": "1", "startingTime": "2026-01-01T00:00:00Z"}, "set one of them"),
         ({"startingTime": "yesterday"}, "startingTime='yesterday' is neither"),
         ({"startingTime": "2026-01-01"}, r"startingTime=2026-01-01T00:00:00 has no time zone; add one"),
