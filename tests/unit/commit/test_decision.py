@@ -459,7 +459,8 @@ def test_of_two_that_abort_at_an_empty_commit_marker_the_second_leaves_the_abort
     store.before = abort_first
     table.abort(tid)
     info = decode_commit(store.get(path), where="").dbio_commit
-    assert info and info.commit_id == "first"
+    assert info is not None
+    assert info.commit_id == "first"
 
 
 def test_a_commit_fails_at_an_empty_commit_marker_and_aborts(table: Table, store: MemoryStore) -> None:
