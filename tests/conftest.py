@@ -5,7 +5,7 @@ Spark Connect is not here: it and a classic session do not share a process.
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -88,10 +88,21 @@ SLOW_TWINS = {
 }
 """Cases of tests that take long, and whose other cases `make test` runs: they are `long`."""
 
+LOST_TWINS = pytest.StashKey[list[str]]()
+"""What `lost_twins` found. It is kept only if every test was collected."""
+
+
+def lost_twins(twins: Mapping[str, Iterable[str]], cases: Iterable[tuple[str, str]]) -> list[str]:
+    """The twins, as `test[case]`, that are none of the cases of tests."""
+    return sorted(f"{name}[{case}]" for name, case in {(name, it) for name in twins for it in twins[name]} - {*cases})
+
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks the tests that need a server, as their fixtures tell, those that it cannot pass, and slow twins."""
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.ignore:
+        functions = [item for item in items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
+        config.stash[LOST_TWINS] = lost_twins(SLOW_TWINS, ((it.originalname, it.callspec.id) for it in functions))
     for item in items:
         if not isinstance(item, pytest.Function):
             continue

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import conftest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -37,3 +39,16 @@ def test_what_is_skipped_here_names_the_target_that_runs_it() -> None:
     skipped = [re.findall(r'reason="make ([^"]+)"', path.read_text()) for path in (ROOT / "tests").rglob("test_*.py")]
     named = {target for found in skipped for target in found if target[0].isalpha()}
     assert {"test-rgw", "test-browser"} <= named <= targets
+
+
+def test_every_slow_twin_is_a_case_of_a_test(pytestconfig: pytest.Config) -> None:
+    if conftest.LOST_TWINS not in pytestconfig.stash:
+        pytest.skip("not all tests were collected; make test collects them")
+    assert pytestconfig.stash[conftest.LOST_TWINS] == [], "SLOW_TWINS of tests/conftest.py names what is no test"
+
+
+def test_a_slow_twin_whose_test_or_case_is_gone_is_found() -> None:
+    cases = [("test_reads", "s3"), ("test_reads", "azure"), ("test_writes", "s3")]
+    assert conftest.lost_twins({"test_reads": {"s3", "azure"}}, cases) == []
+    twins = {"test_reads": {"s3", "gcs"}, "test_renamed": {"s3"}}
+    assert conftest.lost_twins(twins, cases) == ["test_reads[gcs]", "test_renamed[s3]"]
