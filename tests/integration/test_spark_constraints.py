@@ -71,10 +71,12 @@ BAD: list[tuple[tuple[Any, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("row", "message"), BAD)
-@pytest.mark.parametrize("mode", ["append", "overwrite", "overwrite_partitions"])
+@pytest.mark.parametrize(
+    ("mode", "row", "message"),
+    [*(("append", *bad) for bad in BAD), ("overwrite", *BAD[1]), ("overwrite_partitions", *BAD[3])],
+)
 def test_a_write_with_a_row_that_violates_a_constraint_writes_nothing(
-    spark: "SparkSession", path: str, row: tuple[Any, ...], message: str, mode: Any
+    spark: "SparkSession", path: str, mode: Any, row: tuple[Any, ...], message: str
 ) -> None:
     before = objects(path)
     good = (7, 7, "view", "2026-11-21 10:00:00")
