@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENT = ROOT / "docs/TESTING.md"
 SLOW_S = 10
 HEAD = "| test | seconds | what they are worth |\n|---|--:|---|\n"
+_LINES = re.compile(r"\A(\|.*\n)*")
 _ROW = re.compile(r"\| `(?P<test>\w+)` \| (?P<seconds>\d+|\?) \| (?P<why>.+) \|")
 
 
@@ -63,7 +64,7 @@ def written(document: str, reasons: Mapping[str, str], seconds: Mapping[str, flo
     known = {test: str(round(seconds[test])) if test in seconds else old.get(test, ("?", ""))[0] for test in reasons}
     order = sorted(reasons, key=lambda test: (-int(known[test].replace("?", "0")), test))
     table = "".join(f"| `{test}` | {known[test]} | {reasons[test]} |\n" for test in order)
-    return before + head + table + "\n" + after.partition("\n\n")[2]
+    return before + head + table + _LINES.sub("", after, count=1)
 
 
 def main(report: Path) -> None:

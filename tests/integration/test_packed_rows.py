@@ -22,6 +22,7 @@ from dbio_commit.spark.packed import VALUE_BYTES, pack_rows
 from tests.packing import FEW, assert_same, columns, come_together, kinds, unpacked
 
 
+@pytest.mark.slow("the packer, which is Java: all types of rows, in one value and in many")
 @pytest.mark.parametrize(
     ("rows", "nulls", "coded"),
     [

@@ -168,6 +168,7 @@ def retried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow("I9 of retried tasks: each must have written files, of 64 MB, before it fails")
 @pytest.mark.parametrize(
     ("what", "through"),
     [
@@ -265,6 +266,7 @@ def save(frame: DataFrame, path: str) -> None:
     frame.write.format("dbio").mode("append").save(path)
 
 
+@pytest.mark.slow("I1 of cancelled jobs, for dbio.write and the data source")
 @pytest.mark.parametrize("action", [write, save])
 def test_a_cancelled_job_commits_nothing_and_can_be_repeated(
     spark: SparkSession, path: str, never_ending: tuple[DataFrame, Path], action: Callable[[DataFrame, str], None]
@@ -318,6 +320,7 @@ DRIVER = """
 """
 
 
+@pytest.mark.slow("I1 of a killed driver, which needs a session of its own")
 def test_of_a_driver_that_was_killed_half_way_nothing_is_visible_and_a_repetition_works(  # I9
     spark: SparkSession, path: str, tmp_path: Path
 ) -> None:

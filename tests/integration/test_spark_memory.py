@@ -40,6 +40,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow("the rows must be more than the heap: 1.8 GB")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("columns", "row_bytes", "rows", "partition_by"),
@@ -129,6 +130,7 @@ print(json.dumps(seen))
 """
 
 
+@pytest.mark.slow("the rows must be more than the memory, in six plans")
 def test_groups_that_memory_is_too_little_for_leave_early_and_lose_nothing(tmp_path: Path) -> None:
     """By rows of 120 MB with 60 MB for them; operators below get memory, too, when they ask for it later."""
     ran = subprocess.run(
@@ -176,6 +178,7 @@ for partition_by in ([], ["p"]):
 """
 
 
+@pytest.mark.slow("the texts must be more than the heap: 1.2 GB, flat and by partition")
 def test_texts_that_a_file_tells_once_are_written_with_a_heap_below_their_size(tmp_path: Path) -> None:
     """A batch of Spark's is of 4096 rows: 1.2 GB of texts, of 900 kB in the file. Flat, and by partition."""
     ran = subprocess.run(

@@ -460,7 +460,7 @@ def read_the_log_once() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R2", "R3", "I6", first=51)
+@mutation("busy", "R2", "R3", "I6", first=72)
 def believe_all_of_a_second_listing() -> Iterator[None]:
     """Whatever a second listing shows counts."""
 
@@ -471,7 +471,7 @@ def believe_all_of_a_second_listing() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R2", "R3", "I7", first=10)
+@mutation("busy", "R2", "R3", "I7", first=24)
 def list_again_without_a_wait() -> Iterator[None]:
     """The last listing comes at once, when objects of the time of those before it are still to appear."""
 
