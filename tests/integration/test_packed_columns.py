@@ -1,6 +1,7 @@
 """Where Spark reads columns, they are packed as they are; the rows are what they are without that."""
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,28 @@ def named(kind: str) -> str:
     return COLUMNS[list(KINDS).index(kind)]
 
 
-@pytest.fixture(scope="module", params=["full", "with nulls"])
-def files(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+@pytest.fixture(scope="module")
+def make_files(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """All kinds of columns, as Parquet with and without dictionaries, and as ORC."""
-    made = tmp_path_factory.mktemp("columns")
-    df = spark.range(0, ROWS, 1, 2).selectExpr(*columns(nulls=request.param == "with nulls")).toDF(*COLUMNS)
-    df.write.parquet(str(made / "dictionaries"))
-    df.write.option("parquet.enable.dictionary", "false").parquet(str(made / "plain"))
-    df.drop(named("timestamp_ntz")).write.orc(str(made / "orc"))
-    return made
+
+    @cache
+    def make(which: str) -> Path:
+        made = tmp_path_factory.mktemp("columns")
+        df = spark.range(0, ROWS, 1, 2).selectExpr(*columns(nulls=which == "with nulls")).toDF(*COLUMNS)
+        df.write.parquet(str(made / "dictionaries"))
+        df.write.option("parquet.enable.dictionary", "false").parquet(str(made / "plain"))
+        df.drop(named("timestamp_ntz")).write.orc(str(made / "orc"))
+        return made
+
+    return make
 
 
-with_nulls = pytest.mark.parametrize("files", ["with nulls"], indirect=True, scope="module")
+@pytest.fixture(params=["full", "with nulls"])
+def files(make_files: Callable[[str], Path], request: pytest.FixtureRequest) -> Path:
+    return make_files(request.param)
+
+
+with_nulls = pytest.mark.parametrize("files", ["with nulls"], indirect=True)
 """For what is the same of full columns, once these come as they are."""
 
 
