@@ -140,7 +140,7 @@ def commit_with_a_plain_put() -> Iterator[None]:
         yield
 
 
-@mutation("late", "I8", "I9")
+@mutation("late", "I8", "I9", first=28)
 def report_a_conflict_as_success() -> Iterator[None]:
     """A writer whose marker was there already believes that it is its own."""
 
@@ -205,7 +205,7 @@ def _every_transaction_is_young() -> AbstractContextManager[object]:
     return patch.object(TableRoot, "_is_young", lambda self, terms: True)
 
 
-@mutation("late", "I3", "I5", first=39)
+@mutation("late", "I3", "I5", first=80)
 def look_for_no_start_marker() -> Iterator[None]:
     """A transaction is as old as its monotonic clock says, which stands still while its machine is paused."""
     with _every_transaction_is_young():
@@ -357,7 +357,7 @@ def give_each_holder_the_same_time() -> Iterator[None]:
         yield
 
 
-@mutation("turns", "I7", "I8", first=96)
+@mutation("turns", "I7", "I8", first=128)
 def end_a_lease_without_an_abort() -> Iterator[None]:
     """Who has waited for long enough takes the next turn, and does not decide the holder of the last."""
     with patch.object(turns, "_end_lease", lambda store, clock, holder, lease_s: None):
