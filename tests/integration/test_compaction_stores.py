@@ -40,7 +40,6 @@ def all_ids(table: Table) -> list[int]:
     return sorted(found)
 
 
-@pytest.mark.slow("compaction in all its forms on each store")
 @pytest.mark.parametrize("order", [{"sort_by": "id"}, {"z_order": ["id", "other"]}, {}], ids=["sort", "z", "none"])
 def test_small_files_become_one_in_each_partition(place: Place, order: dict[str, list[str]]) -> None:  # noqa: F811
     table = fill(place.root)
