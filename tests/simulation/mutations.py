@@ -259,7 +259,7 @@ def _removed(operation: Operation, mutated: Callable[[list[str], list[str]], lis
         yield
 
 
-@mutation("mixed", "I9")
+@mutation("mixed", "I9", first=22)
 def replace_the_whole_table() -> Iterator[None]:
     """A partition replacement removes all that is live."""
     with _removed("replace_partitions", lambda removed, live: live):
