@@ -95,6 +95,7 @@ def test_threads_of_a_local_session_write_at_once(tmp_path: Path, environment: d
     assert out.splitlines() == SAID
 
 
+@pytest.mark.slow("the only cluster of several JVMs in make test")
 @pytest.mark.parametrize("contexts", ["1", pytest.param("2", marks=pytest.mark.long)])
 def test_executors_that_are_processes_of_their_own_have_the_class(tmp_path: Path, contexts: str) -> None:
     """And nothing is left of the jars from which they have it, when the JVM has ended."""

@@ -24,9 +24,15 @@ from dbio_commit.spark.write import written
 from tests.packing import FEW, assert_same, columns, come_together, kinds, unpacked
 
 
-@pytest.mark.parametrize("rows", [0, 1, 7, 9_999, 70_000])
-@pytest.mark.parametrize("nulls", [False, True], ids=["full", "with nulls"])
-@pytest.mark.parametrize("coded", [False, True], ids=["plain", "coded"])
+@pytest.mark.slow("the packer, which is Java: all types of rows, in one value and in many")
+@pytest.mark.parametrize(
+    ("rows", "nulls", "coded"),
+    [
+        *((rows, nulls, nulls) for rows in (0, 7, 9_999) for nulls in (False, True)),
+        *((1, nulls, not nulls) for nulls in (False, True)),
+        *((70_000, nulls, coded) for nulls in (False, True) for coded in (False, True)),
+    ],
+)
 def test_values_of_all_kinds_come_as_spark_itself_converts_them(
     spark: SparkSession, rows: int, nulls: bool, coded: bool
 ) -> None:

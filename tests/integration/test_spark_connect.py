@@ -191,6 +191,7 @@ def found(tmp_path_factory: pytest.TempPathFactory, s3_server: Any) -> dict[str,
     return {**result, "stderr": job.stderr}
 
 
+@pytest.mark.slow("one job, which the whole file shares, does over Connect what classic sessions do")
 def test_modes_work_over_connect(found: dict[str, Any]) -> None:
     assert found["append"] == [0, 1, 2, 3, 4, 5]
     assert found["overwrite_partitions"] == [0, 2, 4, 11]

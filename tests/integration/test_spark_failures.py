@@ -69,12 +69,12 @@ RETRIES = """
     dbio.enable(spark)
     LAST = 159_999  # of 80 MB in each of two tasks: a row group and a few batches more, for files to be there
 
-    def failing(frame, action, attempts, path):
+    def failing(frame, action, attempts, path, last):
         # Its second task fails at its last batch, once it has written files.
         def fail(batches):
             for batch in batches:
-                if batch.column(0)[-1].as_py() == LAST and TaskContext.get().attemptNumber() < attempts:
-                    until = time.monotonic() + 60
+                if batch.column(0)[-1].as_py() == last and TaskContext.get().attemptNumber() < attempts:
+                    until = time.monotonic() + (60 if last == LAST else 0)
                     while not list(Path(path).glob("part-00001-*")) and time.monotonic() < until:
                         time.sleep(0.05)
                     action()
@@ -84,9 +84,6 @@ RETRIES = """
 
     def raises():
         raise RuntimeError("the attempt fails")
-
-    def exits():
-        os._exit(7)
 
     def kills_all_workers():
         for child in Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read_text().split():
@@ -99,8 +96,9 @@ RETRIES = """
         time.sleep(120)
 
     def write(action, attempts, path, through):
-        rows = spark.range(0, LAST + 1, 1, 2).selectExpr("id", "repeat('x', 1000) AS text")
-        frame = failing(rows, action, attempts, path)
+        last = LAST if attempts < 3 else 1999  # which never succeeds: that files go is seen of the others
+        rows = spark.range(0, last + 1, 1, 2).selectExpr("id", "repeat('x', 1000) AS text")
+        frame = failing(rows, action, attempts, path, last)
         if through == "write":
             dbio.write(frame, path, max_records_per_file=20_000)
         else:
@@ -128,9 +126,7 @@ RETRIES = """
 
     found = {}
     for through in ("write", "data source"):
-        for action, attempts in ((raises, 1), (exits, 1), (kills_all_workers, 1), (raises, 3)):
-            if action is exits and through != "write":
-                continue  # a killed worker is the same to Spark, and each outcome takes seconds
+        for action, attempts in ((raises, 1), (kills_all_workers, 1), (raises, 3)):
             name = f"{action.__name__} {attempts} {through}"
             found[name] = outcome(action, attempts, f"{sys.argv[2]}/{name}", through)
 
@@ -174,12 +170,12 @@ def retried(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow("I9 of retried tasks: each must have written files, of 64 MB, before it fails")
 @pytest.mark.parametrize(
     ("what", "through"),
     [
         ("raises", "write"),
         ("raises", "data source"),
-        ("exits", "write"),
         ("kills_all_workers", "write"),
         ("kills_all_workers", "data source"),
     ],
@@ -278,6 +274,7 @@ def save(frame: DataFrame, path: str) -> None:
     frame.write.format("dbio").mode("append").save(path)
 
 
+@pytest.mark.slow("I1 of cancelled jobs, for dbio.write and the data source")
 @pytest.mark.parametrize("action", [write, save])
 def test_a_cancelled_job_commits_nothing_and_can_be_repeated(
     spark: SparkSession, path: str, never_ending: tuple[DataFrame, Path], action: Callable[[DataFrame, str], None]
@@ -331,6 +328,7 @@ DRIVER = """
 """
 
 
+@pytest.mark.slow("I1 of a killed driver, which needs a session of its own")
 def test_of_a_driver_that_was_killed_half_way_nothing_is_visible_and_a_repetition_works(  # I9
     spark: SparkSession, path: str, tmp_path: Path
 ) -> None:

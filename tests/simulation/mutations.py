@@ -149,7 +149,7 @@ def commit_with_a_plain_put() -> Iterator[None]:
         yield
 
 
-@mutation("late", "I8", "I9")
+@mutation("late", "I8", "I9", first=28)
 def report_a_conflict_as_success() -> Iterator[None]:
     """A writer whose marker was there already believes that it is its own."""
 
@@ -214,7 +214,7 @@ def _every_transaction_is_young() -> AbstractContextManager[object]:
     return patch.object(TableRoot, "_is_young", lambda self, terms: True)
 
 
-@mutation("late", "I3", "I5", first=39)
+@mutation("late", "I3", "I5", first=80)
 def look_for_no_start_marker() -> Iterator[None]:
     """A transaction is as old as its monotonic clock says, which stands still while its machine is paused."""
     with _every_transaction_is_young():
@@ -268,7 +268,7 @@ def _removed(operation: Operation, mutated: Callable[[list[str], list[str]], lis
         yield
 
 
-@mutation("mixed", "I9")
+@mutation("mixed", "I9", first=22)
 def replace_the_whole_table() -> Iterator[None]:
     """A partition replacement removes all that is live."""
     with _removed("replace_partitions", lambda removed, live: live):
@@ -366,7 +366,7 @@ def give_each_holder_the_same_time() -> Iterator[None]:
         yield
 
 
-@mutation("turns", "I7", "I8", first=96)
+@mutation("turns", "I7", "I8", first=128)
 def end_a_lease_without_an_abort() -> Iterator[None]:
     """Who has waited for long enough takes the next turn, and does not decide the holder of the last."""
     with patch.object(turns, "_end_lease", lambda store, clock, holder, lease_s: None):
@@ -469,7 +469,7 @@ def read_the_log_once() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R2", "R3", "I6", first=51)
+@mutation("busy", "R2", "R3", "I6", first=72)
 def believe_all_of_a_second_listing() -> Iterator[None]:
     """Whatever a second listing shows counts."""
 
@@ -480,7 +480,7 @@ def believe_all_of_a_second_listing() -> Iterator[None]:
         yield
 
 
-@mutation("busy", "R2", "R3", "I7", first=10)
+@mutation("busy", "R2", "R3", "I7", first=24)
 def list_again_without_a_wait() -> Iterator[None]:
     """The last listing comes at once, when objects of the time of those before it are still to appear."""
 
