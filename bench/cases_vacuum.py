@@ -26,6 +26,7 @@ from bench import report
 from bench.cases_requests import kinds
 from bench.measure import Bench, Timing
 from dbio_commit.protocol import names
+from dbio_commit.protocol.markers.files import Bounds
 from dbio_commit.testing import MemoryStore
 from tests import front
 from tests.servers import Request, S3Server
@@ -221,7 +222,7 @@ def history(commits: int) -> Objects:
     store = MemoryStore()
     table = dbio.Table.over(store)
     log: dict[str, bytes] = {}
-    bounds = {"id": dbio.Bounds(1, 2, 0), "x": dbio.Bounds(1.0, 2.0, 0), "s": dbio.Bounds("a", "b", 0)}
+    bounds = {"id": Bounds(1, 2, 0), "x": Bounds(1.0, 2.0, 0), "s": Bounds("a", "b", 0)}
     for _ in range(commits):
         transaction = table.begin()
         name = names.format_data_file(

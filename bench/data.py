@@ -15,6 +15,7 @@ from pyspark.sql.types import DateType, DoubleType, LongType, StringType, Struct
 
 import dbio_commit as dbio
 from dbio_commit.protocol import names
+from dbio_commit.protocol.markers.files import Bounds
 
 MONTH = "ship_month"
 """The column to partition lineitem by: the first day of the month, 84 of them."""
@@ -70,7 +71,7 @@ def make_tiny_files(path: Path, files: int) -> None:
     pq.write_table(pa.table({"id": [1, 2], "x": [1.0, 2.0], "s": ["a", "b"]}), body)
     size, statistics = (
         body.tell(),
-        {"id": dbio.Bounds(1, 2, 0), "x": dbio.Bounds(1.0, 2.0, 0), "s": dbio.Bounds("a", "b", 0)},
+        {"id": Bounds(1, 2, 0), "x": Bounds(1.0, 2.0, 0), "s": Bounds("a", "b", 0)},
     )
     table = dbio.Table(path)
     for day in range(1, 31):

@@ -296,7 +296,7 @@ def write_with_sql(spark: SparkSession, lake: str, flights: pa.Table) -> None:
     spark.sql("INSERT OVERWRITE delays PARTITION (carrier = 'XX') SELECT 1, 1, 1, 99.0 WHERE false")
     claim("INSERT OVERWRITE of a partition by nothing takes it away: {:,}", rows(), late)
     claim("each was a commit: {}", [it.operation for it in reversed(table.history())],
-          ["overwrite", "rewrite", "append", "replace_partitions"])  # fmt: skip
+          ["overwrite", "rewrite", "append", "overwrite_partitions"])  # fmt: skip
 
 
 def show_what_is_left(store: str, url: str, *, duration_s: float) -> None:

@@ -65,7 +65,7 @@ def make_ours(root: Path, files: int, commits: int) -> None:
     with dbio.Table(root).begin(partition_by=["day"]) as transaction:
         transaction.commit(COLUMNS)
     for it in _commits(files, commits):
-        info = CommitInfo(operation="append", commit_id=it.tid, timestamp=it.at, schema_turn=1,
+        info = CommitInfo(recorded="append", commit_id=it.tid, timestamp=it.at, schema_turn=1,
                           schema=pack_schema(COLUMNS), files=pack_files(it.files))  # fmt: skip
         marker = root / names.committed(it.tid)
         body = CommitMarker(added=[file.path for file in it.files], removed=[], dbio_commit=info)

@@ -1,28 +1,142 @@
-"""Transactional writes to plain Parquet directories, and the committed view of them for every reader.
+"""Transactional writes to plain Parquet directories, and committed reads of them.
 
-The public API is what `public` has. It is imported when it is first asked for: commands and Spark's workers begin with
-what they need.
+The public names are the functions, the classes that programs work with, and the errors: docs/API.md has each. The types
+of results and of options are there, too, with the modules that they are imported from for annotations. Everything else
+is private, and may change.
+
+A name is imported when it is first used, so that commands and Spark's workers begin with what they need.
 """
 
 from importlib import import_module
 
 TYPE_CHECKING = False  # without an import of `typing`
 if TYPE_CHECKING:
-    from dbio_commit.public import *  # noqa: F403
-    from dbio_commit.public import __all__ as __all__
+    from dbio_commit.base.errors import AccessDeniedError as AccessDeniedError
+    from dbio_commit.base.errors import AppVersionError as AppVersionError
+    from dbio_commit.base.errors import ChangedRowsError as ChangedRowsError
+    from dbio_commit.base.errors import CheckpointLostError as CheckpointLostError
+    from dbio_commit.base.errors import CommitConflictError as CommitConflictError
+    from dbio_commit.base.errors import CommitStateUnknownError as CommitStateUnknownError
+    from dbio_commit.base.errors import CorruptMarkerError as CorruptMarkerError
+    from dbio_commit.base.errors import DbioError as DbioError
+    from dbio_commit.base.errors import HistoryLostError as HistoryLostError
+    from dbio_commit.base.errors import InvalidInputError as InvalidInputError
+    from dbio_commit.base.errors import MissingPackageError as MissingPackageError
+    from dbio_commit.base.errors import ObjectNotFoundError as ObjectNotFoundError
+    from dbio_commit.base.errors import RetentionError as RetentionError
+    from dbio_commit.base.errors import SchemaMismatchError as SchemaMismatchError
+    from dbio_commit.base.errors import StoreError as StoreError
+    from dbio_commit.base.errors import TableExistsError as TableExistsError
+    from dbio_commit.base.errors import TableNotFoundError as TableNotFoundError
+    from dbio_commit.base.errors import TransactionAbortedError as TransactionAbortedError
+    from dbio_commit.base.errors import TransactionStateError as TransactionStateError
+    from dbio_commit.base.errors import UnsupportedStoreError as UnsupportedStoreError
+    from dbio_commit.base.errors import UnsupportedTableError as UnsupportedTableError
+    from dbio_commit.commit.isolation import Read as Read
+    from dbio_commit.commit.transaction import Transaction as Transaction
+    from dbio_commit.log.snapshot import Snapshot as Snapshot
+    from dbio_commit.protocol.commits import Commit as Commit
+    from dbio_commit.protocol.markers.files import FileInfo as FileInfo
+    from dbio_commit.protocol.state import DataFile as DataFile
+    from dbio_commit.spark.api import batch_writer as batch_writer
+    from dbio_commit.spark.api import changes as changes
+    from dbio_commit.spark.api import compact as compact
+    from dbio_commit.spark.api import constrain as constrain
+    from dbio_commit.spark.api import delete as delete
+    from dbio_commit.spark.api import enable as enable
+    from dbio_commit.spark.api import for_each_batch as for_each_batch
+    from dbio_commit.spark.api import merge as merge
+    from dbio_commit.spark.api import read as read
+    from dbio_commit.spark.api import register as register
+    from dbio_commit.spark.api import update as update
+    from dbio_commit.spark.api import write as write
+    from dbio_commit.spark.api import write_stream as write_stream
+    from dbio_commit.spark.rewrite.clauses import when_matched as when_matched
+    from dbio_commit.spark.rewrite.clauses import when_not_matched as when_not_matched
+    from dbio_commit.spark.rewrite.clauses import when_not_matched_by_source as when_not_matched_by_source
+    from dbio_commit.spark.vacuum import vacuum as vacuum
+    from dbio_commit.table import Table as Table
 
 __version__ = "0.1.0"
 
+_HOMES = {
+    name: home
+    for home, names in {
+        "dbio_commit.base.errors": """
+            AccessDeniedError AppVersionError ChangedRowsError CheckpointLostError CommitConflictError
+            CommitStateUnknownError CorruptMarkerError DbioError HistoryLostError InvalidInputError
+            MissingPackageError ObjectNotFoundError RetentionError SchemaMismatchError StoreError
+            TableExistsError TableNotFoundError TransactionAbortedError TransactionStateError
+            UnsupportedStoreError UnsupportedTableError
+        """,
+        "dbio_commit.commit.isolation": "Read",
+        "dbio_commit.commit.transaction": "Transaction",
+        "dbio_commit.log.snapshot": "Snapshot",
+        "dbio_commit.protocol.commits": "Commit",
+        "dbio_commit.protocol.markers.files": "FileInfo",
+        "dbio_commit.protocol.state": "DataFile",
+        "dbio_commit.spark.api": """
+            batch_writer changes compact constrain delete enable for_each_batch merge read register update
+            write write_stream
+        """,
+        "dbio_commit.spark.rewrite.clauses": "when_matched when_not_matched when_not_matched_by_source",
+        "dbio_commit.spark.vacuum": "vacuum",
+        "dbio_commit.table": "Table",
+    }.items()
+    for name in names.split()
+}
+"""Of each public name the module that defines it; the same as for type checkers above."""
 
-def __getattr__(name: str) -> object:
-    public = import_module("dbio_commit.public")
-    if name in globals():  # a module, which that has imported
-        return globals()[name]
-    try:
-        return getattr(public, name)
-    except AttributeError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+_MOVED = {
+    "Application": "dbio_commit.protocol.applications",
+    "AsOf": "dbio_commit.protocol.commits",
+    "Bounds": "dbio_commit.protocol.markers.files",
+    "CheckReport": "dbio_commit.upkeep.check",
+    "Clause": "dbio_commit.spark.rewrite.clauses",
+    "CommitChanges": "dbio_commit.feed.streams",
+    "CompactReport": "dbio_commit.upkeep.compact.report",
+    "Compacted": "dbio_commit.upkeep.compact.report",
+    "Compression": "dbio_commit.base.options",
+    "CopyReport": "dbio_commit.upkeep.copy",
+    "DropReport": "dbio_commit.upkeep.drop",
+    "Entry": "dbio_commit.protocol.entry",
+    "Format": "dbio_commit.protocol.settings",
+    "Isolation": "dbio_commit.base.options",
+    "LeftFiles": "dbio_commit.upkeep.compact.report",
+    "Matched": "dbio_commit.spark.rewrite.clauses",
+    "Mode": "dbio_commit.base.options",
+    "NotMatched": "dbio_commit.spark.rewrite.clauses",
+    "NotMatchedBySource": "dbio_commit.spark.rewrite.clauses",
+    "Operation": "dbio_commit.protocol.markers.commit",
+    "PendingTransaction": "dbio_commit.upkeep.check",
+    "Published": "dbio_commit.upkeep.publish",
+    "Reason": "dbio_commit.protocol.garbage",
+    "RestorePlan": "dbio_commit.upkeep.restore",
+    "Scope": "dbio_commit.protocol.scope",
+    "StreamLag": "dbio_commit.feed.streams",
+    "Terms": "dbio_commit.commit.draft",
+    "TransactionReport": "dbio_commit.upkeep.inspect",
+    "TransactionState": "dbio_commit.upkeep.inspect",
+    "WrongSize": "dbio_commit.upkeep.check",
+}
+"""Names that were public here once, and their modules: they work until version 1.0, with a DeprecationWarning."""
+
+__all__ = sorted(_HOMES)
+
+
+if not TYPE_CHECKING:  # else every name would pass
+
+    def __getattr__(name: str) -> object:
+        if name in _HOMES:
+            value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+            return value
+        if name in _MOVED:
+            from dbio_commit.base.deprecated import deprecate
+
+            deprecate(f"dbio_commit.{name}", f"{_MOVED[name]}.{name}, in annotations")
+            return getattr(import_module(_MOVED[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *import_module("dbio_commit.public").__all__})
+    return ["__version__", *__all__]

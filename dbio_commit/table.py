@@ -1,14 +1,17 @@
-"""`Table`: a directory of data files with transactions, by its path. A thin face on `snapshot` and `transaction`."""
+"""`Table`: a table by its path. Its methods hand their arguments to the rooms that do the work."""
 
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dbio_commit.base.clock import SYSTEM_CLOCK, Clock
+from dbio_commit.base.deprecated import deprecate, takes_if_tid
 from dbio_commit.base.errors import InvalidInputError, ObjectNotFoundError
+from dbio_commit.base.internal import internal
+from dbio_commit.base.options import Isolation
 from dbio_commit.commit.begin import begin, has_committed
 from dbio_commit.commit.checkpoints import checkpoint_now
 from dbio_commit.commit.draft import Terms
@@ -38,19 +41,47 @@ from dbio_commit.upkeep.rebuild import rebuild_checkpoint
 from dbio_commit.upkeep.restore import RestorePlan, plan_restore, restore
 from dbio_commit.upkeep.settings import change_settings
 
+if TYPE_CHECKING:
+    import pandas
+    from pyspark.sql import DataFrame, SparkSession
 
+    from dbio_commit.log.frames import Filter
+    from dbio_commit.spark.rewrite.clauses import Clause
+    from dbio_commit.upkeep.vacuum.report import VacuumReport
+
+
+@internal("clock", "inspector", "location", "refuse_partition", "store")
 class Table:
-    """A table at a path: `s3://`, `s3a://`, `az://`, `abfs[s]://`, `gs://`, `file:` or a plain path. No I/O until used.
+    """A table at a path. Nothing is read or written before a method is called.
 
-    `storage_options` are fsspec's for the store (s3fs, adlfs, gcsfs); what they leave out comes from the environment.
+    `path` is `s3://`, `s3a://`, `az://`, `abfs[s]://`, `gs://`, `file:` or a plain path. `storage_options` are options
+    of fsspec for the store (s3fs, adlfs, gcsfs); what they leave out comes from the environment.
+
+        table = dbio.Table("s3://lake/events")
+        frame = table.to_pandas()
+
+    Methods that take a Spark session are the functions of the same names, without the path.
     """
 
+    location: Location | None
+    """The path, parsed; None for a table made by `over`."""
+    storage_options: Mapping[str, Any]
+    """The options that it was made with. They may hold secrets."""
+    store: Store
+    """The store that holds its objects."""
+    clock: Clock
+    """Its source of time."""
+    inspector: Inspector | None
+    """What looks at new files when they are committed."""
+
     def __init__(self, path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
-        self.location: Location | None = parse_location(path)
-        self.storage_options: Mapping[str, Any] = dict(storage_options or {})
-        self.store: Store = open_store(self.location, self.storage_options)
-        self.clock: Clock = SYSTEM_CLOCK
-        self.inspector: Inspector | None = inspect_files
+        """Raises InvalidInputError for an impossible path, MissingPackageError if the store's extra is missing."""
+        self._path: str | os.PathLike[str] | None = path
+        self.location = parse_location(path)
+        self.storage_options = dict(storage_options or {})
+        self.store = open_store(self.location, self.storage_options)
+        self.clock = SYSTEM_CLOCK
+        self.inspector = inspect_files
 
     @classmethod
     def over(cls, store: Store, clock: Clock = SYSTEM_CLOCK, *, inspector: Inspector | None = None) -> Self:
@@ -59,7 +90,7 @@ class Table:
         `inspector` looks at files of `Transaction.new_file` when they are committed; by default any bytes will do.
         """
         table = cls.__new__(cls)
-        table.location, table.storage_options, table.store, table.clock = None, {}, store, clock
+        table._path, table.location, table.storage_options, table.store, table.clock = None, None, {}, store, clock
         table.inspector = inspector
         return table
 
@@ -77,20 +108,44 @@ class Table:
         """The root: a plain path on a local disk, else scheme://container/prefix."""
         return self.store.url
 
-    def snapshot(self, as_of: AsOf = None, ignore_corrupt_markers: bool = False) -> Snapshot:
-        """The live files now; or as of a time (aware, or ISO 8601 text), or as of the commit with a tid.
+    # --- read -----------------------------------------------------------------------------------------------------
 
-        Raises TableNotFoundError, CorruptMarkerError (unless told to ignore: then such a transaction counts as
-        pending), InvalidInputError, StoreError.
+    def snapshot(self, as_of: AsOf = None, ignore_corrupt_markers: bool = False) -> Snapshot:
+        """The committed state now; or as of a time (aware, or ISO 8601 text), or as of the commit with a tid.
+
+        With `ignore_corrupt_markers`, a transaction whose marker is corrupt counts as pending. Raises
+        TableNotFoundError, CorruptMarkerError, InvalidInputError for a state that is not known any more, StoreError.
         """
         self.refuse_partition()
         return read_snapshot(self.store, self.clock, as_of=as_of, ignore_corrupt_markers=ignore_corrupt_markers)
 
-    def changes(self, start: datetime | str, end: AsOf = None) -> list[CommitChanges]:
-        """What came and went with the commits from `start` to `end`, both included, oldest first.
+    def to_pandas(
+        self, columns: Sequence[str] | None = None, filter: "Filter | None" = None, *, as_of: AsOf = None
+    ) -> "pandas.DataFrame":
+        """The rows of `snapshot(as_of)`, by `Snapshot.to_pandas`, which explains `columns` and `filter`.
 
-        Each is a time (aware, or ISO 8601 text) or a tid; without an `end`, up to now. Raises HistoryLostError where
-        vacuum has deleted what it takes, InvalidInputError, and as `snapshot` does.
+        A snapshot also has `to_arrow`, `to_polars` and `to_duckdb`. Raises what these methods raise.
+
+            frame = table.to_pandas(["id", "amount"], filter=[("day", "=", "2026-11-20")])
+        """
+        return self.snapshot(as_of).to_pandas(columns, filter)
+
+    def read(self, spark: "SparkSession", as_of: AsOf = None, *, where: str | None = None) -> "DataFrame":
+        """The rows as a DataFrame of Spark: see `dbio.read`."""
+        from dbio_commit.spark import api
+
+        return api.read(spark, self._path_for_spark(), as_of, where=where, storage_options=self.storage_options or None)
+
+    def history(self) -> list[Commit]:
+        """The commits, newest first, without the aborted transactions. Raises what `snapshot` raises."""
+        return self.snapshot().history()
+
+    def changes(self, start: datetime | str, end: AsOf = None) -> list[CommitChanges]:
+        """What the commits from `start` to `end`, both included, added and removed, oldest first.
+
+        Each end is a time (aware, or ISO 8601 text) or a tid; without `end`, up to now. `dbio.changes` has the rows.
+        Raises HistoryLostError if vacuum has deleted files that it needs, InvalidInputError, and what `snapshot`
+        raises.
         """
         self.refuse_partition()
         return list_changes(self.store, self.clock, start, end)
@@ -98,21 +153,17 @@ class Table:
     def lag(self, checkpoint: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> StreamLag:
         """How far the stream with this checkpointLocation, which reads this table, is behind it.
 
-        `storage_options` are those of the checkpoint; by default, of this table. Raises InvalidInputError where that is
-        no checkpoint of such a stream, HistoryLostError.
+        `storage_options` are those of the checkpoint's store; by default those of this table. Raises InvalidInputError
+        if the path is no checkpoint of such a stream, HistoryLostError.
         """
         self.refuse_partition()
         options = self.storage_options if storage_options is None else storage_options
         return find_lag(self.store, self.clock, open_store(parse_location(checkpoint), options))
 
-    def history(self) -> list[Commit]:
-        """The commits, newest first. Raises as `snapshot` does."""
-        return self.snapshot().history()
-
     def schema(self) -> Mapping[str, Any]:
-        """The columns now, as Spark's JSON: those that writers recorded, else those of the newest file.
+        """The columns now, as Spark's JSON: the recorded columns, else those of the newest file.
 
-        Raises InvalidInputError where there is neither, UnsupportedStoreError where pyarrow is needed and missing.
+        Raises InvalidInputError if there are neither, MissingPackageError if pyarrow is needed and missing.
         """
         snapshot = self.snapshot()
         if snapshot.schema is not None:
@@ -122,40 +173,48 @@ class Table:
         return table_columns(self.store, snapshot)
 
     def settings(self) -> Mapping[str, str]:
-        """The settings now, by name. Raises as `snapshot` does."""
+        """The settings now, by name. Raises what `snapshot` raises."""
         return self.snapshot().settings
 
-    def set(self, settings: Mapping[str, str]) -> Commit:
-        """Changes these settings, and leaves the others; an empty text removes one. The commit has them all.
+    # --- write ----------------------------------------------------------------------------------------------------
 
-        `publish` lists forms for other tools: delta, spark, symlink. Raises TableNotFoundError, InvalidInputError for
-        what cannot be set and where this is no table of ours, TransactionAbortedError, CommitStateUnknownError.
-        """
-        self.refuse_partition()
-        return change_settings(self.store, self.clock, settings)
-
+    @takes_if_tid
     def begin(
         self,
-        operation: Operation = "append",
+        operation: Operation | Literal["replace_partitions"] = "append",
         partition_by: Sequence[str] | None = None,
         app: AppVersion | None = None,
         *,
         must_be_empty: bool = False,
         data_change: bool = True,
-        if_tid: str | None = None,
+        if_match: str | None = None,
     ) -> Transaction:
-        """Begins a transaction: "append", "overwrite", "replace_partitions" or "rewrite".
+        """Begins a transaction, to write files without Spark.
 
-        Creates the table where the path holds nothing; `partition_by` are then its partition columns. An overwrite with
-        others changes them ([] for none): its commit takes a minute more, and aborts whatever else is pending. `app` is
-        an (application id, version) that is committed at most once; a number counts up, a day or a time may come in any
-        order. `must_be_empty` refuses a table that has commits already. With `if_tid`, the `Snapshot.tid` that the
-        write goes by, the commit fails with CommitConflictError where anything was committed since. `data_change=False`
-        says of a rewrite that the files which it adds hold the rows of those that it removes, and no others: streams
-        and change feeds pass it over.
-        Raises SchemaMismatchError for other partition columns, TableExistsError, AppVersionError,
-        UnsupportedStoreError.
+        - `operation`: "append"; "overwrite" removes all live files; "overwrite_partitions" removes the live files of
+          the partitions that get new files, or that `Transaction.overwrite_partition` names; "rewrite" removes the
+          files that `Transaction.remove` names.
+        - `partition_by`: the partition columns, if this creates the table. An overwrite with other columns changes them
+          ([] for none). Such a commit takes a minute more, and aborts every pending transaction.
+        - `must_be_empty`: refuses a table that has commits.
+        - `data_change`: False for a rewrite whose new files hold exactly the rows of the files that it removes. Streams
+          and change feeds pass over such a commit.
+
+        Options of the commit:
+
+        - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A
+          version that is a number counts up; a version that is a day or a time may come in any order.
+        - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
+
+        Raises SchemaMismatchError for other partition columns, TableExistsError, AppVersionError, InvalidInputError,
+        CommitConflictError, UnsupportedStoreError.
+
+            with table.begin(partition_by=["day"]) as transaction:
+                frame.to_parquet(transaction.new_file(partition={"day": date(2026, 11, 20)}))
         """
+        if operation == "replace_partitions":
+            deprecate('the operation "replace_partitions"', '"overwrite_partitions"')
+            operation = "overwrite_partitions"
         if operation not in RULES:
             raise InvalidInputError(f"operation {operation!r} is none of {', '.join(map(repr, RULES))}")
         self.refuse_partition()
@@ -168,51 +227,158 @@ class Table:
             app=app,
             must_be_empty=must_be_empty,
             changes_rows=data_change,
-            if_tid=if_tid,
+            if_match=if_match,
             inspector=self.inspector,
             skipped=has_committed(self.store, self.clock, app),
         )
 
     def resume(self, terms: Terms) -> Transaction:
-        """A transaction that began in another process of this machine, to stage, commit or abort it here."""
+        """The transaction with these `terms`, which began in another process of this machine.
+
+        It can stage, commit or abort here. `Transaction.terms` can be pickled.
+        """
         return Transaction(self.store, self.clock, terms, follow_up=publish_as_set, inspector=self.inspector)
 
     def abort(self, tid: str) -> None:
-        """Decides a pending transaction against its writer. Raises TransactionStateError where it is committed."""
+        """Aborts a pending transaction of any writer. Raises TransactionStateError if it is committed."""
         self.refuse_partition()
         with suppress(ObjectNotFoundError):  # no table: the directory scope
             prove_store(self.store)
         until_quiet(self.store, lambda: open_root(self.store, self.clock, even_dropped=True).abort_pending(tid))
 
-    def check(self, files: bool = False, *, progress: Progress = silent) -> CheckReport:
-        """What is wrong, pending or garbage; reads every marker and lists every file.
+    def delete(
+        self,
+        spark: "SparkSession",
+        where: str,
+        *,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+    ) -> Commit:
+        """Deletes rows, with Spark: see `dbio.delete`."""
+        from dbio_commit.spark import api
 
-        With `files` it also looks at the footer of each live file, which takes a request for each.
+        return api.delete(
+            spark,
+            self._path_for_spark(),
+            where,
+            app=app,
+            if_match=if_match,
+            isolation=isolation,
+            retries=retries,
+            storage_options=self.storage_options or None,
+        )
+
+    def update(
+        self,
+        spark: "SparkSession",
+        values: Mapping[str, str],
+        where: str = "true",
+        *,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+    ) -> Commit:
+        """Changes rows, with Spark: see `dbio.update`."""
+        from dbio_commit.spark import api
+
+        return api.update(
+            spark,
+            self._path_for_spark(),
+            values,
+            where,
+            app=app,
+            if_match=if_match,
+            isolation=isolation,
+            retries=retries,
+            storage_options=self.storage_options or None,
+        )
+
+    def merge(
+        self,
+        spark: "SparkSession",
+        source: "DataFrame",
+        on: str | Sequence[str],
+        when: "Sequence[Clause] | None" = None,
+        *,
+        app: AppVersion | None = None,
+        if_match: str | None = None,
+        isolation: Isolation = "write_serializable",
+        retries: int = 0,
+    ) -> Commit:
+        """Merges rows into the table, with Spark: see `dbio.merge`."""
+        from dbio_commit.spark import api
+
+        return api.merge(
+            spark,
+            self._path_for_spark(),
+            source,
+            on,
+            when,
+            app=app,
+            if_match=if_match,
+            isolation=isolation,
+            retries=retries,
+            storage_options=self.storage_options or None,
+        )
+
+    def set(self, settings: Mapping[str, str]) -> Commit:
+        """Changes these settings, and leaves the others as they are; an empty text removes one.
+
+        The commit has all the settings. Raises TableNotFoundError, InvalidInputError for a setting that cannot be set
+        and for a directory that is no dbio table, TransactionAbortedError, CommitStateUnknownError.
+
+            table.set({"publish": "delta,symlink"})
+        """
+        self.refuse_partition()
+        return change_settings(self.store, self.clock, settings)
+
+    # --- upkeep ---------------------------------------------------------------------------------------------------
+
+    def vacuum(
+        self,
+        retention_hours: float = 48.0,
+        dry_run: bool = False,
+        force: bool = False,
+        spark: "SparkSession | None" = None,
+        *,
+        untracked: bool = False,
+        checkpoint_after: int = 20,
+        history_days: float = 30.0,
+    ) -> "VacuumReport":
+        """Deletes what no reader needs any more: see `dbio.vacuum`. `spark` spreads the work over its executors."""
+        from dbio_commit.spark.vacuum import vacuum_table
+        from dbio_commit.upkeep.vacuum.report import VacuumOptions
+
+        options = VacuumOptions(
+            retention_hours=retention_hours,
+            force=force,
+            untracked=untracked,
+            checkpoint_after=checkpoint_after,
+            history_days=history_days,
+        )
+        return vacuum_table(self, options, dry_run=dry_run, spark=spark)
+
+    def check(self, files: bool = False, *, progress: Progress = silent) -> CheckReport:
+        """Finds what is wrong, pending or garbage: reads every marker, and lists every file.
+
+        With `files`, it also reads the footer of each live file, one request for each. `progress` is called with how
+        many of how many are read. Raises TableNotFoundError, InvalidInputError, StoreError.
         """
         self.refuse_partition()
         return check_table(self.store, self.clock, files=files, progress=progress)
 
-    def checkpoint(self, rebuild: bool = False) -> str | None:
-        """Writes what the log says into one object, for faster reads; returns its name, None where nothing is new.
-
-        Vacuum does so by itself, and purges what it covers. With `rebuild`, it takes the place of a checkpoint that
-        cannot be read, where an older one and the markers tell the same. Raises InvalidInputError where this is no
-        table of ours, or where there is nothing to rebuild, CheckpointLostError.
-        """
+    def show(self, tid: str) -> TransactionReport:
+        """What is known of one transaction, in any state. Raises InvalidInputError if it has no marker."""
         self.refuse_partition()
-        if rebuild:
-            return rebuild_checkpoint(self.store, self.clock)
-        return until_quiet(self.store, lambda: checkpoint_now(self.store, self.clock))
+        return inspect_transaction(self.store, self.clock, tid)
 
-    def publish(self, to: str | Sequence[str]) -> list[Published]:
-        """Publishes the table as it is now for other engines: to "delta", "spark" or "symlink", or to several of them.
-
-        What they read then is exactly one snapshot of it, until the next publication. Writes nothing where nothing has
-        changed. Raises InvalidInputError where this is no table of ours or has what a format cannot hold,
-        UnsupportedTableError where somebody else wrote to the publication, CommitConflictError, StoreError.
-        """
-        self.refuse_partition()
-        return publish(self.store, self.clock, parse_formats(to))
+    def inspect(self, tid: str) -> TransactionReport:
+        """The old word for `show`."""
+        deprecate("Table.inspect", "Table.show")
+        return self.show(tid)
 
     def compact(
         self,
@@ -224,14 +390,18 @@ class Table:
         z_order: str | Sequence[str] = (),
         min_files: int = 1,
     ) -> CompactReport:
-        """Puts small files together to files of about `target_size` bytes, in each partition; the rows stay the same.
+        """Replaces small files by files of about `target_size` bytes, within each partition; the rows stay the same.
 
-        `where` chooses files, as `Snapshot.where` does, and never rows. `sort_by` are columns by which the rows of each
-        new file are sorted; `z_order`, instead, columns along whose Z-curve they lie, so that each stretch of a file
-        has few values of each. Fewer than `min_files` that would become one stay as they are. Appends go on beside it;
-        files that somebody else removed meanwhile are left, and the report says so. Raises InvalidInputError where this
-        is no table of ours, TableNotFoundError, TransactionAbortedError, CommitStateUnknownError, StoreError,
-        UnsupportedStoreError without pyarrow.
+        - `where`: which files to compact, as in `Snapshot.where`; it never leaves out rows of a file.
+        - `sort_by`: columns by which the rows of each new file are sorted.
+        - `z_order`: instead, columns along whose Z-curve the rows lie, so that each part of a file has few values of
+          each of them.
+        - `min_files`: fewer files than this, that would become one, stay as they are.
+        - `dry_run`: reports the same, and changes nothing.
+
+        Appends may go on meanwhile. Files that another commit removed meanwhile are left out, and reported. Raises
+        InvalidInputError if this is no dbio table, TableNotFoundError, TransactionAbortedError,
+        CommitStateUnknownError, StoreError, MissingPackageError without pyarrow.
         """
         self.refuse_partition()
         from dbio_commit.upkeep.compact.run import compact
@@ -245,40 +415,63 @@ class Table:
         )
         return compact(self.store, self.clock, options, dry_run=dry_run)
 
-    def adopt(self, *, progress: Progress = silent) -> Commit:
-        """Makes a table of a plain or DBIO directory, of the files that are visible now; moves and deletes nothing.
+    def checkpoint(self, rebuild: bool = False) -> str | None:
+        """Writes the state of the log into one object, for faster reads; returns its name, or None if nothing is new.
 
-        Looks at the footers of all files, and records their columns. The result's `notes` name files that a compaction
-        should write anew. Raises TransactionStateError while a transaction is pending, TableExistsError,
-        InvalidInputError where the files lie in different partition columns or some are empty, no Parquet or what not
-        all readers can read, SchemaMismatchError where their columns do not fit together, CommitConflictError where
-        somebody wrote meanwhile.
+        Vacuum writes checkpoints, too, and purges the markers that they cover. With `rebuild`, the new checkpoint
+        replaces one that cannot be read, if an older one and the markers have the same content. Raises
+        InvalidInputError if this is no dbio table, or if there is nothing to rebuild; CheckpointLostError.
+        """
+        self.refuse_partition()
+        if rebuild:
+            return rebuild_checkpoint(self.store, self.clock)
+        return until_quiet(self.store, lambda: checkpoint_now(self.store, self.clock))
+
+    def publish(self, to: str | Sequence[str]) -> list[Published]:
+        """Publishes the table as it is now for other engines: to "delta", "spark" or "symlink", or to several of them.
+
+        Other engines then read exactly one snapshot, until the next publication. Writes nothing if nothing has changed.
+        Raises InvalidInputError if this is no dbio table, or has columns that a format cannot hold;
+        UnsupportedTableError if another tool wrote to the publication; CommitConflictError; StoreError.
+        """
+        self.refuse_partition()
+        return publish(self.store, self.clock, parse_formats(to))
+
+    def adopt(self, *, progress: Progress = silent) -> Commit:
+        """Makes a plain or DBIO directory a dbio table, with the files that are visible now; moves and deletes nothing.
+
+        Reads the footers of all files, and records their columns. `Commit.notes` names files that a compaction should
+        write again. `progress` is called with how many of how many are read.
+
+        Raises TransactionStateError while a transaction is pending; TableExistsError; InvalidInputError if the files
+        lie in different partition columns, or some are empty, no Parquet, or not readable by all readers;
+        SchemaMismatchError if their columns do not fit together; CommitConflictError if anything was written meanwhile.
         """
         self.refuse_partition()
         return adopt(self.store, self.clock, looks=self.inspector is not None, progress=progress)
 
     def restore(self, as_of: AsOf | RestorePlan) -> Commit:
-        """Brings the files and the columns back as they were as of a time or a tid, by one commit; settings stay.
+        """Brings back the files and the columns as of a time or a tid, by one commit; settings stay as they are.
 
-        Raises InvalidInputError where vacuum has deleted what was live then, and where the table had no commit yet;
-        CommitConflictError where anything is committed meanwhile (nothing was restored: do it again), HistoryLostError,
-        StoreError.
+        Raises InvalidInputError if vacuum has deleted files that were live then, or if the table had no commit yet;
+        CommitConflictError if anything is committed meanwhile (nothing was restored: restore again);
+        HistoryLostError; StoreError.
         """
         plan = as_of if isinstance(as_of, RestorePlan) else self.plan_restore(as_of)
         return restore(self.store, self.clock, plan)
 
     def plan_restore(self, as_of: AsOf) -> RestorePlan:
-        """What `restore` would do, which takes the plan, too. Changes nothing; raises as `restore` does."""
+        """What `restore` would do; `restore` takes the plan, too. Changes nothing. Raises what `restore` raises."""
         self.refuse_partition()
         return plan_restore(self.store, self.clock, as_of)
 
     def copy(self, path: str, storage_options: Mapping[str, Any] | None = None) -> CopyReport:
-        """Copies the table as it is now to another path, where nothing is: files, history, columns and settings.
+        """Copies the table as it is now to another, empty path: files, history, columns and settings.
 
-        The times of its commits stay, so that time travel and streams go on there; a tool that copies objects gives
-        them new ones. `storage_options` are the other store's; by default, of this table. Commits that come meanwhile
-        are not copied. Raises InvalidInputError where this is no table of ours, TableExistsError, HistoryLostError
-        where vacuum deletes a live file meanwhile, StoreError.
+        The times of the commits stay, so that time travel and streams go on with the copy; a tool that copies objects
+        would give them new times. Commits that come meanwhile are not copied. `storage_options` are those of the other
+        store; by default those of this table. Raises InvalidInputError if this is no dbio table; TableExistsError;
+        HistoryLostError if vacuum deletes a live file meanwhile; StoreError.
         """
         self.refuse_partition()
         other = Table(path, self.storage_options if storage_options is None else storage_options)
@@ -286,22 +479,22 @@ class Table:
         return copy_table(self.store, other.store, self.clock)
 
     def drop(self, everything: bool = False) -> DropReport:
-        """Removes a table that has no commits, such as a first write that failed leaves; or `everything`.
+        """Removes a table without commits, such as a failed first write leaves; with `everything`, any table.
 
-        It is gone for everybody at once; then its files and markers are deleted, which takes a minute or more, so that
-        no writer is left. What no transaction wrote stays. A drop that failed half-way is ended by another. Raises
-        InvalidInputError where it has commits or is no table of ours, TableNotFoundError, StoreError.
+        The table is gone at once for all readers. Then its files and markers are deleted, which takes a minute or more,
+        so that no writer is left. Files that no transaction wrote stay. Another drop finishes one that failed.
+        Raises InvalidInputError if the table has commits, or if this is no dbio table; TableNotFoundError; StoreError.
         """
         self.refuse_partition()
         return drop(self.store, self.clock, everything=everything)
 
-    def inspect(self, tid: str) -> TransactionReport:
-        """What is known of one transaction, whatever its state. Raises InvalidInputError where it has no marker."""
-        self.refuse_partition()
-        return inspect_transaction(self.store, self.clock, tid)
+    # --- internal -------------------------------------------------------------------------------------------------
 
     def refuse_partition(self) -> None:
-        """A partition's directory is no table: the markers that decide about its files lie further up."""
+        """Raises InvalidInputError for the directory of a partition.
+
+        That is no table: the markers that decide about its files are in a directory above.
+        """
         parent = self.location
         while parent and "=" in names.split(parent.prefix)[1]:
             parent = replace(parent, prefix=names.split(parent.prefix)[0])
@@ -310,3 +503,10 @@ class Table:
                 raise InvalidInputError(
                     f"{self.url} is a partition of the table {parent.url}; read and write that, with a filter"
                 )
+
+    def _path_for_spark(self) -> str | os.PathLike[str]:
+        if self._path is None:
+            raise InvalidInputError(
+                f"{self.url} is a table on a store of a test, which Spark cannot reach: give a path"
+            )
+        return self._path

@@ -1,4 +1,4 @@
-"""For tests, of this project and of its users: a really atomic store in memory, faults on purpose, a clock to set."""
+"""For tests of this project and of its users: an atomic store in memory, faults on purpose, and a manual clock."""
 
 import io
 import random
@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 
 
 class ManualClock(Clock):
-    """Time passes only when it is told to, or when somebody sleeps; chance comes from a seed."""
+    """Time passes only when `advance` is called, or when code sleeps. Random numbers come from a seed."""
 
     def __init__(self, now: datetime = datetime(2026, 11, 20, tzinfo=UTC), *, seed: int = 0) -> None:
         self._now = now
@@ -46,7 +46,7 @@ class ManualClock(Clock):
         self._monotonic += by.total_seconds()
 
     def jump(self, by: timedelta) -> None:
-        """As when somebody sets the machine's clock: the monotonic one does not notice."""
+        """Moves the time of day, as if the machine's clock were set; the monotonic time stays."""
         self._now += by
 
     def random_bits(self, bits: int) -> int:
@@ -54,16 +54,15 @@ class ManualClock(Clock):
 
 
 Step = Callable[[str, str], None]
-"""Called with an operation ("get", "put_if_absent", ...) and a path; what it raises, the caller of the store gets."""
+"""Is called with an operation ("get", "put_if_absent", ...) and a path. What it raises reaches the store's caller."""
 
 
 class MemoryStore(Store):
-    """Objects in a dictionary under one lock: `put_if_absent` is atomic, listings are consistent.
+    """Objects in a dictionary under one lock: `put_if_absent` is atomic, and listings are consistent.
 
-    There is a directory where an object lies below one. `unfinished` is for tests to fill. Calls of one caller come one
-    after the other, so that tests can count them.
-    `before` and `after` are called around every operation: raise from `before` and the operation is not applied;
-    raise from `after` and it was applied but its answer is lost.
+    A directory exists as long as an object lies below it. Tests fill `unfinished`. The calls of one caller come one
+    after the other, so that tests can count them. `before` and `after` are called around every operation: if `before`
+    raises, the operation is not applied; if `after` raises, it was applied, and its answer is lost.
     """
 
     def __init__(self, clock: Clock | None = None, *, url: str = "memory://table") -> None:
@@ -86,7 +85,7 @@ class MemoryStore(Store):
         return self._principal
 
     def seen_by(self, principal: str) -> "MemoryStore":
-        """The same objects, for somebody else, whose `before` and `after` may refuse what others are given."""
+        """The same objects for another principal, whose `before` and `after` may refuse other operations."""
         other = copy(self)
         other._principal = principal
         return other
@@ -167,7 +166,7 @@ class MemoryStore(Store):
         return self._apply("put_if_absent", path, put)
 
     def put(self, path: str, body: bytes = b"", *, modified: datetime | None = None) -> None:
-        """Creates or replaces the object, as somebody who keeps to no protocol."""
+        """Creates or replaces the object, as a tool does that does not know the protocol."""
         with self._lock:
             self.objects[path] = (body, modified or self._clock.now())
 
@@ -211,7 +210,7 @@ class MemoryStore(Store):
         return failures
 
     def remove_directories(self, paths: Iterable[str]) -> list[str]:
-        """All that hold no object count as removed: they were never there on their own."""
+        """Directories that hold no object count as removed, since they exist only as long as objects do."""
 
         def is_empty(path: str) -> bool:
             return self._apply("remove_directory", path, lambda: not self._entries(f"{path}/"))

@@ -12,7 +12,7 @@ from dbio_commit.feed.position import encode_position
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import Body, encode
-from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, as_recorded
 from dbio_commit.protocol.markers.schema import pack_schema
 from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.names import Kind
@@ -40,10 +40,12 @@ def columns(*named: str) -> dict[str, Any]:
 
 
 def marker(added: Sequence[str] = (), removed: Sequence[str] = (), **info: Any) -> CommitMarker:
-    """Ours where it says more than DBIO does; `schema` as a dict."""
+    """Ours where it says more than DBIO does; `schema` as a dict, `operation` in the word that users know."""
     if "schema" in info:
         info["schema"] = pack_schema(info["schema"])
-    ours = CommitInfo(**{"operation": "append", "commit_id": "c", "timestamp": NOW, **info}) if info else None
+    if info:
+        info["recorded"] = as_recorded(info.pop("operation", "append"))
+    ours = CommitInfo(**{"commit_id": "c", "timestamp": NOW, **info}) if info else None
     return CommitMarker(added=list(added), removed=list(removed), dbio_commit=ours)
 
 

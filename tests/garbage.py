@@ -159,7 +159,7 @@ def _long_ago(scene: Scene) -> None:
     """45 days: what is purged in the end, abort markers too."""
     write_days(scene.table, a=b"a1", b=b"b1")
     scene.table.begin().abort()
-    write_days(scene.table, "replace_partitions", a=b"a2")
+    write_days(scene.table, "overwrite_partitions", a=b"a2")
     scene.table.checkpoint()
 
 
@@ -186,7 +186,7 @@ def _before_the_horizon(scene: Scene) -> None:
 def _since_the_horizon(scene: Scene) -> None:
     """One day."""
     write_days(scene.table, d=b"d")
-    write_days(scene.table, "replace_partitions", b=b"b2")
+    write_days(scene.table, "overwrite_partitions", b=b"b2")
     abort_with_leftovers(scene, {"day": "d"})
     leave(scene, file_of(STRANGER, {"day": "d"}))
     leave(scene, "day=d/export.csv")
@@ -194,8 +194,8 @@ def _since_the_horizon(scene: Scene) -> None:
 
 
 def empty_partition(table: Table, day: str) -> None:
-    with table.begin("replace_partitions") as transaction:
-        transaction.replace_partition({"day": day})
+    with table.begin("overwrite_partitions") as transaction:
+        transaction.overwrite_partition({"day": day})
 
 
 # --- to act in the middle of something ----------------------------------------------------------------------------

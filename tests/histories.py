@@ -66,7 +66,7 @@ class History:
 
     def commit(self, operation: str | None = None) -> Commit:
         """Some commit, or one of that kind; `widen` adds a column."""
-        operations = ["append", "append", "append", "overwrite", "replace_partitions", "rewrite", "widen"]
+        operations = ["append", "append", "append", "overwrite", "overwrite_partitions", "rewrite", "widen"]
         operation = operation or self.chance.choice(operations)
         if operation == "widen":
             self.kinds[f"more_{len(self.kinds)}"] = self.chance.choice(["long", "string", "timestamp", "double"])

@@ -14,6 +14,8 @@ PAGE = ROOT / "docs/MAP.md"
 
 ELSEWHERE = {
     "dbio_commit/base/clock.py": ["tests/simulation"],
+    "dbio_commit/base/deprecated.py": ["tests/unit/test_api.py"],
+    "dbio_commit/base/internal.py": ["tests/unit/test_api.py"],
     "dbio_commit/base/interrupts.py": ["tests/unit/cli/test_interrupts.py"],
     "dbio_commit/base/options.py": ["tests/unit/test_wrong_arguments.py"],
     "dbio_commit/cli/*": ["tests/unit/cli", "tests/test_docs.py"],
@@ -60,13 +62,13 @@ ELSEWHERE = {
         "tests/integration/test_packed_columns.py",
     ],
     "dbio_commit/spark/sql/*": ["tests/integration/test_spark_sight.py", "tests/integration/test_spark_where.py"],
+    "dbio_commit/spark/vacuum.py": ["tests/integration/test_vacuum_spark.py", "tests/unit/test_api.py"],
     "dbio_commit/spark/write/constraints.py": ["tests/integration/test_spark_constraints.py"],
     "dbio_commit/spark/write/file_sizes.py": ["tests/integration/test_file_sizes.py"],
     "dbio_commit/spark/write/*": ["tests/integration/test_spark_write.py", "tests/integration/test_spark_failures.py"],
     "dbio_commit/spark/*": ["tests/integration/test_datasource.py", "tests/integration/test_spark_catalog.py"],
     "dbio_commit/store/*": ["tests/contract"],
     "dbio_commit/table.py": ["tests/unit/test_api.py", "tests/unit/test_wrong_arguments.py", "tests/unit/upkeep"],
-    "dbio_commit/public.py": ["tests/unit/test_api.py"],
     "dbio_commit/testing.py": ["tests/contract"],
     "dbio_commit/upkeep/compact/*": ["tests/unit/upkeep/compact/test_run.py"],
     "dbio_commit/upkeep/publish/*": [

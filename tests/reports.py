@@ -21,7 +21,7 @@ def busy_table(*, days: int = 30, url: str = "memory://lake/orders", seed: int =
     for number in range(days * 6):
         clock.advance(timedelta(hours=4))
         operation: Operation = (
-            "append" if chance.random() < 0.8 else "replace_partitions" if number > 20 else "overwrite"
+            "append" if chance.random() < 0.8 else "overwrite_partitions" if number > 20 else "overwrite"
         )
         app = ("stream-eu/orders", number) if operation == "append" else None
         transaction = table.begin(operation, partition_by=["day"], app=app)

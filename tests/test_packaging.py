@@ -147,11 +147,15 @@ def test_the_command_needs_spark_only_for_spark(installed: Path, tmp_path: Path)
     assert done.stderr.startswith("dbio: there is no table at ")
 
 
+def not_installed(package: str, extra: str) -> str:
+    return f'needs the package {package}, which is not installed; run `pip install "dbio-commit[{extra}]"`'
+
+
 @pytest.mark.parametrize("missing", CLI)
 def test_the_command_without_its_extra_says_what_to_install(installed: Path, tmp_path: Path, missing: str) -> None:
     done = run(installed, [missing], ["-m", "dbio_commit.cli", "files", "table"], tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"dbio: the command line needs the package {missing}; install dbio-commit[cli]\n"
+    assert done.stderr == f"dbio: the command line {not_installed(missing, 'cli')}\n"
 
 
 @pytest.mark.parametrize("missing", ["apscheduler", "prometheus_client", "structlog", *CLI])
@@ -159,7 +163,7 @@ def test_the_service_without_its_extra_says_what_to_install(installed: Path, tmp
     (tmp_path / "vacuum.toml").write_text('[[tables]]\npath = "table"\n')
     done = run(installed, [missing], ["-m", "vacuum", "once", "--config", "vacuum.toml"], tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"vacuum: the schedule needs the package {missing}; install dbio-commit[vacuum]\n"
+    assert done.stderr == f"vacuum: the schedule {not_installed(missing, 'vacuum')}\n"
 
 
 # --- what tests and images are made of ----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ def test_rooms_import_only_from_rooms_below_them(capfd: pytest.CaptureFixture[st
 
 def test_the_package_has_at_most_a_dozen_rooms_and_modules_at_its_top() -> None:
     inside = {path.name for path in (ROOT / "dbio_commit").iterdir() if path.suffix == ".py" or list(path.glob("*.py"))}
-    assert len(inside - {"__init__.py"}) <= 13  # until `public` is gone
+    assert len(inside - {"__init__.py"}) <= 12
 
 
 def test_the_architecture_has_a_line_for_each_room() -> None:

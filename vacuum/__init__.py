@@ -6,8 +6,8 @@ The names below are imported at first use, so that commands start fast.
 TYPE_CHECKING = False  # without an import of `typing`
 if TYPE_CHECKING:
     from dbio_commit.protocol.garbage import Reason
+    from dbio_commit.spark.vacuum import vacuum, vacuum_table
     from dbio_commit.upkeep.vacuum.report import Control, Deletion, Failure, VacuumOptions, VacuumReport
-    from dbio_commit.upkeep.vacuum.run import vacuum, vacuum_table
 
 __all__ = [
     "Control",
@@ -23,7 +23,8 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        from dbio_commit.upkeep.vacuum import report, run
+        from dbio_commit.spark import vacuum as functions
+        from dbio_commit.upkeep.vacuum import report
 
-        return getattr(run if hasattr(run, name) else report, name)
+        return getattr(functions if hasattr(functions, name) else report, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,24 +6,23 @@ from collections.abc import Callable
 
 from dbio_commit.base.interrupts import run_interruptible
 
-_EXTRA = ("apscheduler", "jinja2", "prometheus_client", "rich", "structlog", "typer")
-
 
 def main() -> None:
-    try:
-        run_interruptible("vacuum", _load)
-    except ModuleNotFoundError as error:
-        if error.name not in _EXTRA:
-            raise
-        print(f"vacuum: the schedule needs the package {error.name}; install dbio-commit[vacuum]", file=sys.stderr)
-        sys.exit(2)
+    run_interruptible("vacuum", _load)
 
 
 def _load() -> Callable[[], None]:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # escapes characters that the terminal's encoding lacks
-    from vacuum.commands import app
+    from dbio_commit.base.errors import MissingPackageError
+    from dbio_commit.base.packages import needs
 
+    try:
+        with needs("the schedule", extra="vacuum"):
+            from vacuum.commands import app
+    except MissingPackageError as error:
+        print(f"vacuum: {error}", file=sys.stderr)
+        sys.exit(2)
     return lambda: app(prog_name="python -m vacuum")
 
 

@@ -20,6 +20,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import ErrorDetails
 
 from dbio_commit.base.errors import DbioError, InvalidInputError
+from dbio_commit.base.packages import missing
 from dbio_commit.base.redaction import is_secret_name, secrets_in, secrets_of_clients
 from dbio_commit.store import Location, open_store, parse_location
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions
@@ -142,7 +143,7 @@ class CompactConfig(_Part):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.enabled and find_spec("pyarrow") is None:
-            raise ValueError("compaction needs the package pyarrow; run `pip install pyarrow`")
+            raise ValueError(str(missing("pyarrow", what="compaction")))
         try:
             self.options()
         except InvalidInputError as error:

@@ -25,11 +25,11 @@ from dbio_commit.base.errors import DbioError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import plain
 from dbio_commit.feed.streams import StreamLag
+from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.upkeep.compact.options import CompactOptions
 from dbio_commit.upkeep.report.health import TableHealth, look
 from dbio_commit.upkeep.vacuum.report import Control, RunSummary, VacuumOptions, VacuumReport, in_short
-from dbio_commit.upkeep.vacuum.run import vacuum_table
 from vacuum.compaction import CompactionSummary, compact_table
 
 STOP_S = 45.0

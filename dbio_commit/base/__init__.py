@@ -1,1 +1,1 @@
-"""Errors, the clock, texts, logs, redaction and locks: what every room may import, and what imports no room."""
+"""Errors, the clock, texts, logs, redaction and locks. Every room may import these; they import no other room."""

@@ -1,4 +1,4 @@
-"""Where time and chance come from, so that tests can bring their own."""
+"""The source of time and of random numbers, which tests replace."""
 
 import secrets
 import time
@@ -11,18 +11,18 @@ from uuid import uuid4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """A point in time that another process, or another machine, can measure from."""
+    """A point in time from which another process, or another machine, can measure."""
 
     wall: datetime
     """The time of day, aware."""
     monotonic_s: float
-    """By the machine's monotonic clock: says something on that machine only, until it is started again."""
+    """By the machine's monotonic clock: valid only on that machine, until it is started again."""
     boot: str
-    """Which machine that was, since which start."""
+    """Identifies the machine, and its last start."""
 
 
 class Clock:
-    """The machine's own."""
+    """The clock of this machine."""
 
     def now(self) -> datetime:
         """The time of day, aware UTC. May jump."""
@@ -34,7 +34,7 @@ class Clock:
         return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
     def boot(self) -> str:
-        """Tells this start of this machine from all others."""
+        """Identifies this start of this machine."""
         return _boot()
 
     def moment(self) -> Moment:
@@ -42,16 +42,16 @@ class Clock:
         return Moment(wall=self.now(), monotonic_s=self.monotonic(), boot=self.boot())
 
     def seconds_since(self, moment: Moment) -> float:
-        """How long ago that was, by the monotonic clock.
+        """How long ago the moment was, by the monotonic clock.
 
-        Where it was before this machine was started, or on another, only the time of day tells.
+        If it was on another machine, or before this machine was started, by the time of day.
         """
         if self.boot() == moment.boot:
             return self.monotonic() - moment.monotonic_s
         return (self.now() - moment.wall).total_seconds()
 
     def is_within(self, moment: Moment, duration_s: float) -> bool:
-        """Whether it was surely less than so long ago: both clocks say so, of which either may have stood still."""
+        """Whether the moment was surely less than so long ago: by both clocks, since one may have stopped."""
         wall_s = (self.now() - moment.wall).total_seconds()
         return self.boot() == moment.boot and abs(wall_s) <= duration_s and self.seconds_since(moment) <= duration_s
 
@@ -64,7 +64,7 @@ class Clock:
 
 @cache
 def _boot() -> str:
-    """Where the system does not tell, each process counts as a machine of its own."""
+    """If the system has no id of its start, each process counts as a machine of its own."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

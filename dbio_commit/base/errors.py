@@ -1,38 +1,38 @@
-"""One tree of errors. What you do about an error decides where it hangs.
+"""The errors, in one tree: the class of an error says what to do about it.
 
     DbioError
-    ├── CommitConflictError        somebody else won: begin again
-    ├── TransactionAbortedError    decided against us: begin again
-    ├── CommitStateUnknownError    may have landed: read back first
-    ├── TransactionStateError      misuse of a transaction: fix the program
-    ├── InvalidInputError          arguments, data or a schema that cannot be written: fix the input
-    │   ├── SchemaMismatchError    the table's columns are others; both schemas are in the message
+    ├── CommitConflictError        another commit was faster: begin again
+    ├── TransactionAbortedError    another process aborted the transaction: begin again
+    ├── CommitStateUnknownError    it may be committed: look for the tid first
+    ├── TransactionStateError      misuse of a transaction: correct the program
+    ├── InvalidInputError          arguments, data or a schema that cannot be written: correct the input
+    │   ├── SchemaMismatchError    the table has other columns; both schemas are in the message
     │   └── AppVersionError        a version of an application that comes too late: look whether its rows are there
-    ├── TableNotFoundError         nothing is there: check the path
-    ├── TableExistsError           something is there already (modes "error" and "ignore")
-    ├── CorruptMarkerError         a marker that cannot be what a writer wrote: inspect it
-    │   └── CheckpointLostError    what alone tells which files are live is gone, or unreadable: bring it back
-    ├── HistoryLostError           vacuum has deleted what was asked of the past: ask for less, or begin anew
-    ├── ChangedRowsError           a stream of appends met a commit that took rows away: say what becomes of those
-    ├── RetentionError             a retention that could hurt readers or writers
-    ├── UnsupportedStoreError      the store cannot do it safely, or a package is missing: another store, or install it
-    ├── UnsupportedTableError      of a newer version, or another format: upgrade, or use that format's tools
+    ├── TableNotFoundError         there is nothing at the path: check the path
+    ├── TableExistsError           there is a table already (modes "error" and "ignore")
+    ├── CorruptMarkerError         a marker that no writer wrote like this: inspect it
+    │   └── CheckpointLostError    a checkpoint that is needed is missing or unreadable: bring it back
+    ├── HistoryLostError           vacuum has deleted this part of the history: ask for less, or begin anew
+    ├── ChangedRowsError           a stream of appends met a commit that changes rows: choose an option for these
+    ├── RetentionError             a retention that could hurt readers or writers: give a longer one
+    ├── UnsupportedStoreError      the store, or this Spark, cannot do it safely: use another one
+    ├── UnsupportedTableError      a later version, or another format: upgrade, or use that format's tools
+    ├── MissingPackageError        an optional package is not installed: install it; also an ImportError
     └── StoreError                 the store failed or refused: check access, try again
         ├── ObjectNotFoundError
         └── AccessDeniedError
 
-Every message carries the facts (path, tid, sizes) and the next step; none carries a credential.
+Every message has the facts (path, tid, sizes) and the next step. No message has a credential.
 """
 
 from dbio_commit.base.texts import visible
 
 
 class DbioError(Exception):
-    """Everything that this package raises on purpose.
+    """Every error that dbio raises on purpose.
 
-    Each argument is a line of the message. What a line quotes may come from a table: a line break or an escape sequence
-    in it is escaped.
-    """
+    Each argument is a line of the message. Texts from a table may be part of it: line breaks and escape sequences in
+    them are escaped."""
 
     def __init__(self, *lines: object) -> None:
         super().__init__(*(visible(str(line)) for line in lines))
@@ -42,31 +42,31 @@ class DbioError(Exception):
 
 
 class CommitConflictError(DbioError):
-    """Somebody else changed what this transaction depends on. Nothing was committed; begin again."""
+    """Another commit changed what this transaction depends on. Nothing was committed: begin again."""
 
 
 class TransactionAbortedError(DbioError):
-    """Somebody decided this transaction against us (vacuum, `dbio abort`, a waiter's lease). Begin again."""
+    """Another process aborted this transaction: vacuum, `dbio abort`, or a writer that waited for it. Begin again."""
 
 
 class CommitStateUnknownError(DbioError):
-    """The commit may or may not have landed. Read the table's history for the tid before anything else."""
+    """The commit may or may not have happened. Look for the tid in the history before you write again."""
 
 
 class TransactionStateError(DbioError):
-    """A transaction was used in a way that its state does not allow."""
+    """A transaction was used in a way that its state does not allow. Correct the program."""
 
 
 class InvalidInputError(DbioError):
-    """The caller's input cannot be written or understood. Nothing was written."""
+    """The arguments, the data or the schema cannot be written or understood. Nothing was written."""
 
 
 class SchemaMismatchError(InvalidInputError):
-    """The data's columns do not fit the table's."""
+    """The columns of the data do not fit those of the table."""
 
 
 class AppVersionError(InvalidInputError):
-    """The version of an application is lower than a committed one, and it is not known to be committed itself."""
+    """The version of an application is lower than a committed one, and is not known to be committed itself."""
 
 
 class TableNotFoundError(DbioError):
@@ -78,43 +78,47 @@ class TableExistsError(DbioError):
 
 
 class CorruptMarkerError(DbioError):
-    """A marker's name or body is not what any writer of the protocol writes."""
+    """The name or the body of a marker is not what a writer of the protocol writes."""
 
 
 class CheckpointLostError(CorruptMarkerError):
-    """A checkpoint that is needed is gone or cannot be read. Nobody can tell which files are live until it is back."""
+    """A checkpoint that is needed is missing or unreadable. Until it is back, it is not known which files are live."""
 
 
 class HistoryLostError(DbioError):
-    """What was asked of a table's past cannot be told completely any more."""
+    """Vacuum has deleted a part of the history that this needs."""
 
 
 class ChangedRowsError(DbioError):
-    """A stream that reads what was appended has come to a commit that took rows away."""
+    """A stream that reads appended rows has reached a commit that removed or changed rows."""
 
 
 class RetentionError(DbioError):
-    """The retention asked for could delete what a reader or writer still needs."""
+    """The retention could delete files that a reader or a writer still needs."""
 
 
 class UnsupportedStoreError(DbioError):
-    """The store cannot do what the protocol rests on, or what it takes to use it is not installed."""
+    """The store, or this version of Spark, cannot do what the protocol needs."""
 
 
 class UnsupportedTableError(DbioError):
-    """The table is of a later version of the protocol, or of another format. Another store would not help."""
+    """The table has a later version of the protocol, or another format. Another store would not help."""
+
+
+class MissingPackageError(DbioError, ImportError):
+    """An optional package is not installed. The message says which one, and how to install it; `name` is its name."""
 
 
 class StoreError(DbioError):
-    """The store failed, or the outcome of a request to it is unknown."""
+    """The store failed, or it is not known whether a request to it was applied."""
 
 
 class ObjectNotFoundError(StoreError):
-    """The object is not there (any more)."""
+    """The object does not exist, or not any more."""
 
 
 class AccessDeniedError(StoreError):
-    """The store refused the credentials, or the credentials lack a permission. The request was not applied."""
+    """The store refused the credentials, or they lack a permission. The request was not applied."""
 
 
 def _name_as_imported() -> None:

@@ -1,4 +1,4 @@
-"""Forks: a child has one thread, and none of those that held its parent's locks."""
+"""Locks that survive a fork: the child has one thread, and no thread that could release its parent's locks."""
 
 import os
 import threading
@@ -10,9 +10,9 @@ _LOCKS: "WeakSet[ProcessLock]" = WeakSet()
 
 
 class ProcessLock:
-    """A lock of this process. In a child that is forked from it, it is free, whichever thread held it.
+    """A lock of this process. In a forked child the lock is free, even if another thread held it.
 
-    What it guards may be half changed there: `begin_anew` makes it as it was at the beginning, before anybody uses it.
+    What the lock guards may be half changed in the child: there, `begin_anew` resets it before its first use.
     """
 
     def __init__(self, begin_anew: Callable[[], None] = lambda: None) -> None:
@@ -25,7 +25,7 @@ class ProcessLock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._lock.locked():  # not where the thread that held it has forked: in the child that is another lock
+        if self._lock.locked():  # in a forked child, this is another lock, which is free
             self._lock.release()
 
     def renew(self) -> None:

@@ -1,6 +1,6 @@
-"""Ctrl-C ends a command with one line and exit code 130, wherever it comes: in imports, in a wait, at the very end.
+"""Ctrl-C ends a command with one line and exit code 130 at any time: in imports, in a wait, at the very end.
 
-Imports little, so that it is in place before anything that takes time.
+This module imports little, so that it is in place before anything that takes time.
 """
 
 import os
@@ -14,23 +14,24 @@ from types import FrameType
 from typing import NoReturn
 
 _ECHO_S = 1.0
-"""timeout(1), and some shells, signal the process and then its group: one wish, two signals."""
+"""timeout(1), and some shells, signal the process and then its group: two signals within this time are one."""
 
 _CODE = 128 + signal.SIGINT
 
 
 class Interrupted(BaseException):
-    """Unwinds a command. It is no KeyboardInterrupt, to which typer and click have an answer of their own."""
+    """Unwinds a command. It is no KeyboardInterrupt, because typer and click handle that in their own way."""
 
 
 def run_interruptible(program: str, load: Callable[[], Callable[[], None]]) -> None:
     """Runs the function that `load` imports.
 
-    While that runs, an interrupt unwinds it, so that it aborts what it has begun; before and after, there is nothing to
-    unwind. A second one ends the process at once, and so does the end of the unwinding, whatever threads wait for.
+    While the function runs, an interrupt unwinds it, so that it aborts what it has begun. Before and after, an
+    interrupt ends the process at once. So does a second interrupt, and so does the end of the unwinding, even if
+    threads wait.
     """
     if current_thread() is not main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        load()()  # as under nohup: somebody has said what becomes of interrupts
+        load()()  # as under nohup: interrupts are handled or ignored already
         return
     handler = _Handler(program)
     signal.signal(signal.SIGINT, handler)
@@ -39,7 +40,7 @@ def run_interruptible(program: str, load: Callable[[], Callable[[], None]]) -> N
         handler.unwinds = True
         run()
     except BaseException:
-        if handler.first_s is not None:  # whatever became of it on its way
+        if handler.first_s is not None:  # also if code on the way replaced the exception
             _leave(program)
         raise
     finally:
@@ -63,9 +64,9 @@ class _Handler:
 
 
 def _leave(program: str) -> NoReturn:
-    """Not by the interpreter's own end, which waits for threads and can be interrupted again."""
+    """Ends the process without the interpreter's own end, which waits for threads and can be interrupted again."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with suppress(OSError, ValueError):  # it may be closed, or a pipe that nobody reads
-        ended = "\n" if sys.stderr.isatty() else ""  # of the line on which the terminal has shown ^C
+        ended = "\n" if sys.stderr.isatty() else ""  # ends the line on which the terminal has shown ^C
         os.write(sys.stderr.fileno(), f"{ended}{program}: interrupted\n".encode())
     os._exit(_CODE)

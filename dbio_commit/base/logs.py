@@ -1,6 +1,8 @@
-"""Loggers whose lines are one event each, whatever the names and the errors in them hold."""
+"""Loggers and warnings: each event is one line, even if a name or an error in it has line breaks."""
 
 import logging
+import sys
+import warnings
 from numbers import Number
 from traceback import format_exception
 from typing import Any
@@ -9,13 +11,22 @@ from dbio_commit.base.texts import visible
 
 
 def get_logger(name: str) -> logging.Logger:
-    """The logger of a module. A name or a message in what it logs ends no line, and steers no terminal.
+    """The logger of a module. Line breaks and escape sequences in logged names and messages are escaped.
 
-    Every module of the package has one of these: a logger does not inherit the filters of those above it.
+    Every module that logs needs one of these: a logger does not inherit the filters of its parents.
     """
     logger = logging.getLogger(name)
     logger.addFilter(_escape)
     return logger
+
+
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warns, with the line of the caller outside this package."""
+    package = __name__.partition(".")[0]
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(visible(message), category, stacklevel=level)
 
 
 def _escape(record: logging.LogRecord) -> bool:
@@ -25,7 +36,7 @@ def _escape(record: logging.LogRecord) -> bool:
     elif record.args:
         record.args = {name: _visible(it) for name, it in record.args.items()}
     if record.exc_info and record.exc_info[1]:
-        # Indented: then no line of an exception that is no error of ours looks like another event.
+        # Indented: then no line of another library's exception looks like another event.
         lines = "".join(format_exception(record.exc_info[1])).splitlines()
         record.exc_text = "\n".join(f"  {visible(line)}" for line in lines)
     return True

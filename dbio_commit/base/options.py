@@ -1,4 +1,4 @@
-"""The words that options of a write can have, on every way to write, and what the environment sets."""
+"""The values that options of a write can have, and what the environment sets."""
 
 import os
 from typing import Literal
@@ -6,24 +6,30 @@ from typing import Literal
 from dbio_commit.base.errors import InvalidInputError
 
 Mode = Literal["append", "overwrite", "overwrite_partitions", "error", "ignore"]
-"""What a write does to a table that is there: `dbio_commit.write` says it of each."""
+"""What a write does to an existing table: `write` explains each."""
 
 Compression = Literal["snappy", "zstd", "gzip", "none"]
-"""Of the Parquet files that are written."""
+"""The compression of the Parquet files that are written."""
 
+Isolation = Literal["write_serializable", "serializable"]
+"""What a rewrite does about rows that others append while it runs, and that it would have changed.
+
+"write_serializable" leaves such rows as they are; "serializable" makes them a conflict. Rows of other rewrites and
+overwrites always conflict. The names are Delta's.
+"""
 
 CHECKPOINT_EVERY = "DBIO_CHECKPOINT_EVERY"
 """The environment variable that `checkpoint_every` reads."""
 
 
 def checkpoint_every() -> int:
-    """After about so many commits a writer makes a checkpoint, so that a table which nobody vacuums is read fast.
+    """After about so many commits a writer writes a checkpoint, so that a table that nobody vacuums is read fast.
 
-    64 by default; 0 is never. Raises InvalidInputError where the environment says something else than a number.
+    64 by default; 0 is never. Raises InvalidInputError if the environment variable is no number.
     """
-    said = os.environ.get(CHECKPOINT_EVERY, "64")
-    if not (said.isascii() and said.isdecimal()):
+    text = os.environ.get(CHECKPOINT_EVERY, "64")
+    if not (text.isascii() and text.isdecimal()):
         raise InvalidInputError(
-            f"{CHECKPOINT_EVERY}={said!r:.100} is no number of commits; give 0 for never, or unset it"
+            f"{CHECKPOINT_EVERY}={text!r:.100} is no number of commits; give 0 for never, or unset it"
         )
-    return int(said)
+    return int(text)

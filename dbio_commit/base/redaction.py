@@ -1,6 +1,6 @@
-"""What is secret among options, in the environment and in a text; and a text without it.
+"""Finds the secrets in options, in the environment and in texts, and removes them from texts.
 
-Clients of stores repeat in their errors what they were given: in any encoding, and as parts of something larger.
+Clients of stores repeat their options in errors: in any encoding, and as parts of something larger.
 """
 
 import os
@@ -12,13 +12,13 @@ from typing import Any
 from urllib.parse import unquote, unquote_plus
 
 SHORTEST = 8
-"""Of a secret that is searched for: a shorter text is too often part of another word."""
+"""The shortest secret that is searched for: a shorter text is too often part of another word."""
 
 _NAME = re.compile(r"key|secret|token|passw|credential|connection_?string|signature|identity_header", re.IGNORECASE)
 _NAME_OF_A_PLACE = re.compile(r"_(?:file|path|dir|ur[il])$", re.IGNORECASE)
 
 _CLIENTS = ("AWS_", "AZURE_", "IDENTITY_", "MSI_")
-"""What names of variables start with that the stores' clients read."""
+"""The beginnings of the names of variables that the stores' clients read."""
 
 _PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
 
@@ -31,17 +31,17 @@ _NOT_SECRET = {
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether an option, or a variable of the environment, of this name holds a secret; not a file that has one."""
+    """Whether an option or an environment variable of this name holds a secret; False for the path of a secret file."""
     return _NAME.search(name) is not None and _NAME_OF_A_PLACE.search(name) is None
 
 
 def secrets_in(value: Any) -> set[str]:
-    """Every text among the options that could be one; of connection strings, headers, signatures and URLs the parts."""
+    """The texts in the options that could be secrets; the parts of URLs, connection strings, headers and signatures."""
     return {part for text in _texts(value) for part in _parts(text) if len(part) >= SHORTEST}
 
 
 def secrets_of_clients() -> set[str]:
-    """What the environment holds for the clients of the stores."""
+    """The secrets that the environment holds for the clients of the stores."""
     found = {name: value for name, value in os.environ.items() if name.startswith(_CLIENTS) and is_secret_name(name)}
     proxies = (value for name, value in os.environ.items() if name.lower() in _PROXIES)
     return secrets_in(found) | {
@@ -50,7 +50,7 @@ def secrets_of_clients() -> set[str]:
 
 
 def redact(text: str, secrets: Collection[str] = ()) -> str:
-    """The text without these secrets, however a client spells them, and without what is known to be one anywhere."""
+    """The text without these secrets, in any encoding, and without texts that have a known form of a secret."""
     if pattern := _pattern(frozenset(secrets)):
         text = pattern.sub("***", text)
     for known, shown in _KNOWN:
@@ -78,7 +78,7 @@ def _texts(value: Any, depth: int = _DEPTH) -> Iterator[str]:
                 yield from _texts(it, depth)
         case None | int() | float():
             return
-        case _ if depth:  # an object of the client's, such as a credential or a session
+        case _ if depth:  # an object of a client, such as a credential or a session
             for name, it in _attributes(value).items():
                 if is_secret_name(name) or (is_dataclass(it) and not isinstance(it, type)):
                     yield from _texts(it, depth - 1)
@@ -97,7 +97,7 @@ _SCHEME = re.compile(r"(?:Bearer|Basic|Token|SharedKey|SharedKeyLite)\s+(\S+)", 
 
 
 def _parts(text: str) -> Iterator[str]:
-    """The text, unless it is a URL; and what is secret of it, where it is something larger."""
+    """The text, unless it is a URL; and the secret parts of a larger text."""
     if "://" not in text:
         yield text
     if "PRIVATE KEY-----" in text:
@@ -131,7 +131,7 @@ def _pattern(secrets: frozenset[str]) -> re.Pattern[str] | None:
 
 
 def _in_any_encoding(secret: str) -> str:
-    """A pattern of the text with any of its characters percent-encoded, also more than once."""
+    """A pattern for the text in which any character may be percent-encoded, also more than once."""
 
     def either(character: str) -> str:
         if character.isalnum() and character.isascii():

@@ -1,7 +1,7 @@
-"""How names and texts that come from outside are written: for people, as a label, in a command to paste. Pure.
+"""Escapes names and texts from outside: for people, as labels, in commands to paste. Pure.
 
-Names on a store may hold line breaks, escape sequences, marks of direction; on a disk also bytes that are no UTF-8,
-which Python has as lone surrogates.
+Names on a store may hold line breaks, escape sequences and marks of direction. Names on a disk may also hold bytes that
+are no UTF-8, which Python represents as lone surrogates.
 """
 
 import re
@@ -11,9 +11,9 @@ from typing import Any
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    """The text, with whatever would steer a terminal, end a line, or not show at all, escaped; always valid UTF-8.
+    """The text as valid UTF-8, with characters escaped that would steer a terminal, end a line, or not show at all.
 
-    What is escaped already stays as it is. `keep` are characters that stay.
+    Escaped characters stay as they are, and so do the characters in `keep`.
     """
     if text.isprintable():
         return text
@@ -21,12 +21,12 @@ def visible(text: str, *, keep: str = "") -> str:
 
 
 def label(name: str) -> str:
-    """The same for what must be told apart: two names never have one label. A backslash becomes two."""
+    """As `visible`, but two names never have the same label: a backslash becomes two."""
     return visible(name.replace("\\", "\\\\"))
 
 
 def plain(value: Any, write: Callable[[str], str] = visible) -> Any:
-    """The value in terms of JSON that every program can read: each text in it, however deep, goes through `write`."""
+    """The value in types of JSON; each text in it, at any depth, goes through `write`."""
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping):
@@ -37,14 +37,14 @@ def plain(value: Any, write: Callable[[str], str] = visible) -> Any:
 
 
 def command(*words: str) -> str:
-    """A line for a shell, in which each word is what it is, whatever it holds: for people who paste it."""
+    """A line to paste into a shell, in which each word is quoted as far as needed."""
     return " ".join(map(_quoted, words))
 
 
 def _quoted(word: str) -> str:
-    """A word that no quoting of `shlex` could keep on one line is in the form $'...' of bash and zsh.
+    """A word that `shlex` could not keep on one line has the form $'...' of bash and zsh.
 
-    That has no quote within. So a shell that does not know the form takes it for one word, too.
+    There is no quote inside, so a shell that does not know this form still reads one word.
     """
     if word.isprintable() and "`" not in word:
         return shlex.quote(word)
@@ -67,9 +67,9 @@ def _escaped(character: str) -> str:
 
 
 class Cause(Exception):
-    """What a library said of a file, as the cause of an error of this package: its type and its text, escaped.
+    """The error of another library, as the cause of an error of this package: its type and its text, escaped.
 
-    A traceback would show the library's own error with whatever the file made it say.
+    A traceback would show the library's own error, with unescaped texts from a file.
     """
 
     @classmethod

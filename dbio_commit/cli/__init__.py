@@ -22,10 +22,12 @@ def main() -> None:
 def _load() -> Callable[[], None]:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # escapes characters that the terminal's encoding lacks
+    from dbio_commit.base.errors import MissingPackageError
+    from dbio_commit.base.packages import needs
+
     try:
-        from dbio_commit.cli.commands import app
-    except ModuleNotFoundError as error:
-        if error.name not in ("jinja2", "rich", "typer"):
-            raise
-        sys.exit(f"dbio: the command line needs the package {error.name}; install dbio-commit[cli]")
+        with needs("the command line", extra="cli"):
+            from dbio_commit.cli.commands import app
+    except MissingPackageError as error:
+        sys.exit(f"dbio: {error}")
     return app

@@ -13,7 +13,8 @@ import typer
 
 from dbio_commit import __version__
 from dbio_commit.base.clock import SYSTEM_CLOCK
-from dbio_commit.base.errors import DbioError, InvalidInputError, RetentionError, UnsupportedStoreError
+from dbio_commit.base.errors import DbioError, InvalidInputError, RetentionError
+from dbio_commit.base.packages import needs
 from dbio_commit.base.texts import visible
 from dbio_commit.cli.check import check_json, print_check
 from dbio_commit.cli.compact import compaction_json, print_compaction
@@ -36,13 +37,13 @@ from dbio_commit.cli.transactions import (
 )
 from dbio_commit.cli.vacuum import print_vacuum, vacuum_json
 from dbio_commit.log.unlike import silent
+from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.upkeep.compact.options import HELP as COMPACT_HELP
 from dbio_commit.upkeep.compact.options import TARGET_BYTES
 from dbio_commit.upkeep.figures import count_text, files_text, parse_size, total_json, total_text
 from dbio_commit.upkeep.inspect import TransactionState
 from dbio_commit.upkeep.vacuum.report import HISTORY_DAYS, Control, VacuumOptions
-from dbio_commit.upkeep.vacuum.run import vacuum_table
 
 app = typer.Typer(
     name="dbio",
@@ -191,7 +192,7 @@ def show(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
     """Show one transaction: its state, and the files that it added and removed."""
     with _errors(as_json):
         table = Table(path)
-        report = table.inspect(tid)
+        report = table.show(tid)
     if as_json:
         print_json(transaction_json(report))
     else:
@@ -484,7 +485,7 @@ def abort(path: _Path, tid: _Tid, as_json: _Json = False) -> None:
     """Abort a pending transaction. Its writer can then no longer commit it."""
     with _errors(as_json):
         table = Table(path)
-        before = table.inspect(tid)
+        before = table.show(tid)
         table.abort(tid)
     if as_json:
         garbage = total_json(before.files)
@@ -533,10 +534,8 @@ def jar(
     The classes are compiled against the installed PySpark.
     """
     with _errors(as_json):
-        try:
+        with needs("dbio jar", extra="spark"):
             from dbio_commit.spark.session.jvm import make_jar
-        except ImportError as error:
-            raise UnsupportedStoreError("dbio jar needs Spark; run `pip install 'dbio-commit[spark]'`") from error
         with status("compiling the classes"):
             make_jar(file)
     if as_json:

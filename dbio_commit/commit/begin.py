@@ -1,4 +1,4 @@
-"""How a transaction begins: look at what is there, create the table where there is nothing, claim a tid."""
+"""How a transaction begins: look at the path, create the table if there is nothing, claim a tid."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +20,7 @@ from dbio_commit.commit.transaction import FollowUp, Transaction
 from dbio_commit.data.footers import Inspector
 from dbio_commit.log.listing import until_quiet
 from dbio_commit.protocol import names
-from dbio_commit.protocol.etag import check_if_tid
+from dbio_commit.protocol.etag import check_etag
 from dbio_commit.protocol.garbage import is_foreign
 from dbio_commit.protocol.markers.bodies import encode
 from dbio_commit.protocol.markers.commit import Operation
@@ -36,7 +36,7 @@ _log = get_logger(__name__)
 
 
 def look(store: Store, clock: Clock, *, must_be_empty: bool = False) -> Target:
-    """What is at the root now; writes nothing. Raises TableExistsError where `must_be_empty` and there are commits."""
+    """What is at the root now; writes nothing. Raises TableExistsError if there are commits and `must_be_empty`."""
     return until_quiet(store, lambda: _look(store, clock, must_be_empty=must_be_empty))
 
 
@@ -51,8 +51,8 @@ def _look(store: Store, clock: Clock, *, must_be_empty: bool) -> Target:
         _log.warning("%s: %s", store.url, left_alone(foreign))
     if root.log.checkpoints:
         raise InvalidInputError(
-            f"{store.url} holds nothing but the checkpoint of an adoption that did not come to its end; it would "
-            f"count in a new table: bring back what {names.checkpoint(root.log.last_checkpoint)} names, or write to "
+            f"{store.url} holds only the checkpoint of an adoption that did not come to its end; it would count in a "
+            f"new table: bring back the files that {names.checkpoint(root.log.last_checkpoint)} names, or write to "
             "another path"
         )
     return Target(scope=None, looked=looked)
@@ -67,7 +67,7 @@ def begin(
     partition_by: Sequence[str] | None = None,
     app: AppVersion | None = None,
     must_be_empty: bool = False,
-    if_tid: str | None = None,
+    if_match: str | None = None,
     target: Target | None = None,
     inspector: Inspector | None = None,
     skipped: bool = False,
@@ -75,17 +75,21 @@ def begin(
     claims: bool = True,
     changes_rows: bool = True,
 ) -> Transaction:
-    """Creates the table where there is none, and claims a tid. `skipped`: what `has_committed` says.
+    """Creates the table if there is none, and claims a tid.
 
-    Where it does not claim one, the transaction has none before it writes a file, or commits: see `Terms.unclaimed`.
+    - `must_be_empty` requires a table without commits.
+    - `if_match` requires a table whose data has not changed since that etag.
+    - `target` is the result of `look`, if the caller has it.
+    - `skipped` is the result of `has_committed`.
+    - `sets` are changes of settings, checked.
+    - Without `claims`, the transaction claims a tid only when it writes a file, or commits: see `Terms.unclaimed`.
+    - Without `changes_rows`, the marker of a rewrite records that the rows stay the same.
+    - `follow_up` is called after the commit.
 
-    `must_be_empty` asks for a table without commits so far, `if_tid` for one without commits since; `target` is what
-    `look` found, if it was asked before; `follow_up` is called after the commit;
-    `sets` are changes of settings, checked. A rewrite of which not `changes_rows` says so in its marker.
-    Raises SchemaMismatchError for other partition columns than the table's, TableExistsError, CommitConflictError
-    where there is no table and `if_tid` names a commit, UnsupportedStoreError where the store has no put-if-absent.
+    Raises SchemaMismatchError for other partition columns than the table's; TableExistsError; CommitConflictError if
+    `if_match` names a commit and there is no table; UnsupportedStoreError if the store has no put-if-absent.
     """
-    application, if_tid = check_app(app), check_if_tid(if_tid)
+    application, if_match = check_app(app), check_etag(if_match)
     every = checkpoint_every()
     if not changes_rows and operation != "rewrite":
         raise InvalidInputError(f"operation {operation!r} changes rows: data_change=False is for a rewrite")
@@ -95,34 +99,34 @@ def begin(
     sets = {**(sets or {}), **({PARTITION_COLUMNS: layout_text(columns)} if moves else {})}
     creates = target.scope is None
     if moves:
-        _log.warning("%s is partitioned by %s: this overwrite changes that to %s, and its commit aborts whatever else "
-                     "is pending", store.url, list(target.partition_columns or ()), list(columns))  # fmt: skip
-    if creates and if_tid:
+        _log.warning("%s is partitioned by %s: this overwrite changes that to %s, and its commit aborts every other "
+                     "pending transaction", store.url, list(target.partition_columns or ()), list(columns))  # fmt: skip
+    if creates and if_match:
         raise CommitConflictError(
-            f"there is no table at {store.url} any more, with the commit {if_tid} on which this write rests; nothing "
-            "was written: check the path"
+            f"there is no table at {store.url} any more, and this write is based on its commit {if_match}; nothing was "
+            "written: check the path"
         )
-    if if_tid is not None and not target.is_table:
+    if if_match is not None and not target.is_table:
         raise InvalidInputError(
-            f"{store.url} has no {names.DESCRIPTOR}: its markers cannot tell what was committed since; make it a table "
-            "with `dbio adopt` first"
+            f"{store.url} has no {names.DESCRIPTOR}: its markers do not record what was committed since; make it a "
+            "table with `dbio adopt` first"
         )
     if creates:
         target = replace(_create(store, clock, columns), looked=target.looked)
-        if target.partition_columns != columns:  # somebody else was faster; our tasks may be planned already
+        if target.partition_columns != columns:  # another writer was faster, and the tasks may be planned already
             raise SchemaMismatchError(
-                f"{store.url} was created by somebody else just now, partitioned by "
+                f"{store.url} was created by another writer just now, partitioned by "
                 f"{list(target.partition_columns or ())}, not by {list(columns)}; nothing was written: try again"
             )
     if (application or not claims) and not target.is_table:
         raise InvalidInputError(
-            f"{store.url} has no {names.DESCRIPTOR}: its markers cannot tell which versions of an application are "
-            "committed; write to a table of its own"
+            f"{store.url} has no {names.DESCRIPTOR}: its markers do not record which versions of an application are "
+            "committed; write to a dbio table"
         )
     scope, job = target.scope or Scope.TABLE, new_uuid(clock)
     root = KINDS[scope](store, clock)
     begun, needs = encode_begun(application, job, target.origin), None if moves else columns
-    began = clock.moment()  # not after its start marker: who waits until it looks for that counts on it
+    began = clock.moment()  # before its start marker: a process that waits for the marker counts on that
     terms = Terms(
         tid=root.claim(target, needs, begun) if claims else new_tid(clock),
         operation=operation,
@@ -131,7 +135,7 @@ def begin(
         partition_columns=columns,
         app=application,
         must_be_empty=must_be_empty,
-        if_tid=if_tid,
+        if_match=if_match,
         commit_id=new_uuid(clock),
         job=job,
         began=began,
@@ -147,9 +151,9 @@ def begin(
 
 
 def has_committed(store: Store, clock: Clock, app: AppVersion | None) -> bool:
-    """Whether there is a table where the application has committed this version (I8).
+    """Whether the table exists, and the application has committed this version to it (I8).
 
-    Raises AppVersionError where it may not commit this one.
+    Raises AppVersionError if the application may not commit this version any more.
     """
     application = check_app(app)
     if application is None:
@@ -162,9 +166,10 @@ def has_committed(store: Store, clock: Clock, app: AppVersion | None) -> bool:
 def choose_partition_columns(
     target: Target, partition_by: str | Sequence[str] | None, *, where: str, overwrites: bool = False
 ) -> Layout:
-    """The table's own partition columns, or those asked for: where it has none yet, or an overwrite changes them.
+    """The table's partition columns, or the given ones if the table has none yet, or if an overwrite changes them.
 
-    Case makes no difference. Raises SchemaMismatchError where they differ else, InvalidInputError for impossible ones.
+    Names are compared in any case. Raises SchemaMismatchError for other columns in any other write, InvalidInputError
+    for impossible columns.
     """
     own = target.partition_columns
     if partition_by is None:
@@ -177,7 +182,7 @@ def choose_partition_columns(
     if overwrites and target.is_table:
         return asked
     if not asked:
-        return own  # who adds to a table need not repeat them
+        return own  # a write to an existing table need not repeat them
     change = ", change them with an overwrite, or remove the table with `dbio drop`" if target.is_table else ""
     raise SchemaMismatchError(
         f"{where} is partitioned by {list(own)}, not by {list(asked)}; "
@@ -186,14 +191,14 @@ def choose_partition_columns(
 
 
 def check_app(app: AppVersion | None) -> App | None:
-    """As it is recorded. Raises InvalidInputError."""
+    """The application as a marker records it. Raises InvalidInputError."""
     if app is None:
         return None
     try:
         if isinstance(app, str):
             raise ValueError("a text alone")
         id, version = app
-        text = str.__str__(id) if isinstance(id, str) else id  # of a subclass, what it says
+        text = str.__str__(id) if isinstance(id, str) else id  # of a subclass, the plain text
         number, any_order = version_number(version)
         found = msgspec.convert({"id": text, "version": number, "any_order": any_order}, App)
         encode(found)  # or ValueError, for what UTF-8 cannot hold
@@ -207,7 +212,7 @@ def check_app(app: AppVersion | None) -> App | None:
 
 
 def _create(store: Store, clock: Clock, partition_by: tuple[str, ...]) -> Target:
-    """The new table, or what somebody else has created since we looked."""
+    """The new table, or the one that another writer has created since the look."""
     table_id = new_uuid(clock)
     if create_descriptor(store, clock, table_id, partition_by):
         return Target(scope=Scope.TABLE, origin=Origin(table_id), partition_columns=partition_by)
@@ -222,7 +227,7 @@ def create_descriptor(
     partition_by: Sequence[str],
     properties: Mapping[str, str] | None = None,
 ) -> bool:
-    """Makes the root a table; False where it was one already."""
+    """Makes the root a table; False if it was a table already."""
     descriptor = Descriptor(
         id=table_id, created=clock.now(), partition_columns=list(partition_by), properties=dict(properties or {})
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import encode
-from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, Operation
+from dbio_commit.protocol.markers.commit import CommitInfo, CommitMarker, Operation, as_recorded
 from dbio_commit.protocol.markers.files import FileInfo, pack_files
 from dbio_commit.protocol.markers.schema import pack_schema
 from dbio_commit.protocol.markers.start import App, Begun
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a transaction is given when it begins. It may be pickled, and the transaction resumed in another process."""
+    """What is settled when a transaction begins. It can be pickled, so that another process resumes the transaction."""
 
     tid: str
     operation: Operation
@@ -31,9 +31,9 @@ class Terms:
     partition_columns: tuple[str, ...]
     app: App | None
     must_be_empty: bool
-    """Whether it commits only to a table that has no commits yet."""
-    if_tid: str | None = None
-    """It may only commit where nothing was committed since this, as `since.name_last` has it; None: whatever was."""
+    """Whether it may only commit to a table that has no commits yet."""
+    if_match: str | None = None
+    """It commits only if no data has changed since the state with this etag (`etag.etag_of`); None: in any state."""
     commit_id: str
     job: str
     """A random uuid in the name of each data file, as in DBIO's names."""
@@ -67,8 +67,8 @@ class Terms:
 
     @property
     def is_conditional(self) -> bool:
-        """Whether it commits only if the table meets a condition."""
-        return self.must_be_empty or self.if_tid is not None
+        """Whether it commits only to a table that is as it was asked for."""
+        return self.must_be_empty or self.if_match is not None
 
     @property
     def begun(self) -> bytes:
@@ -147,7 +147,7 @@ class Draft:
             added=[file.path for file in files],
             removed=[*removed, *(file.path for file in files if self._has_changes(file))],
             dbio_commit=CommitInfo(
-                operation=self.terms.operation,
+                recorded=as_recorded(self.terms.operation),
                 commit_id=self.terms.commit_id,
                 timestamp=now,
                 table_id=origin.table_id if origin else None,

@@ -5,18 +5,14 @@ This module is about files that were added since. If a file that the rewrite rem
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import get_args
 
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
+from dbio_commit.base.options import Isolation
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.state import DataFile
-
-Isolation = Literal["write_serializable", "serializable"]
-"""What happens to rows that blind appends add beside a rewrite, and that it would have changed. With
-"write_serializable" they stay as they are, with "serializable" they are a conflict. Such rows of other rewrites and
-overwrites are always a conflict. The names are Delta's."""
 
 
 def check_isolation(isolation: str) -> None:
@@ -27,13 +23,14 @@ def check_isolation(isolation: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What a rewrite has read."""
+    """What a rewrite depends on, for `Transaction.goes_by`."""
 
     tids: frozenset[str]
-    """The commits that it has seen."""
+    """The tids of the commits that it has seen."""
     may_match: Callable[[Snapshot], Sequence[DataFile]]
-    """Returns the files of a snapshot that may hold rows that it would have changed or used."""
+    """Returns the files of a snapshot that may hold rows which it would have changed, or on which it depends."""
     isolation: Isolation
+    """What it does about rows that others append meanwhile."""
 
     def __post_init__(self) -> None:
         check_isolation(self.isolation)

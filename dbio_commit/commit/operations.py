@@ -63,7 +63,7 @@ def _what_it_rewrites(draft: Draft, table: TableState) -> list[str]:
 RULES: Mapping[Operation, Rules] = {
     "append": Rules(needs_state=False, sets_schema=False, removes=_nothing),
     "overwrite": Rules(needs_state=True, sets_schema=True, removes=_everything),
-    "replace_partitions": Rules(needs_state=True, sets_schema=False, removes=_what_lies_in_its_partitions),
+    "overwrite_partitions": Rules(needs_state=True, sets_schema=False, removes=_what_lies_in_its_partitions),
     "rewrite": Rules(needs_state=True, sets_schema=False, removes=_what_it_rewrites),
 }
 """The operations that a transaction may begin with. "adopt" and "abort" are in markers only."""

@@ -351,9 +351,9 @@ class TableRoot(Root):
             return True
         if terms.must_be_empty and table.tids:
             raise self.table_exists()
-        if terms.if_tid is not None:
+        if terms.if_match is not None:
             since, settle_s = table.checkpoint.known_since, self.store.settle_s
-            refuse_changed(table.decided, terms.if_tid, moment_s=settle_s, known_since=since, where=self.store.url)
+            refuse_changed(table.decided, terms.if_match, moment_s=settle_s, known_since=since, where=self.store.url)
         return False
 
     def _result_as_found(self, tid: str, marker: CommitMarker) -> Commit:

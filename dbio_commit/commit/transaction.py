@@ -12,6 +12,7 @@ from typing import Any, Self
 from msgspec import structs
 
 from dbio_commit.base.clock import Clock
+from dbio_commit.base.deprecated import deprecate
 from dbio_commit.base.errors import (
     AccessDeniedError,
     CommitConflictError,
@@ -21,6 +22,7 @@ from dbio_commit.base.errors import (
     StoreError,
     TransactionStateError,
 )
+from dbio_commit.base.internal import internal
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.texts import command
 from dbio_commit.commit.checkpoints import checkpoint_by_chance
@@ -52,11 +54,18 @@ class _State(Enum):
     UNKNOWN = "of unknown outcome"
 
 
+@internal("__init__", "inspector", "require_files")
 class Transaction:
-    """One write, which is decided exactly once: committed or aborted.
+    """One write: it is decided exactly once, committed or aborted. `Table.begin` makes it.
 
-    As a context manager it commits when the block ends, and aborts if the block raises.
+    As a context manager, it commits when the block ends, and aborts when the block raises.
+
+        with table.begin(app=("nightly", 17)) as transaction:
+            frame.to_parquet(transaction.new_file())
     """
+
+    terms: Terms
+    """What was settled when it began. Can be pickled, for `Table.resume` in another process of this machine."""
 
     def __init__(
         self, store: Store, clock: Clock, terms: Terms, *, follow_up: FollowUp, inspector: Inspector | None = None
@@ -90,21 +99,22 @@ class Transaction:
 
     @property
     def tid(self) -> str:
+        """The id of the transaction, with which the commit can be found in the history."""
         return self.terms.tid
 
     @property
     def url(self) -> str:
-        """The table's root."""
+        """The root of the table: a plain path on a local disk, else scheme://container/prefix."""
         return self._store.url
 
     # --- stage ----------------------------------------------------------------------------------------------------
 
     def new_file(self, suffix: str = ".parquet", partition: Mapping[str, Given | None] | None = None) -> str:
-        """The URL or plain path of a new data file. Write the file before `commit`, and nothing else there.
+        """Where to write a new data file: a URL or a plain path. Write one file there, before `commit`.
 
-        `partition` has a value for every partition column of the table: a date, a number, ..., or its canonical text.
+        `partition` has a value for every partition column of the table: a date, a number, ..., or its canonical text;
         None is null. Leave the partition columns out of the file. Raises InvalidInputError for other columns, for a
-        value that is not of the column's type, and for one that a directory's name cannot hold.
+        value that is not of the column's type, and for a value that a directory's name cannot hold.
         """
         self._require_open("take a new file")
         values = self._checks.spell_partition(partition or {})
@@ -119,10 +129,10 @@ class Transaction:
         return url
 
     def add(self, files: Iterable[FileInfo], *, looked_at: bool = False) -> None:
-        """Adds data files that are written and durable, and whose names hold this transaction's tid.
+        """Adds data files that exist already, are durable, and have names that hold this transaction's tid.
 
-        The commit reads their footers, as it does for files of `new_file`. `looked_at` leaves that out: their writer
-        has made them fit the table.
+        The commit reads their footers, as those of `new_file`. With `looked_at`, it does not: then their writer has
+        checked that they fit the table. Raises InvalidInputError, TransactionStateError.
         """
         self._require_open("add files")
         files = list(files)
@@ -141,17 +151,17 @@ class Transaction:
         self._root.require_files(self.terms, [file for file in self._staged.values() if file is not None])
 
     def remove(self, paths: Iterable[str]) -> None:
-        """In a rewrite: the commit removes these live files. Paths are relative to the root of the table."""
+        """Of a "rewrite": the commit removes these live files. Paths are relative to the root of the table."""
         self._require_open("remove files")
         if self.terms.operation != "rewrite":
             raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} names no files to remove")
         self._removed.update([paths] if isinstance(paths, str) else paths)
 
     def tell_changes(self, whole: Iterable[str]) -> None:
-        """In a rewrite: the added files include files of changes (`names.is_change_file`), which hold the changed rows.
+        """Of a "rewrite": change files among the added files record which rows were added and removed.
 
-        `whole` are the other files, added and removed, of which every row came or went. A file that is not among them
-        also holds rows that the rewrite only carried over.
+        `whole` are the paths of those other files, added or removed, of which all rows were added or removed. Each file
+        that is not named also has rows that did not change. Change files have names that begin with `cdc-`.
         """
         self._require_open("record changes")
         if self.terms.operation != "rewrite":
@@ -159,29 +169,33 @@ class Transaction:
         self._whole = (self._whole or set()) | set(whole)
 
     def vouch_for_rows(self) -> None:
-        """The caller has checked that all rows of the files keep the table's constraints.
+        """The caller has checked that the rows of its files keep the table's constraints.
 
-        Without this call the commit uses the statistics of the files, and refuses files for which they prove nothing.
+        Without this, the commit goes by the statistics of the files, and refuses files whose statistics prove nothing.
         """
         self._require_open("vouch for rows")
         self._rows_are_checked = True
 
     def goes_by(self, read: Read) -> None:
-        """In a rewrite: it commits only if what it read has not changed, as far as its isolation requires that."""
+        """Of a "rewrite": it commits only if the rows that it depends on have not changed, as `read` says."""
         self._require_open("say what was read")
         if self.terms.operation != "rewrite":
             raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} reads no rows")
         self._read = read
 
-    def replace_partition(self, partition: Mapping[str, Given | None]) -> None:
-        """In a partition replacement: removes the live files of this partition, even if nothing is written there.
+    def overwrite_partition(self, partition: Mapping[str, Given | None]) -> None:
+        """Of "overwrite_partitions": the live files in this partition go, even if no file is written there.
 
-        Fewer than all partition columns name all partitions below. Without such a call, the commit replaces the
-        partitions that it writes to. A text may also be a directory's text as it is, whatever the column's type.
+        Values for fewer than all partition columns name all partitions below. Without a call of this, the partitions
+        that get new files are overwritten. A text may also be the text in a directory's name, whatever the column's
+        type.
         """
-        self._require_open("replace partitions")
-        if self.terms.operation != "replace_partitions":
-            raise TransactionStateError(f"a transaction of operation {self.terms.operation!r} replaces no partitions")
+        self._require_open("overwrite a partition")
+        if self.terms.operation != "overwrite_partitions":
+            raise TransactionStateError(
+                f"a transaction of operation {self.terms.operation!r} overwrites no partitions: begin one with "
+                '"overwrite_partitions"'
+            )
         if not partition or not partition.keys() <= set(self.terms.partition_columns):
             raise InvalidInputError(
                 f"{dict(partition)} is no partition of a table partitioned by {list(self.terms.partition_columns)}"
@@ -193,10 +207,16 @@ class Transaction:
             }
         )
 
-    def keep_partitions(self) -> None:
-        """The files hold rows of the table, in the same partitions, whose directories keep their names as they are.
+    def replace_partition(self, partition: Mapping[str, Given | None]) -> None:
+        """The old word for `overwrite_partition`."""
+        deprecate("Transaction.replace_partition", "Transaction.overwrite_partition")
+        self.overwrite_partition(partition)
 
-        Without this call, each directory must have a canonical text. Restores and compactions call it.
+    def keep_partitions(self) -> None:
+        """The new files copy rows of files that the table has, or had, in the same partitions.
+
+        So their directories may have the names of those partitions as they are. Without this, the names must have
+        canonical texts.
         """
         self._require_open("keep partitions")
         self._checks.keeps_partitions = True
@@ -204,13 +224,14 @@ class Transaction:
     # --- decide ---------------------------------------------------------------------------------------------------
 
     def commit(self, schema: Mapping[str, Any] | None = None, *, metrics: Mapping[str, int] | None = None) -> Commit:
-        """Makes the staged files live and removes the removed ones, at once. `schema`: the table's columns after it.
+        """Makes all new files live, and removes the removed ones, at once.
 
-        `metrics` are recorded with those of the commit.
+        `schema` are the table's columns after the commit, as Spark's JSON; without it, they come from the footers of
+        the new files. `metrics` are recorded beside the commit's own.
 
-        Raises CommitConflictError or TransactionAbortedError (nothing was committed: begin again),
-        CommitStateUnknownError (commit again: it first reads what was decided), StoreError (still open: commit again,
-        or abort).
+        Raises CommitConflictError or TransactionAbortedError if nothing was committed: begin again;
+        CommitStateUnknownError: commit again, which reads the table first; StoreError: the transaction is still open,
+        commit again, or abort; InvalidInputError, SchemaMismatchError.
         """
         if self._state is not _State.UNKNOWN:
             self._require_open("commit")
@@ -263,7 +284,7 @@ class Transaction:
         return commit
 
     def abort(self) -> None:
-        """Decides that nothing is committed, then deletes the staged files. It logs those that it cannot delete.
+        """Decides that nothing is committed, and deletes the new files as far as possible.
 
         Raises TransactionStateError if it is committed already.
         """

@@ -6,7 +6,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.packages import needs
 from dbio_commit.data.pruning import UNKNOWN, Condition, IsNull, column_types, facts_of_file
 from dbio_commit.protocol.constraints import Constraint, Constraints
 from dbio_commit.protocol.markers.files import FileInfo
@@ -17,7 +18,7 @@ def find_unproven(
 ) -> list[tuple[Constraint, FileInfo]]:
     """For each constraint, the files that may hold a row which violates it. `schema` has the columns, as Spark's JSON.
 
-    Raises UnsupportedStoreError if there are conditions to read and sqlglot is not installed.
+    Raises MissingPackageError without sqlglot if there are conditions to read.
     """
     schema = schema or {}
     types = column_types(schema)
@@ -62,13 +63,8 @@ def _condition(constraint: Constraint, schema: Mapping[str, Any]) -> Condition:
         return IsNull(names.get(column.lower(), column), False)
     if constraint.column is not None:
         return UNKNOWN
-    try:
+    with needs(f"a write to a table with the setting {constraint.setting}"):
         from dbio_commit.data.where import parse_where
-    except ImportError as error:
-        raise UnsupportedStoreError(
-            f"a table with the setting {constraint.setting} is written with the package sqlglot; run "
-            "`pip install sqlglot`"
-        ) from error
     try:
         return parse_where(constraint.sql, schema, zone=None)
     except InvalidInputError:  # Spark reads more of its SQL than sqlglot

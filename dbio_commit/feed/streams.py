@@ -22,21 +22,26 @@ from dbio_commit.store import Store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitChanges:
-    """What one commit changed."""
+    """What one commit added and removed."""
 
     tid: str
+    """The id of its transaction."""
     timestamp: datetime
+    """When it was committed, by the store's clock."""
     operation: str
+    """What it did, as `Commit.operation`."""
     inserted: Sequence[str]
     """The files whose rows were added; paths relative to the root of the table."""
     deleted: Sequence[str]
-    """The files whose rows were removed."""
+    """The files whose rows went; paths relative to the root of the table."""
     inserted_rows: int | None
-    """None if a writer did not record it."""
+    """How many rows came; None if a writer did not record it."""
     deleted_rows: int | None
+    """How many rows went; None if a writer did not record it."""
     recorded: Sequence[str] = ()
-    """The change files of the commit, which have the changed rows. Then it has updated rows, too."""
+    """The files that record, row by row, what the commit changed. Such a commit may also have updated rows."""
     updated_rows: int | None = 0
+    """How many rows were updated; None if a writer did not record it."""
 
 
 def list_changes(
@@ -92,17 +97,20 @@ def _told(metrics: Mapping[str, int], what: str) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamLag:
-    """How far a stream of the table is behind."""
+    """How far a stream that reads a table is behind it."""
 
     query: str
     """The id of the query, from its checkpoint."""
     batch: int | None
-    """The last batch that it has finished; None before the first."""
+    """The number of the last batch that it has finished; None before the first."""
     commits: int
+    """How many commits it has not read."""
     files: int
+    """How many files it has not read."""
     size_bytes: int
+    """The size of these files, in bytes."""
     oldest: datetime | None
-    """The time of the oldest commit that it has not read; None if there is none."""
+    """When the oldest commit that it has not read was committed; None if there is none."""
 
 
 def find_lag(store: Store, clock: Clock, checkpoint: Store) -> StreamLag:

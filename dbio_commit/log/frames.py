@@ -1,7 +1,7 @@
 """A snapshot's rows in memory, without Spark: `Snapshot.to_arrow`, `to_pandas`, `to_polars`, `to_duckdb`.
 
-Files are read through the table's own store, so with its credentials. Which files there are is in `snapshot`; how a
-file's columns become the table's, in `conform`. pyarrow does the work; others are imported when they are asked for.
+Files are read through the table's own store, with its credentials. pyarrow does the work; other packages are imported
+when they are used. `data/rows` and `data/conform` make a file's columns those of the table.
 """
 
 import math
@@ -9,16 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, cast
 
-from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.packages import needs
 from dbio_commit.protocol.partition_values import meant
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.store import Store
 
-try:
+with needs("reading rows"):
     import pyarrow as pa
     import pyarrow.compute as pc
-except ImportError as error:
-    raise UnsupportedStoreError("reading rows needs the package pyarrow; run `pip install pyarrow`") from error
 
 from dbio_commit.data import columns as kinds
 from dbio_commit.data.pruning import UNKNOWN, AllOf, AnyOf, Comparison, Condition, IsNull, Operator, column_types, prune
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from dbio_commit.log.snapshot import Snapshot
 
 Term = tuple[str, str, Any]
-"""(column, operator, value)."""
+"""(column, operator, value), such as ("day", ">=", "2026-11-01")."""
 Filter = Sequence[Term] | Sequence[Sequence[Term]]
-"""Terms that must all hold; or lists of such terms, of which one must hold."""
+"""A list of terms, all of which must hold; or a list of such lists, of which one must hold."""
 
 
 def to_arrow(snapshot: "Snapshot", store: Store, *, columns: Sequence[str] | None, filter: Filter | None) -> "pa.Table":
@@ -76,7 +75,7 @@ def _filtered(batches: list["pa.RecordBatch"], target: "pa.Schema", condition: A
 
 
 def _known(columns: Sequence[str], schema: "pa.Schema") -> list[str]:
-    """The columns as the table spells them. Raises InvalidInputError for others."""
+    """The columns as the table spells them. Raises InvalidInputError for a name that is no column."""
     spelling = {name.lower(): name for name in schema.names}
     names = [columns] if isinstance(columns, str) else list(columns)
     if unknown := [name for name in names if not isinstance(name, str) or name.lower() not in spelling]:
@@ -179,7 +178,7 @@ def _is_nan(value: Any) -> bool:
 
 
 def _outline(choices: Sequence[Sequence[Term]]) -> Condition:
-    """The filter as far as files can be left out by it."""
+    """The part of the filter by which files can be left out."""
     return AnyOf(tuple(AllOf(tuple(_part(*term) for term in choice)) for choice in choices))
 
 
@@ -190,6 +189,6 @@ def _part(column: str, operator: str, value: Any) -> Condition:
     found, operator = value.as_py(), "=" if operator == "==" else operator
     if found is None:
         return {"=": IsNull(column), "!=": IsNull(column, False)}.get(operator, UNKNOWN)
-    if isinstance(found, float) and math.isnan(found):  # which no bound tells
+    if isinstance(found, float) and math.isnan(found):  # bounds do not show NaN
         return UNKNOWN
     return Comparison(column, cast(Operator, operator), found, found)

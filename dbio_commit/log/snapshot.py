@@ -1,20 +1,22 @@
 """What a reader gets: the live files of a table at one instant, and what decided them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
-from importlib import import_module
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from cachetools import LRUCache
 
-from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.base.errors import InvalidInputError
 from dbio_commit.base.forks import ProcessLock
+from dbio_commit.base.internal import internal
+from dbio_commit.base.packages import require
 from dbio_commit.protocol import names
 from dbio_commit.protocol.checkpoint import NO_CHECKPOINT, Checkpoint
 from dbio_commit.protocol.commits import Commit, Decided
-from dbio_commit.protocol.etag import name_last
+from dbio_commit.protocol.etag import etag_of
 from dbio_commit.protocol.log import Log
 from dbio_commit.protocol.origin import Origin
 from dbio_commit.protocol.settings import Layout, Settings
@@ -38,8 +40,10 @@ from dbio_commit.protocol.scope import Scope
 
 
 class Source:
-    """Where the files of a snapshot are. Only a name of it is pickled, which this process knows: a store holds
-    credentials."""
+    """The store that holds the files of a snapshot. A pickle has only a name of it, since a store holds credentials.
+
+    The name means something only in the process that made the pickle.
+    """
 
     def __init__(self, store: Store | None = None) -> None:
         self.store = store
@@ -49,7 +53,7 @@ class Source:
 
 
 class _Stores:
-    """The stores of snapshots that this process has pickled, by names that nobody else knows; of the last few."""
+    """The stores of the last few snapshots that this process has pickled, by random names."""
 
     def __init__(self) -> None:
         self._lock = ProcessLock()
@@ -74,26 +78,43 @@ def _source(name: str) -> Source:
     return Source(_stores.find(name))
 
 
-@dataclass(frozen=True, slots=True)
+@internal(
+    *("app_versions", "checkpoint", "decided", "first_layout", "foreign", "layouts", "log", "metadata", "origin"),
+    *("redated_until", "refuse_patterns", "source", "strange"),
+)
+@dataclass(frozen=True)
 class Snapshot:
-    """The live files of a table at one instant, and what decided them."""
+    """The committed state of a table at one instant: its live files, columns, settings and history.
+
+    A snapshot does not change; take a new one to see later commits. `Table.snapshot` returns it.
+
+        snapshot = dbio.Table("s3://lake/events").snapshot()
+        frame = snapshot.to_pandas(["id", "day"], filter=[("day", ">=", "2026-11-01")])
+    """
 
     url: str
+    """The root of the table: a plain path on a local disk, else scheme://container/prefix."""
     scope: Scope
+    """`table` for a dbio table; `directory` for a directory without a descriptor."""
     files: Sequence[DataFile]
+    """The live files, oldest first."""
     partition_columns: Layout
+    """The names of the partition columns, in the order of the directories; () if there are none."""
+
+    # Internal, for other modules of dbio. These may change.
+
     decided: tuple[Decided, ...] = field(repr=False)
     """Every decided transaction that counted, oldest first, aborted ones included."""
     checkpoint: Checkpoint = field(default=NO_CHECKPOINT, repr=False)
-    """The newest, of what it was read from; none in the directory scope, nor of a state in the past."""
+    """The newest checkpoint that it was read from; none in the directory scope, nor of a state in the past."""
     log: Log = field(default_factory=Log, repr=False)
-    """The root's, as it was listed last; empty in the directory scope."""
+    """The root's log, as it was listed last; empty in the directory scope."""
     foreign: tuple[str, ...] = field(default=(), repr=False)
-    """In the directory scope: the paths of what lies there in the open and is no Parquet; no part of the table."""
+    """In the directory scope: the paths of visible files that are no Parquet, and so no part of the table."""
     origin: Origin | None = field(default=None, repr=False)
-    """Which table it is; None in the directory scope."""
+    """The identity of the table; None in the directory scope."""
     redated_until: datetime | None = field(default=None, repr=False)
-    """A copy of the table has given its commits new times until then: their order is not known. None: none has."""
+    """A copy of the table has given its commits new times until then, so their order is not known; None: no copy."""
     first_layout: Layout = field(default=(), repr=False)
     """The descriptor's partition columns, before any overwrite changed them."""
     strange: tuple[str, ...] = field(default=(), repr=False)
@@ -105,30 +126,45 @@ class Snapshot:
         by = f", partitioned by {', '.join(self.partition_columns)}" if self.partition_columns else ""
         return f"<Snapshot of {self.url}: {len(self.files):,} files, {size:,} bytes, {len(self.tids):,} commits{by}>"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields, without what was computed from them."""
+        return {it.name: getattr(self, it.name) for it in fields(self)}
+
     @property
     def tids(self) -> tuple[str, ...]:
-        """The committed transactions, in the order of their commits."""
+        """The tids of the committed transactions, oldest first."""
         return tuple(commit.tid for commit in self.decided if not commit.marker.is_abort)
 
     @property
-    def tid(self) -> str:
-        """The last commit, for `if_tid` of a write that goes by this state; "" where there is none.
+    def tid(self) -> str | None:
+        """The tid of the newest commit; None if there is none. `Table.snapshot(as_of=…)` takes it.
 
-        Where others came at about the same time they are named, too, with commas: which came last is not sure.
+        For a conditional write, give `etag`: another commit may have come in the same moment as the newest.
         """
-        return name_last(self.decided)
+        return next((commit.tid for commit in reversed(self.decided) if not commit.marker.is_abort), None)
+
+    @property
+    def etag(self) -> str:
+        """A token of this state for `if_match` of a write, which then commits only if no data has changed since.
+
+        Its text means nothing to a program: pass it on as it is.
+
+            seen = table.snapshot()
+            dbio.write(result, path, mode="overwrite", if_match=seen.etag)
+        """
+        return etag_of(self.decided)
 
     def urls(self) -> list[str]:
         """The live files as other tools take them: plain paths on a local disk, else URLs as fsspec writes them.
 
-        DuckDB and Polars take the list as it is; pandas and pyarrow take a list of URLs with `filesystem=` only. Raises
-        InvalidInputError for a name that some tools take for a pattern; only an untracked file can have one.
+        DuckDB and Polars take the list as it is; pandas and pyarrow take a list of URLs only with `filesystem=`. Raises
+        InvalidInputError if a name looks like a pattern to some tools; only an untracked file can have such a name.
         """
         self.refuse_patterns()
         return [f"{self.url}/{file.path}" for file in self.files]
 
     def refuse_patterns(self) -> None:
-        """Raises InvalidInputError for a live file that is not safe to name to tools which expand patterns."""
+        """Raises InvalidInputError for a live file whose name other tools would expand as a pattern."""
         for file in self.files:
             if names.is_pattern(file.path):
                 raise InvalidInputError(
@@ -137,14 +173,14 @@ class Snapshot:
                 )
 
     def where(self, condition: str, *, time_zone: str | None = None) -> "Snapshot":
-        """The same state with those of its files only that may hold rows which fulfil the condition, in Spark's SQL.
+        """The same state with only those files that may hold rows which fulfil the condition, in Spark's SQL.
 
-        Files are left out by their partitions and by the statistics that their writers recorded, so other rows are
-        still in those that stay. Times without a zone are in `time_zone`; without one, in any. What of the condition is
-        not understood, and where no writer recorded the columns, leaves nothing out. Raises InvalidInputError for what
-        is no condition on columns of the table, UnsupportedStoreError without sqlglot.
+        Files are left out by their partitions and by their recorded statistics. The files that stay may also hold other
+        rows. Times without a zone are in `time_zone`; without one, in any zone. A part of the condition that dbio does
+        not understand leaves no file out, and neither does any condition if no writer recorded the columns. Raises
+        InvalidInputError if this is no condition on columns of the table, MissingPackageError without sqlglot.
         """
-        _require("sqlglot", what="where")
+        require("sqlglot", what="where")
         from dbio_commit.data.pruning import column_types, prune
         from dbio_commit.data.where import parse_where
 
@@ -157,13 +193,13 @@ class Snapshot:
             raise InvalidInputError(f"the condition {condition!r:.100}… is nested too deeply; write it flat") from None
 
     def to_arrow(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pyarrow.Table":
-        """The rows, as an Arrow table: with partition columns, and the types that the table records.
+        """The rows as an Arrow table, with the partition columns, and with the types that the table records.
 
-        `columns` are those to read, in this order; all by default. `filter` is a list of (column, operator, value),
-        all of which must hold, or a list of such lists, of which one must; operators are =, ==, !=, <, <=, >, >=, in
-        and not in, and None is null. Files of other partitions are not read. Columns are matched by name without
-        regard to case; where a file lacks one, it is null. Raises InvalidInputError, UnsupportedStoreError without
-        pyarrow, ObjectNotFoundError where vacuum has deleted a file since.
+        `columns` are the columns to read, in this order; by default all. `filter` is a list of (column, operator,
+        value), all of which must hold, or a list of such lists, of which one must hold. The operators are =, ==, !=, <,
+        <=, >, >=, in and not in; None is null. Files in other partitions are not read. Columns are matched by name, in
+        any case; a column that a file lacks is null. Raises InvalidInputError, MissingPackageError without pyarrow,
+        ObjectNotFoundError if vacuum has deleted a file since, StoreError.
         """
         from dbio_commit.log import frames
 
@@ -175,13 +211,13 @@ class Snapshot:
         return frames.to_arrow(self, self.source.store, columns=columns, filter=filter)
 
     def to_pandas(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "pandas.DataFrame":
-        """As `to_arrow`, as a pandas DataFrame."""
-        _require("pandas", what="to_pandas")
+        """As `to_arrow`, as a pandas DataFrame. Raises MissingPackageError also without pandas."""
+        require("pandas", what="to_pandas")
         return self.to_arrow(columns, filter).to_pandas()
 
     def to_polars(self, columns: Sequence[str] | None = None, filter: "Filter | None" = None) -> "polars.DataFrame":
-        """As `to_arrow`, as a Polars DataFrame."""
-        library = _require("polars", what="to_polars")
+        """As `to_arrow`, as a Polars DataFrame. Raises MissingPackageError also without Polars."""
+        library = require("polars", what="to_polars")
         frame: polars.DataFrame = library.from_arrow(self.to_arrow(columns, filter))
         return frame
 
@@ -191,8 +227,11 @@ class Snapshot:
         columns: Sequence[str] | None = None,
         filter: "Filter | None" = None,
     ) -> "duckdb.DuckDBPyRelation":
-        """As `to_arrow`, as a relation of the DuckDB connection, or of DuckDB's default one."""
-        library = _require("duckdb", what="to_duckdb")
+        """As `to_arrow`, as a relation of the DuckDB connection, or of DuckDB's default connection.
+
+        Raises MissingPackageError also without DuckDB.
+        """
+        library = require("duckdb", what="to_duckdb")
         relation: duckdb.DuckDBPyRelation = (connection or library).from_arrow(self.to_arrow(columns, filter))
         return relation
 
@@ -206,22 +245,24 @@ class Snapshot:
 
     @property
     def schema(self) -> Mapping[str, Any] | None:
-        """The table's columns as Spark's JSON; None where no writer recorded them."""
+        """The table's columns as Spark's JSON; None if no writer recorded them. Do not change it."""
         return self.metadata.schema
 
     @property
     def table_id(self) -> str | None:
-        """The descriptor's, which tells the table from one that was here before; None in the directory scope."""
+        """The id of the table: another table at the same path has another one. None in the directory scope."""
         return self.origin.table_id if self.origin else None
 
     @property
     def settings(self) -> Settings:
-        """The table's settings, by name; those that only later versions know included. Directories have none."""
+        """The table's settings, by name, also those that this version does not know. Directories have none."""
         return (self.metadata.settings or {}) if self.scope is Scope.TABLE else {}
 
-    @property
+    # --- internal, for other modules of dbio --------------------------------------------------------------------------
+
+    @cached_property
     def metadata(self) -> Metadata:
-        """Both, with the turn as of which they are known."""
+        """The columns and the settings, with the turn as of which they are known."""
         return current_metadata((commit.marker for commit in self.decided), before=self.checkpoint.metadata)
 
     @property
@@ -234,11 +275,3 @@ class Snapshot:
     def app_versions(self) -> Mapping[str, Versions]:
         """The versions that each application has committed (I8)."""
         return add_up((commit.marker for commit in self.decided), before=self.checkpoint.apps)
-
-
-def _require(package: str, *, what: str) -> Any:
-    """The package, imported. Raises UnsupportedStoreError where it is not installed."""
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise UnsupportedStoreError(f"{what} needs the package {package}; run `pip install {package}`") from error

@@ -11,7 +11,7 @@ from dbio_commit.protocol.doubtful import doubtful_files
 from dbio_commit.store import Store
 
 Progress = Callable[[str, int, int | None], None]
-"""Receives the name of a phase, how many files are done, and how many there are."""
+"""Is called with the phase, how many are done, and of how many (None if that is not known)."""
 
 _AT_ONCE = 1000
 """How many files are read between two reports of progress."""

@@ -23,13 +23,15 @@ class Application:
     """An application id of the table, with its highest committed version."""
 
     id: str
+    """The application id."""
     version: int
+    """The version; a day or a time is a number."""
     tid: str | None
     """The transaction that committed it; None if a checkpoint remembers only the version."""
     committed: datetime | None
     """When it was committed, by the store's clock."""
     odd: str
-    """Why no writer can have committed this version; empty if one can."""
+    """Why no writer can have written this version; "" if one can."""
 
 
 def list_applications(

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from dbio_commit.base.errors import InvalidInputError
+from dbio_commit.base.internal import internal
 from dbio_commit.protocol.markers.commit import CommitMarker, unpack_files
 from dbio_commit.protocol.markers.files import FileInfo
 from dbio_commit.protocol.settings import Settings
@@ -34,67 +35,76 @@ class Decided(NamedTuple):
     """Whether it comes from a checkpoint, whose order is kept: the paths that proved the order may be forgotten."""
 
 
+@internal("forgotten", "marker")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """A decided transaction, as users see it: the result of a write, or an entry of a table's history."""
+    """A commit: the result of a write, or an entry of a table's history."""
 
     tid: str
+    """The id of its transaction. Of a result that is `skipped`: of the commit that was found; "" if there is none."""
     timestamp: datetime
     """When it was committed: in a history by the store's clock, in the result of a write by the writer's clock."""
     marker: CommitMarker = field(repr=False)
+    """The body of its marker."""
     skipped: bool = False
-    """True for the result of a write that committed nothing: its (application id, version) was committed already, its
-    mode is "ignore" and the table exists, or it is a merge whose source has no rows."""
+    """True for the result of a write that committed nothing: its (application id, version) was committed already, or
+    its mode was "ignore" and the table exists, or the source of a merge has no rows."""
     forgotten: Forgotten = field(default=Forgotten(), repr=False)
-    """How many paths `added` and `removed` lack, because vacuum has deleted these files."""
+    """How many paths `added` and `removed` lack, because vacuum has deleted those files since."""
     foreign: Sequence[str] = field(default=(), repr=False)
-    """In the result of an adoption, or of an overwrite in the directory scope: files that are not Parquet and were left
-    alone. Paths relative to the root."""
+    """In the result of an adoption, or of an overwrite in the directory scope: the paths of files that are no Parquet,
+    and that were left alone. Relative to the root."""
     notes: Sequence[str] = field(default=(), repr=False)
-    """In the result of an adoption: notes on some of its files, as text."""
+    """In the result of an adoption: sentences about files that need attention."""
 
     def __repr__(self) -> str:
         rows = self.metrics.get("numOutputRows")
-        told = f"{self.added_files:,} files added" + (f" with {rows:,} rows" if rows is not None else "")
-        what = "skipped" if self.skipped else f"{told}, {self.removed_files:,} removed"
+        files = f"{self.added_files:,} files added" + (f" with {rows:,} rows" if rows is not None else "")
+        what = "skipped" if self.skipped else f"{files}, {self.removed_files:,} removed"
         return f"<Commit {self.tid or 'of nothing'}: {self.operation}, {self.timestamp:%Y-%m-%d %H:%M:%S%z}, {what}>"
 
     @property
     def operation(self) -> str:
-        """One of "append", "overwrite", "replace_partitions", "rewrite", "adopt" or "abort".
+        """What it did: one of "append", "overwrite", "overwrite_partitions", "rewrite", "adopt" or "abort".
 
-        "unknown" for another DBIO writer.
+        "unknown" for a commit of another DBIO writer.
         """
         return self.marker.dbio_commit.operation if self.marker.dbio_commit else "unknown"
 
     @property
     def added(self) -> Sequence[str]:
-        """Paths relative to the root of the table."""
+        """The paths of the data files that it added, relative to the root; `added_files` is their number.
+
+        Files that vacuum has deleted since may be left out.
+        """
         return self.marker.data_files
 
     @property
     def removed(self) -> Sequence[str]:
-        """Paths relative to the root of the table."""
+        """The paths of the data files that it removed, relative to the root; `removed_files` is their number.
+
+        Files that vacuum has deleted since may be left out.
+        """
         return self.marker.removed_data_files
 
     @property
     def change_files(self) -> Sequence[str]:
-        """The change files, which contain the rows that it changed; paths relative to the root of the table."""
+        """The paths of its change files, which record the rows that it changed; relative to the root."""
         return self.marker.change_files
 
     @property
     def added_files(self) -> int:
-        """How many files it added, with those that `added` does not list any more."""
+        """How many data files it added: a number, also of those that `added` does not list any more."""
         return len(self.added) + self.forgotten.added
 
     @property
     def removed_files(self) -> int:
-        """How many files it removed, with those that `removed` does not list any more."""
+        """How many data files it removed: a number, also of those that `removed` does not list any more."""
         return len(self.removed) + self.forgotten.removed
 
     @property
     def files(self) -> list[FileInfo]:
-        """What its writer recorded about each added file."""
+        """What its writer recorded about each file in `added`: size, rows, partition and statistics."""
         changes = set(self.change_files)
         return [info for info in unpack_files(self.marker) if info.path not in changes]
 
@@ -102,25 +112,25 @@ class Commit:
     def metrics(self) -> Mapping[str, int]:
         """numFiles, numOutputBytes, numOutputRows, numParts and jobCommitTime, as far as its writer knew them.
 
-        jobCommitTime is in milliseconds. In the result of a write it covers the whole commit; in a history it ends when
-        the marker was put together.
+        `jobCommitTime` is in milliseconds. In the result of a write, it is the time of the whole commit; in a history,
+        it ends before the marker is written. Rewrites add counts of rows, such as `numDeletedRows`.
         """
         return self.marker.dbio_commit.metrics if self.marker.dbio_commit else {}
 
     @property
     def app(self) -> tuple[str, int] | None:
-        """The application id and version that it was committed for."""
+        """The (application id, version) that the write was given as `app`; a day or a time is a number here."""
         app = self.marker.dbio_commit.app if self.marker.dbio_commit else None
         return (app.id, app.version) if app else None
 
     @property
     def schema(self) -> Mapping[str, Any] | None:
-        """The table's columns after it, as Spark's JSON."""
+        """The table's columns after it, as Spark's JSON; None if its writer did not record them."""
         return self.marker.dbio_commit.table_schema if self.marker.dbio_commit else None
 
     @property
     def settings(self) -> Settings | None:
-        """The table's settings after it; None if the table has never had any, as far as its writer knew."""
+        """The table's settings after it; None if the table had no settings yet."""
         return self.marker.dbio_commit.settings if self.marker.dbio_commit else None
 
 

@@ -5,8 +5,11 @@ from typing import NamedTuple
 
 
 class Entry(NamedTuple):
-    """An object as a store lists it. `path` is relative to the root; `modified` is aware, by the store's clock."""
+    """An object as a store lists it."""
 
     path: str
+    """Relative to the root."""
     size: int
+    """In bytes."""
     modified: datetime
+    """When it was written, by the store's clock; aware."""

@@ -1,8 +1,8 @@
-"""What was committed since somebody looked: for writes that go by what was there then (PROTOCOL.md 9.5). Pure.
+"""What was committed since a state of the table was read: for conditional writes (PROTOCOL.md 9.5). Pure.
 
-Whoever looked is known by the last commit that they saw. Blind appends that ran beside it may have come a moment later
-and stand before it in the history, by a time that was rounded or came first; so those of that moment that they saw are
-named, too, and others of it count as come since.
+The etag of a state is the tid of its last commit, and the tids of other commits of the same moment. A blind append that
+ran beside the last commit may get an earlier time, because the store rounds times or because it began earlier. So the
+order within a moment is not known: commits of that moment that the etag does not name count as newer.
 """
 
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from dbio_commit.protocol.commits import Decided
 from dbio_commit.protocol.names import is_tid
 
 MOMENT = timedelta(seconds=2)
-"""No store takes longer until an object of some time is there."""
+"""No store takes longer to show an object after the time that it gives to it."""
 
 
-def name_last(ordered: Sequence[Decided]) -> str:
-    """The last of these commits, oldest first; before it what may have come later, with commas. "" where is none."""
+def etag_of(ordered: Sequence[Decided]) -> str:
+    """The etag of a state with these commits, oldest first; "" if there are none."""
     committed = [commit for commit in ordered if not commit.marker.is_abort]
     if not committed:
         return ""
@@ -26,44 +26,45 @@ def name_last(ordered: Sequence[Decided]) -> str:
     return ",".join(commit.tid for commit in committed if commit.tid not in before)
 
 
-def check_if_tid(text: str | None) -> str | None:
-    """What `name_last` says, or a tid. Raises InvalidInputError for what is neither."""
+def check_etag(text: str | None) -> str | None:
+    """The etag, if it has the form of one. Raises InvalidInputError otherwise."""
     if text is None or (isinstance(text, str) and (not text or all(map(is_tid, text.split(","))))):
         return text
-    raise InvalidInputError(f"if_tid={text!r:.200} is no tid: give Snapshot.tid of what the write goes by, as text")
+    raise InvalidInputError(f"if_match={text!r:.200} is no etag: give Snapshot.etag of what you have read, as text")
 
 
 def refuse_changed(
-    ordered: Sequence[Decided], if_tid: str, *, moment_s: float, known_since: datetime | None, where: str
+    ordered: Sequence[Decided], if_match: str, *, moment_s: float, known_since: datetime | None, where: str
 ) -> None:
-    """Of the commits of a table, oldest first.
+    """Raises CommitConflictError if data changed since the state with the etag `if_match`.
 
-    Raises CommitConflictError where anything but those of `if_tid`, and what came before them, has changed the data.
+    `ordered` are the commits of the table, oldest first. Commits that the etag names, and commits that surely came
+    before them, do not count.
     """
-    seen = set(if_tid.split(",")) if if_tid else set[str]()
+    seen = set(if_match.split(",")) if if_match else set[str]()
     ordered = [commit for commit in ordered if not commit.marker.is_abort]
     named = [commit for commit in ordered if commit.tid in seen]
     if unknown := seen - {commit.tid for commit in named}:
         raise CommitConflictError(
-            f"{where} knows no commit {min(unknown)} (any more), so that nobody can tell what was committed since; "
-            "nothing was committed: read the table again, and write with the tid of that snapshot"
+            f"{where} does not know the commit {min(unknown)} of if_match (any more), so nobody can say what was "
+            "committed since; nothing was committed: read the table again, and write with the Snapshot.etag of that"
         )
     i = max((i for i, commit in enumerate(ordered) if commit.tid in seen), default=-1)
     until = max((commit.modified for commit in ordered[: i + 1]), default=None)
     if until and known_since and known_since > until:
         raise CommitConflictError(
-            f"{where} has forgotten commits since {if_tid}, and of some what they removed; nothing was committed: read "
-            "the table again, and write with the tid of that snapshot"
+            f"{where} has forgotten commits since {if_match}, and of some the files that they removed; nothing was "
+            "committed: read the table again, and write with the Snapshot.etag of that"
         )
     before = _surely_before(ordered, named, timedelta(seconds=moment_s))
     late = [commit for commit in ordered if commit.tid not in seen | before and _changes_data(commit)]
     if late:
-        beside = " or beside it" if if_tid and late[0].tid in {it.tid for it in ordered[:i]} else ""
+        beside = " or beside it" if if_match and late[0].tid in {it.tid for it in ordered[:i]} else ""
         others = f" and {len(late) - 1} others" if len(late) > 1 else ""
-        after = f"after {if_tid}{beside}" if if_tid else "to a table that had no commits"
+        after = f"after {if_match}{beside}" if if_match else "to a table that had no commits"
         raise CommitConflictError(
-            f"{late[0].tid}{others} committed to {where} {after}, on which this write rests; nothing was committed: "
-            "read the table again, decide anew, and write with if_tid=Snapshot.tid of what you have read"
+            f"{late[0].tid}{others} committed to {where} {after}, the state that this write is based on; nothing was "
+            "committed: read the table again, and write with if_match=Snapshot.etag of what you have read"
         )
 
 
@@ -74,7 +75,7 @@ def _changes_data(commit: Decided) -> bool:
 
 
 def _surely_before(ordered: Sequence[Decided], named: Sequence[Decided], moment: timedelta) -> set[str]:
-    """Of these commits, oldest first, those that whoever saw the named ones has surely seen."""
+    """The tids of commits that every reader of the named commits has surely seen. `ordered` is oldest first."""
     seen = [*named]
     tids = {commit.tid for commit in named}
     for commit in reversed(ordered):
@@ -84,7 +85,10 @@ def _surely_before(ordered: Sequence[Decided], named: Sequence[Decided], moment:
 
 
 def _is_before(commit: Decided, last: Decided, moment: timedelta) -> bool:
-    """Whether who saw `last` has surely seen the other: an earlier turn, what it rests on, or time enough."""
+    """Whether a reader of `last` has surely seen `commit`.
+
+    That is so if `commit` had an earlier turn, if `last` removes one of its files, or if it is older by a moment.
+    """
     own, others = commit.marker.dbio_commit, last.marker.dbio_commit
     if own and others and own.turn and own.turn <= max(others.turn or 0, others.schema_turn or 0):
         return True

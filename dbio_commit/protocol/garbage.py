@@ -15,7 +15,7 @@ from dbio_commit.protocol.settings import Layout
 
 
 class Reason(StrEnum):
-    """Why an object is garbage: a data file (the first eight), or something else that vacuum deletes."""
+    """Why vacuum deletes an object, or keeps it as garbage: the first eight are about data files."""
 
     REMOVED = "removed by a commit"
     FAILED_ATTEMPT = "left by a failed task attempt"

@@ -55,7 +55,7 @@ def replaced_files(live: Iterable[DataFile], replaced: Iterable[Partition], type
                 if unknown
                 else "readers do not agree which value the name of its directory says. Put it right first, as "
                 'OPERATIONS.md shows under "A partition value that is none", or replace it by that name, too: '
-                f"transaction.replace_partition({dict(file.partition)})"
+                f"transaction.overwrite_partition({dict(file.partition)})"
             )
             raise InvalidInputError(f"{file.path!r} may or may not lie in a partition that is replaced: {why}")
         return False

@@ -4,9 +4,9 @@ from enum import StrEnum
 
 
 class Scope(StrEnum):
-    """Where the markers that decide are (PROTOCOL.md 2.1)."""
+    """Where the markers are that decide about a path (PROTOCOL.md 2.1)."""
 
     TABLE = "table"
-    """At the root, for the whole table. The root has a descriptor."""
+    """At the root, for a whole dbio table, which has a descriptor."""
     DIRECTORY = "directory"
     """In each directory, for that directory, as in DBIO."""

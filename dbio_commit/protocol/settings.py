@@ -43,7 +43,7 @@ Layout = tuple[str, ...]
 
 
 class Format(StrEnum):
-    """The formats that PUBLISH may name."""
+    """For which other tools a table is published."""
 
     DELTA = "delta"
     """A Delta log, for tools that read Delta tables."""

@@ -17,15 +17,16 @@ UNKNOWN_SIZE = -1
 
 
 class DataFile(NamedTuple):
-    """A live file."""
+    """A live file of a table."""
 
     path: str
     """Relative to the root of the table."""
     size: int
-    """The size in bytes; UNKNOWN_SIZE if no marker records it."""
+    """In bytes; -1 if no marker records it."""
     tid: str | None
     """The transaction that wrote it; None for an untracked file."""
     partition: Partition
+    """The values of the partition columns, as texts; None is null."""
 
 
 class Added(NamedTuple):

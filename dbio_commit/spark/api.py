@@ -1,96 +1,56 @@
-"""Spark: batches, streams and changes of tables, by functions; the data source, SQL and unchanged code by `enable`.
+"""The functions for Spark that `dbio_commit` exports, with their signatures and docstrings.
 
-A write goes from `write`, or the data source, to `job`, to `task` in the workers, and back to `job`, which commits.
+This module can be imported without PySpark. Each function imports what it needs when it is called, and raises
+MissingPackageError if PySpark is not installed.
 """
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.streaming.readwriter import DataStreamWriter
-
+from dbio_commit.base.deprecated import takes_if_tid
 from dbio_commit.base.errors import AccessDeniedError, InvalidInputError, TableExistsError
-from dbio_commit.base.options import Compression, Mode
+from dbio_commit.base.options import Compression, Isolation, Mode
+from dbio_commit.base.packages import needs
 from dbio_commit.commit.begin import look
-from dbio_commit.commit.isolation import Isolation
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.streams import end_at, start_at
 from dbio_commit.protocol.commits import AsOf, Commit
 from dbio_commit.protocol.constraints import Constraints
 from dbio_commit.protocol.names import check_partition_columns
 from dbio_commit.protocol.versions import AppVersion
-from dbio_commit.spark import feed as streaming
-from dbio_commit.spark.catalog import create_catalog_table
-from dbio_commit.spark.committer import enable_parquet
-from dbio_commit.spark.datasource import ChangedFiles, DbioDataSource, register_source, register_sources
-from dbio_commit.spark.feed.changed_rows import changes_between, columns_of
-from dbio_commit.spark.read.scan import scan
-from dbio_commit.spark.rewrite.base import Rewrite
-from dbio_commit.spark.rewrite.by_condition import replace_rows, update_rows
 from dbio_commit.spark.rewrite.clauses import (
     UPSERT,
     Clause,
-    Matched,
-    NotMatched,
-    NotMatchedBySource,
-    when_matched,
-    when_not_matched,
-    when_not_matched_by_source,
 )
-from dbio_commit.spark.rewrite.compaction import in_tasks
-from dbio_commit.spark.rewrite.merge import merge_rows
-from dbio_commit.spark.session.conf import is_connect, open_table, raise_explained, store_settings
-from dbio_commit.spark.session.errors import errors_of_workers
-from dbio_commit.spark.ship.batches import Packing, arrow_batches, pack
-from dbio_commit.spark.write.constraints import constrain as change_constraints
-from dbio_commit.spark.write.constraints import rows_to_write
-from dbio_commit.spark.write.file_sizes import balanced
-from dbio_commit.spark.write.options import CommitOptions, WriteOptions, no_commit
-from dbio_commit.spark.write.plan import plan_write
-from dbio_commit.spark.write.written import Writing
 from dbio_commit.store import parse_location
+from dbio_commit.table import Table
 from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
 from dbio_commit.upkeep.compact.report import CompactReport
-from dbio_commit.upkeep.compact.run import compact as run_compaction
 
-__all__ = [
-    "Clause",
-    "Matched",
-    "NotMatched",
-    "NotMatchedBySource",
-    "batch_writer",
-    "changes",
-    "compact",
-    "constrain",
-    "delete",
-    "enable",
-    "for_each_batch",
-    "merge",
-    "read",
-    "register",
-    "update",
-    "when_matched",
-    "when_not_matched",
-    "when_not_matched_by_source",
-    "write",
-    "write_stream",
-]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from dbio_commit.spark.rewrite.base import Rewrite
+    from dbio_commit.spark.write.options import CommitOptions
 
 Path = str | os.PathLike[str]
 
 
+@takes_if_tid
 def write(
-    df: DataFrame,
+    df: "DataFrame",
     path: Path,
     mode: Mode = "append",
     partition_by: str | Sequence[str] | None = None,
     app: AppVersion | None = None,
     *,
-    if_tid: str | None = None,
+    if_match: str | None = None,
     replace_where: str | None = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,
@@ -102,25 +62,46 @@ def write(
 ) -> Commit:
     """Writes the DataFrame as one atomic transaction, and returns its commit.
 
-    `mode`: "append"; "overwrite" replaces all files; "overwrite_partitions" those of the partitions that the data falls
-    into; "error" refuses a table that has commits, "ignore" leaves it as it is. `partition_by` is needed only when the
-    table is created; an overwrite with others changes them ([] for none), which takes a minute more, and aborts
-    whatever is pending. `app`, an (application id, version), is committed at most once: the result of a second write
-    says `skipped`. A version that is a day or a time may come in any order; a number counts up, and one that was passed
-    over raises AppVersionError. `if_tid`, the `Snapshot.tid` that the write goes by, is what nothing must have been
-    committed since: else it fails with CommitConflictError. `replace_where`, a condition in Spark's SQL, makes an
-    overwrite replace the rows for which it holds, and no others; it must hold for all of the data, and `isolation` is
-    as in `delete`. `retries`: how often to write again, after a pause, where a commit of others was in the way.
-    `target_file_size`, in bytes: the rows are shuffled, so that files of about that size come out, and one for each
-    partition that has less.
+    - `mode`: "append" adds the rows; "overwrite" replaces all rows; "overwrite_partitions" replaces the rows of the
+      partitions that the data falls into; "error" refuses a table that has commits, and "ignore" leaves it as it is.
+    - `partition_by`: the partition columns, needed only when the table is created. An overwrite with other columns
+      changes them ([] for none). Such a commit takes a minute more, and aborts every pending transaction.
+    - `replace_where`: a condition in Spark's SQL. With mode "overwrite", only rows for which it holds are replaced. It
+      must hold for all rows of the data.
+    - `compression`: "snappy", "zstd", "gzip" or "none", of the Parquet files.
+    - `max_records_per_file`: the most rows in a file; 0 is no limit.
+    - `target_file_size`: in bytes. The rows are shuffled, so that the files are about so large; a partition with less
+      gets one file.
+    - `merge_schema`: the data may bring new columns and fields and wider types, and may lack columns, which are then
+      null. Without it, the data must have the table's columns; narrower types are cast.
+    - `storage_options`: options of fsspec for the store, instead of the session's settings.
 
-    Without `merge_schema`, the data must have the table's columns, or narrower ones, which are cast; with it, it may
-    also bring new columns and fields and wider types, and lack old ones, which are null in it.
+    Options of the commit:
 
-    Raises InvalidInputError and SchemaMismatchError before anything is written, TableExistsError,
-    CommitConflictError and TransactionAbortedError (nothing was committed: write again), CommitStateUnknownError
-    (look for the tid first), StoreError.
+    - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
+      that is a number counts up; a version that is a day or a time may come in any order.
+    - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
+    - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
+      "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
+      they may match.
+    - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
+
+    Raises InvalidInputError and SchemaMismatchError before anything is written; AppVersionError for a number lower
+    than a committed one; TableExistsError; CommitConflictError and TransactionAbortedError if nothing was committed:
+    write again; CommitStateUnknownError: look for the tid first; StoreError; MissingPackageError.
+
+        commit = dbio.write(df, "s3://lake/events", partition_by=["day"], app=("nightly", date(2026, 11, 20)))
     """
+    with needs("dbio.write", extra="spark"):
+        from dbio_commit.spark.rewrite.base import Rewrite
+        from dbio_commit.spark.rewrite.by_condition import replace_rows
+        from dbio_commit.spark.session.conf import open_table
+        from dbio_commit.spark.write.constraints import rows_to_write
+        from dbio_commit.spark.write.file_sizes import balanced
+        from dbio_commit.spark.write.options import CommitOptions, WriteOptions, no_commit
+        from dbio_commit.spark.write.plan import plan_write
+        from dbio_commit.spark.write.written import Writing
+
     _check_frame(df)
     if replace_where is not None and mode != "overwrite":
         raise InvalidInputError(f"replace_where goes with mode='overwrite', not with mode={mode!r:.100}")
@@ -130,7 +111,7 @@ def write(
         merge_schema=merge_schema,
         target_file_size=target_file_size,
     )
-    beside = CommitOptions(app=app, if_tid=if_tid, isolation=isolation, retries=retries)
+    beside = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
     spark = df.sparkSession
     table = open_table(spark, path, storage_options)
 
@@ -156,104 +137,158 @@ def write(
             return writing.commit({})
 
     try:
-        return beside.attempt(table, attempt)
+        with _explained(spark, table):
+            return beside.attempt(table, attempt)
     except TableExistsError:
         if mode != "ignore":
             raise
         return no_commit(table, None)
-    except AccessDeniedError as error:
-        raise_explained(error, table, withheld=is_connect(spark))
 
 
+@takes_if_tid
 def delete(
-    spark: SparkSession,
+    spark: "SparkSession",
     path: Path,
     where: str,
     *,
     app: AppVersion | None = None,
-    if_tid: str | None = None,
+    if_match: str | None = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Commit:
     """Deletes the rows for which a condition in Spark's SQL holds; rows for which it is null stay.
 
-    One commit: files without such rows stay as they are, files with nothing else go, the others are written again
-    without those rows. Where the condition goes by partition columns alone, no data is read. Its metric
-    `numDeletedRows` says how many rows went.
+    One commit. Files without such rows stay as they are, files with only such rows go, and other files are written
+    again without those rows. If the condition is about partition columns alone, no data is read. The metric
+    `numDeletedRows` of the commit counts the rows.
 
-    Rows that others append meanwhile stay, unless `isolation` is "serializable": then they are a conflict where they
-    may fulfil the condition, as what other rewrites and overwrites bring is always. `app` and `if_tid` are as in
-    `write`. `retries`: how often to do it again, after a pause, where others were faster.
+    Options of the commit:
 
-    Raises InvalidInputError, TableNotFoundError, CommitConflictError also where a file with such rows was rewritten or
-    removed meanwhile (nothing was committed: delete again), and as `write`.
+    - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
+      that is a number counts up; a version that is a day or a time may come in any order.
+    - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
+    - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
+      "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
+      they may match.
+    - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
+
+    Raises InvalidInputError; TableNotFoundError; CommitConflictError, also if a file with such rows was rewritten or
+    removed meanwhile (nothing was committed: delete again); and what `write` raises.
+
+        dbio.delete(spark, "s3://lake/events", "day < '2025-01-01'", retries=3)
     """
-    options = CommitOptions(app=app, if_tid=if_tid, isolation=isolation, retries=retries)
+    with needs("dbio.delete", extra="spark"):
+        from dbio_commit.spark.rewrite.by_condition import replace_rows
+        from dbio_commit.spark.write.options import CommitOptions
+
+    options = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
     return _rewrite(spark, path, storage_options, options, lambda rewrite: replace_rows(rewrite, where, None))
 
 
+@takes_if_tid
 def update(
-    spark: SparkSession,
+    spark: "SparkSession",
     path: Path,
     values: Mapping[str, str],
     where: str = "true",
     *,
     app: AppVersion | None = None,
-    if_tid: str | None = None,
+    if_match: str | None = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Commit:
-    """Gives columns new values, expressions in Spark's SQL, in the rows for which a condition holds.
+    """Gives columns new values in the rows for which a condition in Spark's SQL holds.
 
-    One commit: files without such rows stay as they are, the others are written again. A value is fitted to its column
-    as Spark's INSERT does; where one cannot be, such as a number that is too large, nothing is written. The metrics
-    `numUpdatedRows` and `numCopiedRows` say how many rows changed, and how many were written again as they were.
+    `values` are expressions in Spark's SQL, by column. One commit: files without such rows stay as they are, and other
+    files are written again. A value is fitted to its column as Spark's INSERT does. If a value cannot be fitted, such
+    as a number that is too large, nothing is written. The metrics `numUpdatedRows` and `numCopiedRows` of the commit
+    count the rows that changed, and the rows that were written again without a change.
 
-    The options are those of `delete`, and so is what it raises; and SchemaMismatchError for a value of another type.
+    Options of the commit:
+
+    - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
+      that is a number counts up; a version that is a day or a time may come in any order.
+    - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
+    - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
+      "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
+      they may match.
+    - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
+
+    Raises what `delete` raises, and SchemaMismatchError for a value of another type.
+
+        dbio.update(spark, "s3://lake/events", {"kind": "upper(kind)"}, "kind = 'click'")
     """
-    options = CommitOptions(app=app, if_tid=if_tid, isolation=isolation, retries=retries)
+    with needs("dbio.update", extra="spark"):
+        from dbio_commit.spark.rewrite.by_condition import update_rows
+        from dbio_commit.spark.write.options import CommitOptions
+
+    options = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
     return _rewrite(spark, path, storage_options, options, lambda rewrite: update_rows(rewrite, values, where))
 
 
+@takes_if_tid
 def merge(
-    spark: SparkSession,
+    spark: "SparkSession",
     path: Path,
-    source: DataFrame,
+    source: "DataFrame",
     on: str | Sequence[str],
-    when: Sequence[Clause] = UPSERT,
+    when: Sequence[Clause] | None = None,
     *,
     app: AppVersion | None = None,
-    if_tid: str | None = None,
+    if_match: str | None = None,
     isolation: Isolation = "write_serializable",
     retries: int = 0,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Commit:
-    """Merges the rows of `source` into the table: what matches is updated or deleted, what is new inserted.
+    """Merges the rows of `source` into the table: updates or deletes rows that match, and inserts new rows.
 
-    `on` is a condition in Spark's SQL on `target.` and `source.`, or a list of columns that must be equal. `when` says
-    what becomes of rows, by `when_matched`, `when_not_matched` and `when_not_matched_by_source`; the first clause that
-    holds for a row counts, and a row for which none does stays, or is left out. Without `when`, what matches is updated
-    and the rest inserted. A row of the table that matches more than one of the source is refused, where its file is to
-    be written again. The source is read once.
+    `on` is a condition in Spark's SQL on `target.` and `source.`, or a list of columns that must be equal. `when` is a
+    list of clauses, made by `when_matched`, `when_not_matched` and `when_not_matched_by_source`. The first clause that
+    holds for a row counts. If no clause holds, a row of the table stays, and a row of the source is left out. Without
+    `when`, rows that match are updated, and the others are inserted. If a row of the table matches more than one row
+    of the source, and its file must be written again, the merge fails. The source is read once.
 
-    One commit: files none of whose rows are changed stay as they are. Its metrics are `numTargetRowsInserted`,
-    `numTargetRowsUpdated`, `numTargetRowsDeleted` and `numTargetRowsCopied`. Values are fitted as in `update`.
+    One commit: files without changed rows stay as they are. Its metrics are `numTargetRowsInserted`,
+    `numTargetRowsUpdated`, `numTargetRowsDeleted` and `numTargetRowsCopied`. Values are fitted as in `update`. With
+    `app`, the merge of a batch of a stream (`foreachBatch`) happens exactly once.
 
-    The options are those of `delete`, and so is what it raises; and SchemaMismatchError for values of other types. With
-    `app`, a merge of a stream's batch (`foreachBatch`) happens exactly once.
+    Options of the commit:
+
+    - `app`: an (application id, version), committed at most once: the result of a second write is `skipped`. A version
+      that is a number counts up; a version that is a day or a time may come in any order.
+    - `if_match`: the `Snapshot.etag` of a state. If data has changed since that state, nothing is committed.
+    - `isolation`: "serializable" makes rows that others append meanwhile a conflict, if they may match the condition;
+      "write_serializable" leaves such rows as they are. Rows of other rewrites and overwrites are always a conflict, if
+      they may match.
+    - `retries`: how often to try again, after a pause, if another commit was in the way; not together with `if_match`.
+
+    Raises what `delete` raises, and SchemaMismatchError for values of other types.
+
+        dbio.merge(spark, "s3://lake/users", changes, on=["id"], when=[
+            dbio.when_matched("source.deleted").delete(),
+            dbio.when_matched().update(),
+            dbio.when_not_matched().insert(),
+        ])
     """
+    with needs("dbio.merge", extra="spark"):
+        from pyspark.sql import DataFrame
+
+        from dbio_commit.spark.rewrite.merge import merge_rows
+        from dbio_commit.spark.write.options import CommitOptions
+
     if not isinstance(source, DataFrame) or source.isStreaming:
         raise InvalidInputError(
             "dbio.merge takes a Spark DataFrame of a batch as its source; of a stream, merge each batch in foreachBatch"
         )
-    options = CommitOptions(app=app, if_tid=if_tid, isolation=isolation, retries=retries)
-    return _rewrite(spark, path, storage_options, options, lambda rewrite: merge_rows(rewrite, source, on, when))
+    options = CommitOptions(app=app, if_match=if_match, isolation=isolation, retries=retries)
+    clauses = UPSERT if when is None else when
+    return _rewrite(spark, path, storage_options, options, lambda rewrite: merge_rows(rewrite, source, on, clauses))
 
 
 def constrain(
-    spark: SparkSession,
+    spark: "SparkSession",
     path: Path,
     changes: Mapping[str, str],
     *,
@@ -262,62 +297,59 @@ def constrain(
 ) -> Commit:
     """Changes constraints, generated columns and defaults of a table; an empty text removes one.
 
-    These are settings, such as `check.positive`, `not_null.id`, `generated.day` and `default.kind`, and other settings
-    can be changed with them. What `Table.set` takes as it is, is tried out here: that Spark can ask it of the table's
-    columns, and that the rows which are there keep it; files whose statistics tell so are not read.
+    These are settings, such as `check.positive`, `not_null.id`, `generated.day` and `default.kind`. Other settings can
+    be changed in the same call. Unlike `Table.set`, this checks that Spark can evaluate each expression on the table's
+    columns, and that the existing rows keep each constraint. Files whose statistics prove that are not read.
+    `retries` is as in `write`.
 
-    Raises InvalidInputError for what cannot be asked, and for rows that violate a constraint, with the number of these
-    and an example; CommitConflictError where anything is committed meanwhile (`retries`: how often to do it again); and
-    as `Table.set`.
+    Raises InvalidInputError for an expression that cannot be evaluated, and for rows that violate a constraint, with
+    their number and an example; CommitConflictError if anything is committed meanwhile; and what `Table.set` raises.
+
+        dbio.constrain(spark, "s3://lake/events", {"check.positive": "amount > 0", "not_null.id": "id"})
     """
+    with needs("dbio.constrain", extra="spark"):
+        from dbio_commit.spark.session.conf import open_table
+        from dbio_commit.spark.write.constraints import constrain as change_constraints
+        from dbio_commit.spark.write.options import CommitOptions
+
     options = CommitOptions(retries=retries)
     table = open_table(spark, path, storage_options)
-    try:
+    with _explained(spark, table):
         return options.attempt(table, lambda: change_constraints(spark, table, changes))
-    except AccessDeniedError as error:
-        raise_explained(error, table, withheld=is_connect(spark))
-
-
-def _rewrite(
-    spark: SparkSession,
-    path: Path,
-    storage_options: Mapping[str, Any] | None,
-    options: CommitOptions,
-    rewrite: Callable[[Rewrite], Commit],
-) -> Commit:
-    table = open_table(spark, path, storage_options)
-    try:
-        return options.attempt(table, lambda: rewrite(Rewrite.of_rows(spark, table, options)))
-    except AccessDeniedError as error:
-        raise_explained(error, table, withheld=is_connect(spark))
 
 
 def read(
-    spark: SparkSession,
+    spark: "SparkSession",
     path: Path,
     as_of: AsOf = None,
     *,
     where: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> DataFrame:
-    """The table's committed rows as of now, or of a time (aware, or ISO 8601 text), or of the commit with a tid.
+) -> "DataFrame":
+    """The committed rows of the table: now, as of a time (aware, or ISO 8601 text), or as of the commit with a tid.
 
-    The DataFrame is pinned to that snapshot: later commits do not show, however often it is used. `where`, in Spark's
-    SQL, is the same as `.where(…)` on the result, but Spark never hears of files that by their partition, or by the
-    statistics in the markers, hold no such row; the log (INFO) says how many those are. Raises TableNotFoundError,
-    CorruptMarkerError, InvalidInputError, StoreError, and Spark's errors for what is wrong in `where`.
+    The DataFrame is pinned to that snapshot: it does not show later commits, however often it is used. `where`, in
+    Spark's SQL, has the same result as `.where(…)` on the DataFrame, but files that cannot match, by their partition or
+    their recorded statistics, are not given to Spark; the log (INFO) counts them.
+
+    Raises TableNotFoundError, CorruptMarkerError, InvalidInputError, StoreError, MissingPackageError, and Spark's
+    errors for a wrong `where`.
+
+        dbio.read(spark, "s3://lake/events", as_of="2026-11-20T00:00:00Z", where="day >= '2026-11-01'")
     """
+    with needs("dbio.read", extra="spark"):
+        from dbio_commit.spark.read.scan import scan
+        from dbio_commit.spark.session.conf import open_table
+
     if isinstance(spark, str | os.PathLike):
         raise InvalidInputError("dbio.read takes the Spark session first: dbio.read(spark, path)")
     table = open_table(spark, path, storage_options)
-    try:
+    with _explained(spark, table):
         return scan(spark, table, table.snapshot(as_of), where=where)
-    except AccessDeniedError as error:
-        raise_explained(error, table, withheld=is_connect(spark))
 
 
 def write_stream(
-    df: DataFrame,
+    df: "DataFrame",
     path: Path,
     checkpoint: Path,
     mode: Literal["append", "complete"] = "append",
@@ -330,15 +362,34 @@ def write_stream(
     max_records_per_file: int = 0,
     merge_schema: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-) -> StreamingQuery:
+) -> "StreamingQuery":
     """Writes the stream to the table, each batch as one transaction, exactly once, and returns the query.
 
-    As `df.writeStream.format("dbio")`, with the fastest settings for it. `checkpoint` is where Spark keeps how far the
-    query is, `trigger` what `DataStreamWriter.trigger` takes, such as {"availableNow": True}. `app_id` names the stream
-    in the table; without one, the query id in the checkpoint does. Mode "complete" replaces all rows with each batch.
+    This is `df.writeStream.format("dbio")` with the fastest settings for it.
 
-    Raises InvalidInputError, and UnsupportedStoreError before Spark 4.1. What a batch raises ends the query.
+    - `checkpoint`: where Spark keeps the progress of the query.
+    - `mode`: "append" adds the rows of each batch; "complete" replaces all rows with each batch.
+    - `app_id`: the name of the stream in the table; by default the query id in the checkpoint.
+    - `trigger`: what `DataStreamWriter.trigger` takes, such as {"availableNow": True}.
+    - `name`: the name of the query in Spark.
+    - `partition_by`, `compression`, `max_records_per_file`, `merge_schema` and `storage_options` are as in `write`.
+
+    Raises InvalidInputError, MissingPackageError, and UnsupportedStoreError before Spark 4.1. What a batch raises ends
+    the query.
+
+        dbio.write_stream(clicks, "s3://lake/clicks", "s3://lake/checkpoints/clicks").awaitTermination()
     """
+    with needs("dbio.write_stream", extra="spark"):
+        from pyspark.sql import DataFrame
+
+        from dbio_commit.spark import feed as streaming
+        from dbio_commit.spark.datasource import DbioDataSource, register_source
+        from dbio_commit.spark.session.conf import open_table, store_settings
+        from dbio_commit.spark.ship.batches import Packing, arrow_batches, pack
+        from dbio_commit.spark.write.constraints import rows_to_write
+        from dbio_commit.spark.write.options import CommitOptions, WriteOptions
+        from dbio_commit.spark.write.plan import plan_write
+
     if not isinstance(df, DataFrame) or not df.isStreaming:
         raise InvalidInputError(
             "dbio.write_stream takes a DataFrame of spark.readStream; write a batch with dbio.write"
@@ -373,23 +424,25 @@ def write_stream(
 _MODES: Mapping[str, Mode] = {"append": "append", "complete": "overwrite"}
 
 
-def batch_writer(path: Path, app_id: str, mode: Mode = "append", **options: Any) -> Callable[[DataFrame, int], None]:
-    """For `df.writeStream.foreachBatch(…)`: writes each batch to the table exactly once, on any Spark.
+def batch_writer(path: Path, app_id: str, mode: Mode = "append", **options: Any) -> Callable[["DataFrame", int], None]:
+    """A function for `df.writeStream.foreachBatch(…)` that writes each batch exactly once, with any version of Spark.
 
-    `app_id` names the stream in the table, for as long as its checkpoint lives: the number of a batch is its version.
-    `options` are those of `write`.
+    `app_id` names the stream in the table, and must stay the same as long as the stream's checkpoint lives: the number
+    of a batch is the version of the application. `options` are options of `write`.
+
+        stream.writeStream.foreachBatch(dbio.batch_writer("s3://lake/clicks", "clicks")).start()
     """
 
-    def write_batch(df: DataFrame, batch: int) -> None:
+    def write_batch(df: "DataFrame", batch: int) -> None:
         write(df, path, mode, app=(app_id, batch), **options)
 
     return write_batch
 
 
 def for_each_batch(
-    spark: SparkSession,
+    spark: "SparkSession",
     path: Path,
-    function: Callable[[DataFrame, int], None],
+    function: Callable[["DataFrame", int], None],
     checkpoint: Path,
     *,
     changes: bool = False,
@@ -403,18 +456,34 @@ def for_each_batch(
     trigger: Mapping[str, Any] | None = None,
     name: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
-) -> StreamingQuery:
-    """Calls the function with the new rows of the table, batch by batch, and with the batch's number.
+) -> "StreamingQuery":
+    """Calls the function with the new rows of the table, batch by batch, and with the number of the batch.
 
-    What a stream of `spark.readStream.format("dbio")` and `foreachBatch` would do, with rows that Spark itself reads,
-    without the columns that are not used. With `changes`, the rows are those of a change feed. After a crash the
-    function may be called again with the same rows and the same number: let it write with `app=(…, number)`.
+    This does what a stream of `spark.readStream.format("dbio")` with `foreachBatch` does, but Spark itself reads the
+    rows, and only the columns that are used. After a crash, the function may be called again with the same rows and
+    the same number: let it write with `app=(…, number)`.
 
-    Raises as `read` does, and UnsupportedStoreError before Spark 4.2. What the function raises ends the query.
+    - `checkpoint`: where Spark keeps the progress of the query.
+    - `changes`: the rows are those of a change feed, with the columns of `changes`.
+    - `starting_tid`, `starting_time`: the first commit to read; by default the stream begins with the live rows.
+    - `max_files`, `max_bytes`: the most files, and bytes, in a batch.
+    - `skip_change_commits`: passes over commits that change or remove rows. `ignore_changes`: reads all the rows that
+      such commits add, also unchanged ones. Without either, such a commit ends the query with ChangedRowsError.
+    - `fail_on_data_loss`: whether the query fails if vacuum has deleted files that it has not read yet.
+    - `trigger` and `name` are as in `write_stream`.
+
+    Raises what `read` raises, and UnsupportedStoreError before Spark 4.2. What the function raises ends the query.
     """
+    with needs("dbio.for_each_batch", extra="spark"):
+        from dbio_commit.spark import feed as streaming
+        from dbio_commit.spark.datasource import ChangedFiles, register_source
+        from dbio_commit.spark.feed.changed_rows import columns_of
+        from dbio_commit.spark.session.conf import open_table, store_settings
+        from dbio_commit.spark.session.errors import errors_of_workers
+
     table = open_table(spark, path, storage_options)
     streaming.require_source(table.url)
-    from dbio_commit.spark.feed.for_each import start_each, with_rows
+    from dbio_commit.spark.feed.for_each import start_each, with_rows  # needs Spark 4.2
 
     register_source(spark, ChangedFiles, store_settings(spark))
     options = {
@@ -431,41 +500,47 @@ def for_each_batch(
     given = {option: value for option, value in options.items() if value is not None}
     with errors_of_workers():
         listed = spark.readStream.format(ChangedFiles.name()).options(**given).load(_for_workers(path))
-    try:
-        # After the load: were the columns changed in between, the stream would find that.
+    with _explained(spark, table):
+        # After the load: if the columns change in between, the stream finds that.
         schema = columns_of(Follower(table.store, table.clock).history())
-    except AccessDeniedError as error:
-        raise_explained(error, table, withheld=is_connect(spark))
     call = with_rows(function, table.url, table.storage_options, schema, changes=changes)
     return start_each(spark, listed.writeStream, call, lambda writer: _start(writer, checkpoint, trigger, name))
 
 
 def changes(
-    spark: SparkSession,
+    spark: "SparkSession",
     path: Path,
     start: datetime | str,
     end: AsOf = None,
     *,
     net: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-) -> DataFrame:
-    """The rows that came and went with the commits from `start` to `end`, both included, each a time or a tid.
+) -> "DataFrame":
+    """The rows that commits inserted and deleted, from the commit `start` to the commit `end`, both included.
 
-    With the columns that the table had at the end, and `_change_type` ("insert" or "delete"; "update_preimage" and
-    "update_postimage" of rewrites with the setting `change_data`), `_commit_tid` and `_commit_timestamp`. A commit that
-    rewrites files takes rows away and brings most of them back; with `net`, those are left out. Raises
-    HistoryLostError where vacuum has deleted what it takes, InvalidInputError also where an overwrite in between made a
-    type another one, StoreError.
+    Each end is a time (aware, or ISO 8601 text) or a tid; without `end`, up to now. The DataFrame has the columns of
+    the table at the end, and:
+
+    - `_change_type`: "insert" or "delete"; of rewrites in a table with the setting `change_data` also
+      "update_preimage" and "update_postimage".
+    - `_commit_tid` and `_commit_timestamp`.
+
+    A commit that rewrites files deletes rows and inserts most of them again; with `net`, such pairs are left out.
+
+    Raises HistoryLostError if vacuum has deleted files that it needs; InvalidInputError, also if an overwrite in
+    between changed the type of a column; StoreError; MissingPackageError.
     """
+    with needs("dbio.changes", extra="spark"):
+        from dbio_commit.spark.feed.changed_rows import changes_between
+        from dbio_commit.spark.session.conf import open_table
+
     table = open_table(spark, path, storage_options)
-    try:
+    with _explained(spark, table):
         return changes_between(spark, table, start_at(start), end_at(end), net=net)
-    except AccessDeniedError as error:
-        raise_explained(error, table, withheld=is_connect(spark))
 
 
 def compact(
-    spark: SparkSession,
+    spark: "SparkSession",
     path: Path,
     target_size: int = TARGET_BYTES,
     where: str | None = None,
@@ -476,7 +551,17 @@ def compact(
     min_files: int = 1,
     storage_options: Mapping[str, Any] | None = None,
 ) -> CompactReport:
-    """As `Table.compact`, by Spark's tasks: each writes new files, of the rows of small ones in the same partition."""
+    """As `Table.compact`, with Spark's tasks: each writes one new file, with the rows of small files in one partition.
+
+    The arguments and errors are those of `Table.compact`, and MissingPackageError.
+
+        dbio.compact(spark, "s3://lake/events", where="day = '2026-11-20'", sort_by="id")
+    """
+    with needs("dbio.compact", extra="spark"):
+        from dbio_commit.spark.rewrite.compaction import in_tasks
+        from dbio_commit.spark.session.conf import open_table
+        from dbio_commit.upkeep.compact.run import compact as run_compaction
+
     table = open_table(spark, path, storage_options)
     table.refuse_partition()
     compact_options = CompactOptions(
@@ -486,7 +571,7 @@ def compact(
         z_order=column_names(z_order),
         min_files=min_files,
     )
-    try:
+    with _explained(spark, table):
         return run_compaction(
             table.store,
             table.clock,
@@ -495,12 +580,82 @@ def compact(
             time_zone=spark.conf.get("spark.sql.session.timeZone"),
             hands=in_tasks(spark, table),
         )
+
+
+def enable(spark: "SparkSession", *, parquet: bool = False, roots: Path | Sequence[Path] = ()) -> None:
+    """Registers the data source "dbio" and the table functions `dbio_files` and `dbio_history` with the session.
+
+    The data source uses the session's credentials for object stores as they are now. Spark looks for data sources in
+    the session that is active in a thread: call this in each thread that uses this session, and for each
+    `newSession()`.
+
+    With `parquet`, Parquet that the session writes to a dbio table, or to a path below one of the `roots`, becomes a
+    transaction: `df.write.parquet`, `saveAsTable`, INSERT, CREATE TABLE … AS SELECT. That holds for all threads, and
+    for sessions that the application makes later.
+
+    Raises InvalidInputError, MissingPackageError, and UnsupportedStoreError if Spark cannot do so, such as over
+    Connect.
+
+        dbio.enable(spark, parquet=True, roots="s3a://lake")
+        df.write.format("dbio").mode("append").save("s3a://lake/events")
+    """
+    with needs("dbio.enable", extra="spark"):
+        from dbio_commit.spark.committer import enable_parquet
+        from dbio_commit.spark.datasource import register_sources
+
+    if roots and not parquet:
+        raise InvalidInputError("roots are for what is written as Parquet: call dbio.enable(spark, parquet=True, …)")
+    register_sources(spark)
+    if parquet:
+        enable_parquet(spark, [roots] if isinstance(roots, str | os.PathLike) else roots)
+
+
+def register(spark: "SparkSession", name: str, path: Path, *, storage_options: Mapping[str, Any] | None = None) -> None:
+    """Adds the table at the path to Spark's catalog, under a name such as "sales.events", for SQL.
+
+    The table is then published for Spark after each commit, so that SELECT sees committed rows: at once those that this
+    session commits by SQL or `df.write` after `enable(parquet=True)`, and after REFRESH TABLE those of other writers.
+
+    Raises TableNotFoundError; InvalidInputError for a directory without a descriptor, and for a table without columns;
+    MissingPackageError; and Spark's errors, such as for a name that is taken.
+    """
+    with needs("dbio.register", extra="spark"):
+        from dbio_commit.spark.catalog import create_catalog_table
+        from dbio_commit.spark.session.conf import open_table
+
+    table = open_table(spark, path, storage_options)
+    with _explained(spark, table):
+        create_catalog_table(spark, name, table)
+
+
+def _rewrite(
+    spark: "SparkSession",
+    path: Path,
+    storage_options: Mapping[str, Any] | None,
+    options: "CommitOptions",
+    rewrite: "Callable[[Rewrite], Commit]",
+) -> Commit:
+    from dbio_commit.spark.rewrite.base import Rewrite
+    from dbio_commit.spark.session.conf import open_table
+
+    table = open_table(spark, path, storage_options)
+    with _explained(spark, table):
+        return options.attempt(table, lambda: rewrite(Rewrite.of_rows(spark, table, options)))
+
+
+@contextmanager
+def _explained(spark: "SparkSession", table: Table) -> Iterator[None]:
+    """Explains an AccessDeniedError, if a Connect server withheld the session's credentials."""
+    from dbio_commit.spark.session.conf import is_connect, raise_explained
+
+    try:
+        yield
     except AccessDeniedError as error:
         raise_explained(error, table, withheld=is_connect(spark))
 
 
 def _for_workers(path: Path) -> str:
-    """The path for processes that are at work in other directories than ours, with a scheme: it is known what it is."""
+    """The path for processes with another working directory: absolute, and with a scheme if it is a local path."""
     location = parse_location(path)
     return location.hadoop_url() if location.scheme == "file" else os.fspath(path)
 
@@ -510,8 +665,8 @@ def _secret(storage_options: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def _start(
-    writer: DataStreamWriter, checkpoint: Path, trigger: Mapping[str, Any] | None, name: str | None, **options: str
-) -> StreamingQuery:
+    writer: "DataStreamWriter", checkpoint: Path, trigger: Mapping[str, Any] | None, name: str | None, **options: str
+) -> "StreamingQuery":
     writer = writer.option("checkpointLocation", os.fspath(checkpoint))
     if trigger:
         writer = writer.trigger(**trigger)
@@ -520,41 +675,10 @@ def _start(
     return writer.start(**options)
 
 
-def enable(spark: SparkSession, *, parquet: bool = False, roots: Path | Sequence[Path] = ()) -> None:
-    """Registers the data source "dbio" and the table functions `dbio_files` and `dbio_history` with the session.
-
-    The session's credentials for object stores are taken along as they are now. Spark looks for data sources in the
-    session that is active in a thread: call it in each thread that uses this one, and for each `newSession()`.
-
-    With `parquet`, what the session writes as Parquet to a table of ours, or to anything below one of the `roots`, is
-    a transaction: `df.write.parquet`, `saveAsTable`, INSERT, CREATE TABLE … AS SELECT. That holds for all threads, and
-    for the sessions that the application makes later. Raises UnsupportedStoreError where Spark cannot do so: over
-    Connect, for one.
-    """
-    if roots and not parquet:
-        raise InvalidInputError("roots are for what is written as Parquet: call dbio.enable(spark, parquet=True, …)")
-    register_sources(spark)
-    if parquet:
-        enable_parquet(spark, [roots] if isinstance(roots, str | os.PathLike) else roots)
-
-
-def register(spark: SparkSession, name: str, path: Path, *, storage_options: Mapping[str, Any] | None = None) -> None:
-    """Makes a table of Spark's catalog over the table at the path, such as "sales.events", for SQL.
-
-    The table is set to be published for Spark after each commit, so SELECT sees what was committed: at once what this
-    session commits by SQL or `df.write` after `enable(parquet=True)`, and after REFRESH TABLE what others do. Raises
-    TableNotFoundError, InvalidInputError for a directory without a descriptor and for a table without columns, and
-    Spark's errors, such as where the name is taken.
-    """
-    table = open_table(spark, path, storage_options)
-    try:
-        create_catalog_table(spark, name, table)
-    except AccessDeniedError as error:
-        raise_explained(error, table, withheld=is_connect(spark))
-
-
 def _check_frame(df: object) -> None:
-    """Raises InvalidInputError for what is no DataFrame of Spark's, or not of a batch."""
+    """Raises InvalidInputError unless this is a DataFrame of Spark, and of a batch."""
+    from pyspark.sql import DataFrame
+
     if not isinstance(df, DataFrame):
         kind = f"{type(df).__module__.partition('.')[0]}.{type(df).__name__}"
         raise InvalidInputError(

@@ -1,4 +1,4 @@
-"""A table of Spark's catalog over a table of ours, so that SQL can name it."""
+"""A table of Spark's catalog over a dbio table, so that SQL can name it."""
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
@@ -14,9 +14,9 @@ from dbio_commit.upkeep.publish.urls import root_url
 
 
 def create_catalog_table(spark: SparkSession, name: str, table: Table) -> None:
-    """Sets the table to be published in the form `spark`, and has the catalog know it under the name.
+    """Publishes the table in the form `spark` after each commit, and adds it to the catalog under the name.
 
-    Raises InvalidInputError where nothing says what its columns are, and Spark's errors, such as for a name that is
+    Raises InvalidInputError if its columns are not known, and Spark's errors, such as for a name that is
     taken.
     """
     snapshot = table.snapshot()
@@ -33,7 +33,7 @@ def create_catalog_table(spark: SparkSession, name: str, table: Table) -> None:
     root = root_url(table.store, s3="s3a")
     columns = ", ".join(map(quoted, snapshot.partition_columns))
     by = f" PARTITIONED BY ({columns})" if columns else ""
-    # Spark forgets the columns of a table that it makes where a list is, and guesses their types: so it is moved there.
+    # Spark guesses the types of a table that it creates over a published list. So it is created aside, and moved there.
     aside = _literal(f"{root}/{DIRECTORIES[Format.SPARK]}")
     with holding(spark, _AS_IT_STANDS):
         spark.sql(f"CREATE TABLE {name} ({_columns(schema)}) USING parquet{by} LOCATION {aside}")
@@ -41,11 +41,11 @@ def create_catalog_table(spark: SparkSession, name: str, table: Table) -> None:
 
 
 _AS_IT_STANDS = {"spark.sql.variable.substitute": "false", "spark.sql.parser.escapedStringLiterals": "false"}
-"""What names and the path hold is no variable of the session's, and texts are escaped as `_literal` does."""
+"""Names and the path hold no variables of the session, and texts are escaped as `_literal` escapes them."""
 
 
 def _columns(schema: StructType) -> str:
-    """In DDL: names in backticks, types, which name their fields so as well, and comments."""
+    """The columns in DDL: names in backticks (also those of fields in types), types and comments."""
     return ", ".join(f"{quoted(field.name)} {_type(field.dataType)}{_comment(field)}" for field in schema.fields)
 
 

@@ -1,11 +1,11 @@
 """The data source "dbio": what `df.write.format("dbio")` and `spark.read.format("dbio")` call.
 
-A thin face on `job` and `scan`. Each method runs in a process of its own, so that what one knows reaches the next by
-pickle only.
+It hands writes to `write.plan` and reads to `read.scan`. Spark calls each method in another process: what one method
+knows reaches the next one only by pickle.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +25,7 @@ from pyspark.sql.functions import udtf
 from pyspark.sql.types import StructType
 from pyspark.sql.udtf import UserDefinedTableFunction
 
+from dbio_commit.base.deprecated import deprecate
 from dbio_commit.base.errors import AccessDeniedError, InvalidInputError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import Compression, Mode
@@ -65,7 +66,7 @@ _WRITE_OPTIONS = {
     "partitionoverwritemode",
     "txnappid",
     "txnversion",
-    "iftid",
+    "ifmatch",
     "secretstorageoptions",
 }
 _GROUPS = 64
@@ -111,31 +112,34 @@ def _explained(table: Table, settings: StoreSettings) -> Iterator[None]:
 
 
 class DbioDataSource(DataSource):
-    """Options of a read: path, asOf, secretStorageOptions (fsspec's, as JSON; the name makes Spark redact it).
+    """The data source "dbio" of batches.
 
-    Options of a read of changes: path, readChangeFeed=true, startingTid or startingTime, endingTid or endingTime (both
-    ends included; without the last, up to now), secretStorageOptions. Those of a stream are in `streaming.options`.
+    Options of a read: path, asOf, secretStorageOptions (fsspec's, as JSON; Spark redacts options with this name).
+
+    Options of a read of changes: path, readChangeFeed=true, startingTid or startingTime, endingTid or endingTime, and
+    secretStorageOptions. Both ends are included; without an end, the changes go up to now. The options of a stream
+    that reads are in `feed.options`.
 
     Options of a write: path, partitionBy (columns, comma-separated), compression, maxRecordsPerFile, mergeSchema,
-    partitionOverwriteMode (static or dynamic), txnAppId and txnVersion (committed at most once), ifTid (fails where
-    anything was committed since), secretStorageOptions.
-    Those of a stream are in `streaming.sink`.
+    partitionOverwriteMode (static or dynamic), txnAppId and txnVersion (committed at most once), ifMatch (the
+    `Snapshot.etag` since which no data may have changed), secretStorageOptions. The options of a stream that writes are
+    in `feed.sink`.
     """
 
     settings: StoreSettings = StoreSettings()
-    """Of all stores, in the class that `with_settings` makes."""
+    """The session's settings of all stores, in a class that `with_settings` makes."""
 
     plain: "ClassVar[type[DbioDataSource] | None]" = None
-    """The class that it makes that from."""
+    """The class from which `with_settings` made this one."""
 
     @classmethod
     def name(cls) -> str:
         return "dbio"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """With its table, whose options are of its own store; not with the class, which knows those of all stores."""
-        told = {"_table": self._table, "settings": StoreSettings(withheld=self.settings.withheld)}
-        return _restored, (self.plain or type(self), {**self.__dict__, **told})
+        """Pickles the table, which has the options of its own store, and not the class with those of all stores."""
+        own = {"_table": self._table, "settings": StoreSettings(withheld=self.settings.withheld)}
+        return _restored, (self.plain or type(self), {**self.__dict__, **own})
 
     def schema(self) -> StructType:
         with _explained(self._table, self.settings):
@@ -165,7 +169,7 @@ class DbioDataSource(DataSource):
         return DbioReader(ReadSpec(self._table, schema), [feeds.as_partition(change) for change in changes])
 
     def streamReader(self, schema: StructType) -> Any:
-        """A `streaming.source.DbioStreamReader`."""
+        """A `feed.source.DbioStreamReader`."""
         streaming.require_source(self._table.url)
         from dbio_commit.spark.feed.source import DbioStreamReader
 
@@ -181,7 +185,7 @@ class DbioDataSource(DataSource):
             return kind(self._table, spec, options, columns=snapshot.schema if is_own else None)
 
     def writer(self, schema: StructType, overwrite: bool) -> "DbioWriter":
-        self._check_options(_WRITE_OPTIONS)
+        self._check_options(_WRITE_OPTIONS, old={"iftid"})
         with _explained(self._table, self.settings):
             plan = self._plan(schema, self._mode(overwrite), app_option(self.options))
             plan.refuse_unchecked()
@@ -189,19 +193,19 @@ class DbioDataSource(DataSource):
             return DbioWriter(plan.task_spec(plan.begin(skipped=is_done).terms), plan.schema_to_record)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        """A `streaming.sink.DbioStreamWriter`."""
+        """A `feed.sink.DbioStreamWriter`."""
         streaming.require_sink(self._table.url)
         from dbio_commit.spark.feed.sink import OPTIONS as SINK_OPTIONS
         from dbio_commit.spark.feed.sink import DbioStreamWriter
 
         self._check_options(SINK_OPTIONS)
-        told = self.options.get(Packing.OPTION)
-        packing = Packing.parse(told) if told else Packing()
+        packed = self.options.get(Packing.OPTION)
+        packing = Packing.parse(packed) if packed else Packing()
 
         def plan() -> WritePlan:
             given = packing.schema or schema
             if packing.settings is not None:
-                given = StructType(given.fields[:-1])  # the last tells the fates of rows
+                given = StructType(given.fields[:-1])  # the last field holds the fates of rows
             with _explained(self._table, self.settings):
                 return self._plan(given, "overwrite" if overwrite else "append", None)
 
@@ -215,15 +219,24 @@ class DbioDataSource(DataSource):
             max_records_per_file=number_option(self.options, "maxRecordsPerFile") or 0,
             merge_schema=flag_option(self.options, "mergeSchema"),
         )
-        told = self.options.get("partitionBy")
-        columns = None if told is None else [column.strip() for column in told.split(",") if column.strip()]
+        text = self.options.get("partitionBy")
+        columns = None if text is None else [column.strip() for column in text.split(",") if column.strip()]
         if columns == []:
             raise InvalidInputError(
-                "the option partitionBy names no column; leave it out for those that the table has, or for none in a "
-                "new one. To put a table out of its partitions, use dbio.write(df, path, 'overwrite', partition_by=[])"
+                "the option partitionBy names no column; leave it out to keep the table's partition columns, or to "
+                "create a table without any. To remove them, use dbio.write(df, path, 'overwrite', partition_by=[])"
             )
-        commit = CommitOptions(app=app, if_tid=self.options.get("ifTid"))
+        commit = CommitOptions(app=app, if_match=self._if_match())
         return plan_write(self._table, schema, mode=mode, partition_by=columns, options=options, commit=commit)
+
+    def _if_match(self) -> str | None:
+        """The option ifMatch; or ifTid, the old word for it."""
+        if "ifTid" not in self.options:
+            return self.options.get("ifMatch")
+        deprecate("the option ifTid", "the option ifMatch, with Snapshot.etag")
+        if "ifMatch" in self.options:
+            raise InvalidInputError("the option ifTid is the old word for ifMatch: give ifMatch alone")
+        return self.options["ifTid"]
 
     @property
     def _reads_changes(self) -> bool:
@@ -246,21 +259,21 @@ class DbioDataSource(DataSource):
 
     @property
     def _end(self) -> datetime | str | None:
-        """Of a feed; None is now."""
+        """The end of the changes to read; None is now."""
         return feeds.end_of(self.options.get("endingTid"), self.options.get("endingTime"))
 
     @cached_property
     def _snapshot(self) -> Snapshot:
-        """Taken once: it travels with this object from the planning of the schema to that of the read."""
+        """Read once: it is pickled with this object, from the planning of the schema to the planning of the read."""
         return self._table.snapshot(self.options.get("asOf"))
 
-    def _check_options(self, known: set[str]) -> None:
+    def _check_options(self, known: set[str], *, old: Set[str] = frozenset()) -> None:
         if "replacewhere" in self.options:
             raise InvalidInputError(
                 "the option replaceWhere is not for a data source in Python, which cannot look for the rows that go; "
                 "use dbio.write(df, path, mode='overwrite', replace_where=…)"
             )
-        if unknown := sorted(set(map(str.lower, self.options)) - known):
+        if unknown := sorted(set(map(str.lower, self.options)) - known - old):
             raise InvalidInputError(
                 f'the data source "dbio" knows no option {", ".join(unknown)} here; it knows {", ".join(sorted(known))}'
             )
@@ -270,7 +283,7 @@ class DbioDataSource(DataSource):
         return "append" if not overwrite else "overwrite_partitions" if dynamic else "overwrite"
 
     def _one_of(self, name: str, values: Sequence[str]) -> str:
-        """The option's value without regard to case; the first of the values where it is not given."""
+        """The option's value, in any case; the first of the values if the option is not given."""
         text = self.options.get(name, values[0])
         if text.lower() not in values:
             raise InvalidInputError(f"option {name} is {text!r}, not one of {', '.join(values)}")
@@ -324,7 +337,7 @@ class DbioWriter(DataSourceArrowWriter):
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[str]:
-    """None stands for a task that did not finish."""
+    """The files that the tasks wrote; None is the message of a task that did not finish."""
     return [file for message in messages if isinstance(message, _Written) for file in message.files]
 
 
@@ -334,7 +347,7 @@ class _Group(InputPartition):
 
 
 class DbioReader(DataSourceReader):
-    """Reads a snapshot through Python workers. It must not define `pushFilters`: Spark shares its answer by queries."""
+    """Reads a snapshot in Python workers. It must not define `pushFilters`, whose answer Spark shares among queries."""
 
     def __init__(self, spec: ReadSpec, files: Sequence[DataFile]) -> None:
         self._spec, self._files = spec, files

@@ -8,7 +8,7 @@ objects mean.
 from collections.abc import Mapping
 from typing import Any
 
-from dbio_commit.base.errors import UnsupportedStoreError
+from dbio_commit.base.packages import needs
 from dbio_commit.store.contract import Listing, Store, Unfinished
 from dbio_commit.store.location import Location, parse_location
 
@@ -16,9 +16,9 @@ __all__ = ["Listing", "Location", "Store", "Unfinished", "open_store", "parse_lo
 
 
 def open_store(location: Location, storage_options: Mapping[str, Any] | None = None) -> Store:
-    """The store of the location. No I/O. Raises UnsupportedStoreError if the package of an extra is not installed."""
-    options = dict(storage_options or {})
-    try:
+    """The store below the location's root. No I/O. Raises MissingPackageError if the store's extra is not installed."""
+    options, extra = dict(storage_options or {}), {"az": "azure", "gs": "gcs"}.get(location.scheme, location.scheme)
+    with needs(location.url, extra=extra):
         match location.scheme:
             case "file":
                 from dbio_commit.store.local import LocalStore
@@ -36,8 +36,3 @@ def open_store(location: Location, storage_options: Mapping[str, Any] | None = N
                 from dbio_commit.store.gcs import GcsStore
 
                 return GcsStore(location, options)
-    except ImportError as error:
-        extra = {"s3": "s3", "az": "azure", "gs": "gcs"}[location.scheme]
-        raise UnsupportedStoreError(
-            f"{location.url} needs the package {error.name}; install dbio-commit[{extra}]"
-        ) from error

@@ -225,7 +225,7 @@ def _adoption(clock: Clock, snapshot: Snapshot, hidden: list[str], found: _Found
     ]
     rows = count_rows((file.path for file in files), found.rows) if found.rows else None
     info = CommitInfo(
-        operation="adopt",
+        recorded="adopt",
         commit_id=new_uuid(clock),
         timestamp=clock.now(),
         metrics={

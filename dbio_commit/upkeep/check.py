@@ -35,10 +35,13 @@ class PendingTransaction:
     """A transaction that is neither committed nor aborted. Its writer is at work, or dead."""
 
     tid: str
+    """The id of the transaction."""
     started: datetime
-    """By the store's clock."""
+    """When it began, by the store's clock."""
     age: timedelta
+    """How long ago that was."""
     files: int
+    """How many files it has written so far."""
     size: int
     """The size of its files so far, in bytes."""
 
@@ -48,28 +51,37 @@ class WrongSize:
     """A live file whose size is not the one that its marker records. Both are in bytes."""
 
     path: str
+    """Relative to the root."""
     expected: int
+    """The recorded size, in bytes."""
     found: int
+    """The size of the file, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """What `check` found. Paths are relative to the root, sizes in bytes."""
+    """What `Table.check` found. Paths are relative to the root, sizes are in bytes."""
 
     url: str
+    """The root of the table."""
     scope: Scope
+    """`table`, or `directory` for a directory without a descriptor."""
     live_files: int
+    """How many files are live."""
     live_size: int
+    """Their size."""
     missing: Sequence[str]
-    """Live files that are not there."""
+    """Live files that do not exist."""
     missing_size: int
     """The size of the missing files, as far as their markers record it."""
     wrong_size: Sequence[WrongSize]
+    """Live files with another size than the recorded one."""
     corrupt: Mapping[str, str]
     """Commit markers that cannot be read, or for which readers refuse the table: path -> what is wrong."""
     pending: Sequence[PendingTransaction]
-    """Oldest first."""
+    """The pending transactions, oldest first."""
     garbage: Mapping[Reason, Sequence[Entry]]
+    """Objects that vacuum deletes, now or later, by the reason."""
     foreign: Sequence[Entry]
     """Files that are not hidden and not Parquet: they are no part of the table, and are left alone."""
     applications: Sequence[Application] = ()

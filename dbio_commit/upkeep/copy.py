@@ -38,15 +38,16 @@ from dbio_commit.upkeep.publish import publish_as_set
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyReport:
-    """What was copied."""
+    """The result of `Table.copy`."""
 
     url: str
     """The root of the copy."""
-    tid: str
-    """Its last commit, as `Snapshot.tid`. The copy lacks later commits of the original."""
+    tid: str | None
+    """The tid of its newest commit, None if it has none; the copy lacks later commits of the original."""
     commits: int
+    """How many commits it has."""
     files: int
-    """Data files, including removed ones that vacuum has not deleted yet."""
+    """How many data files it has, also removed ones that vacuum has not deleted yet."""
     size: int
     """The size of these files, in bytes."""
 

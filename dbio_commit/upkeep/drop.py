@@ -45,18 +45,20 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropReport:
-    """What a drop did."""
+    """The result of `Table.drop`."""
 
     url: str
+    """The root of the table."""
     deleted: int
-    """How many objects: data files, markers, publications."""
+    """How many objects were deleted: data files and markers."""
     size: int
-    """Their size, in bytes."""
+    """The size of these objects, in bytes."""
     aborted: Sequence[str]
     """The tids of the transactions that were pending."""
     left: Sequence[str]
-    """The paths of files that stay: no transaction of the table wrote or named them, or others put them beside its
-    publications."""
+    """Paths of files that are still there.
+
+    No transaction of the table wrote or named them, or another tool wrote them beside a publication."""
 
 
 def drop(store: Store, clock: Clock, *, everything: bool = False) -> DropReport:

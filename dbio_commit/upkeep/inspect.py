@@ -19,9 +19,14 @@ from dbio_commit.store import Store
 
 
 class TransactionState(StrEnum):
+    """The state of a transaction."""
+
     PENDING = "pending"
+    """Neither committed nor aborted: its writer is at work, or dead."""
     COMMITTED = "committed"
+    """Its files are, or were, part of the table."""
     ABORTED = "aborted"
+    """It was decided that it commits nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,18 +34,21 @@ class TransactionReport:
     """What is known of one transaction. Times are by the store's clock."""
 
     url: str
+    """The root of the table."""
     tid: str
+    """The id of the transaction."""
     state: TransactionState
-    """In the directory scope: committed if it is in any directory, else pending if it is in any directory."""
+    """In the directory scope: committed if it is committed in any directory, else pending if it is pending in any."""
     started: datetime | None
-    """None if vacuum has purged the start marker and the tid holds no time."""
+    """When it began; None if vacuum has purged the start marker and the tid does not say."""
     decided: datetime | None
+    """When it was committed or aborted; None if it is pending."""
     commit: Commit | None
-    """What its commit marker records, also for an abort. None if there is no commit marker yet."""
+    """The content of its commit marker, also of an abort; None if there is none yet."""
     files: Sequence[FileInfo]
-    """The files that it added. If it is not committed, those of its files that exist."""
+    """The files that it added; if it is not committed, its files that exist."""
     undecided: Sequence[str]
-    """In the directory scope: the directories in which it has started and is not decided."""
+    """In the directory scope: the directories in which it has begun and is not decided."""
 
 
 def inspect_transaction(store: Store, clock: Clock, tid: str) -> TransactionReport:

@@ -28,19 +28,22 @@ _SUFFIX = re.compile(r"(\.[a-z0-9]+)?\.parquet$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlan:
-    """What a restore does to the table, if nothing changes it meanwhile."""
+    """What `Table.restore` would do, if no other commit comes meanwhile."""
 
     url: str
+    """The root of the table."""
     back: Sequence[DataFile]
-    """Files that were live then and are not live now, or not with these columns. They are copied."""
+    """Files that were live then, and are not live now or have other columns now: they come back as copies."""
     goes: Sequence[DataFile]
-    """Files that are live now and do not belong to that state. They are removed."""
+    """Files that are live now, and are no part of that state."""
     now: Snapshot = field(repr=False)
+    """The current state."""
     then: Snapshot = field(repr=False)
+    """The state to restore."""
 
     @property
     def has_its_columns(self) -> bool:
-        """Whether the columns were the same as now. Otherwise only an overwrite can restore them."""
+        """Whether the table had its current columns then. If not, the restore is an overwrite."""
         return self.then.schema in (None, self.now.schema) and self.then.partition_columns == self.now.partition_columns
 
 
@@ -92,7 +95,13 @@ def restore(store: Store, clock: Clock, plan: RestorePlan) -> Commit:
         )
     columns = None if has_its_columns else then.partition_columns
     with begin(
-        store, clock, follow_up=publish_as_set, operation=operation, partition_by=columns, target=target, if_tid=now.tid
+        store,
+        clock,
+        follow_up=publish_as_set,
+        operation=operation,
+        partition_by=columns,
+        target=target,
+        if_match=now.etag,
     ) as transaction:
         transaction.keep_partitions()
         if has_its_columns:

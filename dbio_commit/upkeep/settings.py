@@ -12,8 +12,8 @@ from dbio_commit.store import Store
 from dbio_commit.upkeep.publish import publish_as_set
 
 
-def change_settings(store: Store, clock: Clock, changes: Mapping[str, str], *, if_tid: str | None = None) -> Commit:
-    """Changes these settings. An empty text removes a setting; the others stay as they are. With `if_tid`, nothing
+def change_settings(store: Store, clock: Clock, changes: Mapping[str, str], *, if_match: str | None = None) -> Commit:
+    """Changes these settings. An empty text removes a setting; the others stay as they are. With `if_match`, nothing
     may have been committed since.
 
     Raises InvalidInputError for what cannot be set and if it is not a dbio table, TableNotFoundError,
@@ -28,6 +28,6 @@ def change_settings(store: Store, clock: Clock, changes: Mapping[str, str], *, i
             f"{store.url} has no {names.DESCRIPTOR}, so it has no settings; `dbio adopt` makes it a table"
         )
     with begin(
-        store, clock, follow_up=publish_as_set, operation="rewrite", target=target, sets=sets, if_tid=if_tid
+        store, clock, follow_up=publish_as_set, operation="rewrite", target=target, sets=sets, if_match=if_match
     ) as transaction:
         return transaction.commit()

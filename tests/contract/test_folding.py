@@ -50,7 +50,7 @@ def write(table: Table, value: str, operation: Any = "append") -> str:
 
 
 @pytest.mark.parametrize(("disk", "first", "second"), PAIRS)
-@pytest.mark.parametrize("operation", ["append", "overwrite", "replace_partitions"])
+@pytest.mark.parametrize("operation", ["append", "overwrite", "overwrite_partitions"])
 def test_a_second_spelling_of_a_partition_is_refused_before_anything_is_written(
     table: Table, monkeypatch: pytest.MonkeyPatch, disk: str, first: str, second: str, operation: str
 ) -> None:
@@ -123,7 +123,7 @@ def test_vacuum_keeps_the_live_and_the_young_files_of_two_spellings_that_share_a
         without.setattr(type(table.store), "check_spelling", lambda *_: None)
         write(table, second)
         reader = table.snapshot()
-        write(table, second, "replace_partitions")
+        write(table, second, "overwrite_partitions")
     before = contents(table)
     assert len(before) == 2
     later = Table.over(table.store, Later())

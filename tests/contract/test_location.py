@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dbio_commit.base.errors import InvalidInputError, UnsupportedStoreError
+from dbio_commit.base.errors import InvalidInputError, MissingPackageError
 from dbio_commit.store import Location, open_store, parse_location
 from dbio_commit.store.fsspec_store import FsspecStore
 
@@ -217,7 +217,7 @@ def test_a_missing_extra_is_named(url: str, package: str, extra: str, monkeypatc
     for module in ["s3", "s3_client", "azure", "gcs", "gcs_client"]:
         monkeypatch.delitem(sys.modules, f"dbio_commit.store.{module}", raising=False)
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
-    with pytest.raises(UnsupportedStoreError, match=f"{url} needs the package {package}; install {extra}"):
+    with pytest.raises(MissingPackageError, match=rf'{url} needs the package {package}, .*`pip install "{extra}"`'):
         open_store(parse_location(url))
 
 

@@ -94,7 +94,7 @@ def test_the_server_ignores_if_none_match(table: Table) -> None:  # or all that 
     assert table.store.get("_x") == b"second"
 
 
-@pytest.mark.parametrize("operation", ["append", "overwrite", "replace_partitions", "rewrite"])
+@pytest.mark.parametrize("operation", ["append", "overwrite", "overwrite_partitions", "rewrite"])
 def test_no_transaction_begins_where_nothing_is_and_nothing_is_left(table: Table, operation: Any) -> None:
     for _ in range(2):
         with pytest.raises(UnsupportedStoreError, match=REFUSAL):

@@ -29,7 +29,7 @@ OPTIONS = st.builds(
 READS: list[Callable[[Table], object]] = [
     Table.history,
     Table.check,
-    lambda table: [table.inspect(tid) for tid in TIDS],
+    lambda table: [table.show(tid) for tid in TIDS],
     lambda table: table.snapshot(ignore_corrupt_markers=True),
     lambda table: table.snapshot(as_of=STAMP),
     lambda table: table.snapshot(as_of=TIDS[0]),

@@ -45,7 +45,7 @@ def write_once(table: Table, operation: Operation, app: tuple[str, int] | None) 
     """A file in each of two days, in one transaction."""
     transaction = table.begin(operation, partition_by=["day"], app=app)
     transaction.inspector = None  # no Parquet
-    for day in DAYS[:2] if operation != "replace_partitions" else DAYS[1:]:
+    for day in DAYS[:2] if operation != "overwrite_partitions" else DAYS[1:]:
         url = transaction.new_file(partition={"day": day})
         Path(url).write_text(f"{transaction.tid} {app}")
     called_s = time.monotonic()
@@ -59,7 +59,7 @@ def write_many(root: str, writer: int) -> list[Write]:
     table = Table(root)
     done = []
     for version in range(WRITES):
-        operation: Operation = chance.choice(["append", "append", "overwrite", "replace_partitions"])
+        operation: Operation = chance.choice(["append", "append", "overwrite", "overwrite_partitions"])
         app = None if operation == "append" and chance.random() < 0.5 else (f"writer-{writer}", version)
         while True:
             try:
@@ -115,7 +115,7 @@ def check_replayed(history: list[Commit], live: set[str]) -> None:
         match commit.operation:
             case "overwrite":
                 expected = left
-            case "replace_partitions":
+            case "overwrite_partitions":
                 expected = {path for path in left if path.partition("/")[0] in days}
             case _:
                 expected = set()

@@ -288,7 +288,7 @@ import dbio_commit
 snapshot = dbio_commit.Table({url!r}).snapshot()
 try:
     print(len(getattr(snapshot, {method!r})()))
-except dbio_commit.UnsupportedStoreError as error:
+except dbio_commit.MissingPackageError as error:
     print(error)
 """
 

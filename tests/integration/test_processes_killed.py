@@ -98,7 +98,7 @@ class Work(NamedTuple):
 WORKS = {
     "append": Work("append", [NEW[0], LARGE], [*BEFORE, NEW[0], LARGE]),
     "overwrite": Work("overwrite", NEW, NEW),
-    "replace": Work("replace_partitions", NEW, [b"day 2", b"day 3", *NEW], ("job", 1)),
+    "replace": Work("overwrite_partitions", NEW, [b"day 2", b"day 3", *NEW], ("job", 1)),
     "rewrite": Work("rewrite", NEW, [b"day 2", b"day 3", *NEW]),
     "restore": Work("restore", [], [*BEFORE, LARGE], before=[b"day 2", b"day 3", *NEW]),
 }
@@ -108,7 +108,7 @@ def make_template(work: Work, table: Table) -> None:
     write_days(table, day0=b"removed")
     if work.operation == "restore":  # two files stay, two go, and two come back as copies
         write_days(table, "overwrite", day1=BEFORE[0], day2=BEFORE[1], day3=BEFORE[2], day4=LARGE)
-        write_days(table, "replace_partitions", day1=NEW[0], day4=NEW[1])
+        write_days(table, "overwrite_partitions", day1=NEW[0], day4=NEW[1])
     else:
         write_days(table, "overwrite", day1=BEFORE[0], day2=BEFORE[1], day3=BEFORE[2])
 

@@ -152,7 +152,7 @@ def test_a_dynamic_overwrite_replaces_the_partitions_that_it_writes_to(spark: Sp
     writer = numbers(spark, 11, 12).write.mode("overwrite").partitionBy("day")
     writer.option("partitionOverwriteMode", "dynamic").parquet(path)
     assert days(spark, path) == [("d0", 0), ("d0", 2), ("d1", 11)]
-    assert operations(path) == ["append", "replace_partitions"]
+    assert operations(path) == ["append", "overwrite_partitions"]
 
 
 def test_nothing_to_write_commits_no_file(spark: SparkSession, path: str) -> None:
@@ -241,7 +241,7 @@ def test_insert_overwrite_replaces_all_or_the_partition_that_is_named(
     assert days(spark, path) == [("a", 9)]
     spark.sql(f"INSERT OVERWRITE {catalog} VALUES (3, 'c')")
     assert days(spark, path) == [("c", 3)]
-    assert operations(path) == ["append", "append", "replace_partitions", "replace_partitions", "overwrite"]
+    assert operations(path) == ["append", "append", "overwrite_partitions", "overwrite_partitions", "overwrite"]
 
 
 def test_insert_overwrite_with_dynamic_partitions_replaces_those_that_it_writes_to(

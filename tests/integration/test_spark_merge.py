@@ -660,7 +660,7 @@ WRONG: dict[str, tuple[Callable[["SparkSession", str, "DataFrame"], object], typ
         "none of write_serializable, serializable",
     ),
     "retries of what cannot come true": (
-        lambda spark, root, source: dbio.delete(spark, root, "true", if_tid="", retries=1),
+        lambda spark, root, source: dbio.delete(spark, root, "true", if_match="", retries=1),
         InvalidInputError,
         "do not go together",
     ),
@@ -851,12 +851,12 @@ def test_a_merge_with_an_empty_source_starts_one_job_and_commits_nothing(spark: 
 
 def test_a_merge_with_an_empty_source_asks_what_was_committed_since(spark: "SparkSession", root: str) -> None:
     dbio.write(numbers(spark, 0, 10, tasks=1), root)
-    first, empty = dbio.Table(root).snapshot().tid, numbers(spark, 0, 0)
-    assert dbio.merge(spark, root, empty, ["id"], if_tid=first).skipped
+    first, empty = dbio.Table(root).snapshot().etag, numbers(spark, 0, 0)
+    assert dbio.merge(spark, root, empty, ["id"], if_match=first).skipped
     dbio.write(numbers(spark, 10, 20, tasks=1), root)
-    with pytest.raises(CommitConflictError, match="on which this write rests"):
-        dbio.merge(spark, root, empty, ["id"], if_tid=first)
-    assert dbio.merge(spark, root, empty, ["id"], if_tid=dbio.Table(root).snapshot().tid).skipped
+    with pytest.raises(CommitConflictError, match="the state that this write is based on"):
+        dbio.merge(spark, root, empty, ["id"], if_match=first)
+    assert dbio.merge(spark, root, empty, ["id"], if_match=dbio.Table(root).snapshot().etag).skipped
     assert len(dbio.Table(root).history()) == 2
 
 

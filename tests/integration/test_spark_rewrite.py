@@ -344,22 +344,22 @@ def test_rows_that_are_appended_meanwhile_stay_but_not_with_if_tid(
     beside(monkeypatch, lambda: dbio.write(numbers(spark, 3, 4), root))
     dbio.delete(spark, root, "id = 3")
     assert ids(dbio.read(spark, root)) == [0, 1, 2, 3]
-    seen = dbio.Table(root).snapshot().tid
+    seen = dbio.Table(root).snapshot().etag
     beside(monkeypatch, lambda: dbio.write(numbers(spark, 4, 5), root))
-    with pytest.raises(CommitConflictError, match="on which this write rests"):
-        dbio.delete(spark, root, "id = 3", if_tid=seen)
+    with pytest.raises(CommitConflictError, match="the state that this write is based on"):
+        dbio.delete(spark, root, "id = 3", if_match=seen)
     assert ids(dbio.read(spark, root)) == [0, 1, 2, 3, 4]
 
 
 def test_if_tid_goes_with_every_write(spark: "SparkSession", root: str) -> None:
     dbio.enable(spark)
     dbio.write(numbers(spark, 0, 2), root)
-    seen = dbio.Table(root).snapshot().tid
-    dbio.write(numbers(spark, 2, 4), root, mode="overwrite", if_tid=seen)
+    seen = dbio.Table(root).snapshot().etag
+    dbio.write(numbers(spark, 2, 4), root, mode="overwrite", if_match=seen)
     with pytest.raises(CommitConflictError):
-        dbio.write(numbers(spark, 4, 6), root, if_tid=seen)
+        dbio.write(numbers(spark, 4, 6), root, if_match=seen)
     source = numbers(spark, 6, 8).write.format("dbio").mode("append")
     with pytest.raises(Exception, match="CommitConflictError"):
-        source.option("ifTid", seen).save(root)
-    source.option("ifTid", dbio.Table(root).snapshot().tid).save(root)
+        source.option("ifMatch", seen).save(root)
+    source.option("ifMatch", dbio.Table(root).snapshot().etag).save(root)
     assert ids(dbio.read(spark, root)) == [2, 3, 6, 7]

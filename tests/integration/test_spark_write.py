@@ -83,7 +83,7 @@ def test_overwrite_of_partitions_replaces_those_that_the_data_falls_into(spark: 
     dbio.write(numbers(spark, 0, 6), path, partition_by="day")
     commit = dbio.write(numbers(spark, 10, 20).where("day = 'd1'"), path, mode="overwrite_partitions")
     assert ids(dbio.read(spark, path)) == [0, 2, 4, 11, 13, 15, 17, 19]
-    assert commit.operation == "replace_partitions"
+    assert commit.operation == "overwrite_partitions"
     assert all(removed.startswith("day=d1/") for removed in commit.removed)
 
 

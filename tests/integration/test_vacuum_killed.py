@@ -69,10 +69,10 @@ def make_table(root: Path) -> Late:
     write(table, "overwrite", "1", "2")
     table.abort(begin_late(table).terms.tid)
     table.checkpoint()
-    write(table, "replace_partitions", "2")
+    write(table, "overwrite_partitions", "2")
     late = begin_late(table)
     make_old(root)
-    write(table, "replace_partitions", "1")  # what it removes is young, and stays
+    write(table, "overwrite_partitions", "1")  # what it removes is young, and stays
     return late
 
 

@@ -28,9 +28,10 @@ from dbio_commit.base.errors import (
     UnsupportedStoreError,
     UnsupportedTableError,
 )
+from dbio_commit.base.options import Isolation
 from dbio_commit.commit.begin import begin, check_app, look
 from dbio_commit.commit.draft import Terms
-from dbio_commit.commit.isolation import Isolation, Read
+from dbio_commit.commit.isolation import Read
 from dbio_commit.commit.roots import KINDS
 from dbio_commit.commit.transaction import Transaction
 from dbio_commit.log.snapshot import Snapshot
@@ -43,10 +44,10 @@ from dbio_commit.protocol.names import Kind, Partition
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import DataFile
 from dbio_commit.protocol.versions import AppVersion
+from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.upkeep.publish import publish_as_set
 from dbio_commit.upkeep.vacuum.report import Control, VacuumOptions
-from dbio_commit.upkeep.vacuum.run import vacuum_table
 
 from .directories import DirectoryModel
 from .model import Asked, Model
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from .streams import Query, Reading
 
 COLUMN = "p"
-OPERATIONS: Sequence[Operation] = ("append", "append", "overwrite", "replace_partitions", "rewrite")
+OPERATIONS: Sequence[Operation] = ("append", "append", "overwrite", "overwrite_partitions", "rewrite")
 MOST_STEP_S = 5.0
 NAPS_S = (0.1, 1900.0, 10 * HOUR_S, 3 * DAY_S, 20 * DAY_S)
 
@@ -342,9 +343,9 @@ class Job:
             live = [file.path for file in self._table.snapshot().files]
             self._asked.removed = frozenset(chance.sample(live, min(len(live), chance.randint(0, 2))))
             transaction.remove(self._asked.removed)
-        if transaction.terms.operation == "replace_partitions" and self._layout and chance.random() < 0.3:
+        if transaction.terms.operation == "overwrite_partitions" and self._layout and chance.random() < 0.3:
             partition = self._partition()
-            transaction.replace_partition(partition)
+            transaction.overwrite_partition(partition)
             self._asked.replaced = frozenset([names.format_partition(partition)])
         if chance.random() < 0.15:
             after_s = chance.choice((1.0, 300.0, 4000.0) if transaction.terms.scope is Scope.TABLE else (1.0, 300.0))
@@ -460,7 +461,7 @@ def _resumed(stage: Stage, terms: Terms, asked: Asked, staged: Collection[str] |
             if terms.operation == "rewrite":
                 transaction.remove(asked.removed)
             for directory in asked.replaced:
-                transaction.replace_partition(names.parse_partition(directory))
+                transaction.overwrite_partition(names.parse_partition(directory))
             try:
                 if world.random.random() < 0.25:
                     transaction.abort()

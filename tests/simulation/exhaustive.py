@@ -176,7 +176,7 @@ CASES = {
     "overwrite, overwrite, append": Case(past=_TABLE, cast=_writes("overwrite", "overwrite", "append"), faults=()),
     "overwrite, rewrite": Case(past=_TABLE, cast=_writes("overwrite", "rewrite")),
     "partitions, partitions": Case(
-        past=_TABLE, cast=_writes("replace_partitions", "replace_partitions"), partitioned=True
+        past=_TABLE, cast=_writes("overwrite_partitions", "overwrite_partitions"), partitioned=True
     ),
     "idempotent, idempotent": Case(past=_TABLE, cast=_writes("append", "append", app=("nightly", 1))),
     "append, operator": Case(past=_TABLE, cast=_and(_writes("append"), _operator)),

@@ -337,7 +337,7 @@ class Model:
         match asked.operation:
             case "overwrite":
                 may = decision.removed
-            case "replace_partitions":
+            case "overwrite_partitions":
                 parts = asked.replaced or _directories(decision.added)
                 may = frozenset(path for path in decision.removed if names.split(path)[0] in parts)
             case _:
@@ -388,10 +388,10 @@ class Model:
         operation = decision.info.get("operation")
         if not decision.removed <= before:
             raise Violation(f"I7: {tid} removes files that were not live: {sorted(decision.removed - before)}")
-        if operation not in ("overwrite", "replace_partitions"):
+        if operation not in ("overwrite", "overwrite_partitions"):
             return
         replaced: frozenset[str] | None = None
-        if operation == "replace_partitions":
+        if operation == "overwrite_partitions":
             replaced = self.asked[tid].replaced or _directories(decision.added)
         taken = self.turns.get(tid, self.started.get(tid, 0))
         for path in self.live - decision.added:

@@ -271,14 +271,14 @@ def _removed(operation: Operation, mutated: Callable[[list[str], list[str]], lis
 @mutation("mixed", "I9", first=22)
 def replace_the_whole_table() -> Iterator[None]:
     """A partition replacement removes all that is live."""
-    with _removed("replace_partitions", lambda removed, live: live):
+    with _removed("overwrite_partitions", lambda removed, live: live):
         yield
 
 
 @mutation("mixed", "I7", "I9")
 def replace_nothing() -> Iterator[None]:
     """A partition replacement removes nothing."""
-    with _removed("replace_partitions", lambda removed, live: []):
+    with _removed("overwrite_partitions", lambda removed, live: []):
         yield
 
 
@@ -1074,7 +1074,7 @@ def know_the_present_layout_alone() -> Iterator[None]:
 @mutation("restores", "I7", first=35)
 def restore_whatever_was_committed_meanwhile() -> Iterator[None]:
     """A restore does not ask for a table without commits since it looked."""
-    with patch.object(restore, "begin", lambda *arguments, if_tid, **more: begin(*arguments, **more)):
+    with patch.object(restore, "begin", lambda *arguments, if_match, **more: begin(*arguments, **more)):
         yield
 
 
@@ -1082,8 +1082,8 @@ def restore_whatever_was_committed_meanwhile() -> Iterator[None]:
 def restore_by_a_later_look() -> Iterator[None]:
     """A restore asks for a table without commits since it began, though it had looked before."""
 
-    def mutated(store: Store, clock: Clock, *, if_tid: str, **more: Any) -> Transaction:
-        return begin(store, clock, follow_up=publish_as_set, if_tid=roots.read_snapshot(store, clock).tid, **more)
+    def mutated(store: Store, clock: Clock, *, if_match: str, **more: Any) -> Transaction:
+        return begin(store, clock, follow_up=publish_as_set, if_match=roots.read_snapshot(store, clock).etag, **more)
 
     with patch.object(restore, "begin", mutated):
         yield

@@ -22,10 +22,10 @@ from dbio_commit.commit.table_root import TableRoot
 from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.bodies import MAX_BYTES
 from dbio_commit.protocol.names import Kind
+from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.upkeep.vacuum import plan
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
-from dbio_commit.upkeep.vacuum.run import vacuum_table
 
 from . import actors, streams
 from .actors import Stage

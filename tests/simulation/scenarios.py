@@ -263,7 +263,7 @@ def _history(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
 
 def _settings(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Settings that change beside appends, overwrites and checkpoints, some of which outlive all that told them."""
-    operations: Sequence[Operation] = ("append", "append", "overwrite", "replace_partitions")
+    operations: Sequence[Operation] = ("append", "append", "overwrite", "overwrite_partitions")
     writer = actors.writer(stage, transactions=3, operations=operations, apps=0.1, work_s=(0, 1.0, 60.0, DAY_S))
     cast = [world.spawn(f"writer{i}", writer) for i in range(2)]
     setter = actors.setter(stage, changes=3)
@@ -361,7 +361,7 @@ def _restores(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
 def _layouts(world: World, stage: Stage, chance: random.Random) -> list[Actor]:
     """Overwrites that change the partition columns, and others that fall asleep before they claim, or in their work."""
     naps_s = (0.1, 30.0, 60.0, 1900.0)
-    operations: Sequence[Operation] = ("overwrite", "overwrite", "append", "append", "replace_partitions", "rewrite")
+    operations: Sequence[Operation] = ("overwrite", "overwrite", "append", "append", "overwrite_partitions", "rewrite")
     writer = actors.writer(
         stage, transactions=4, operations=operations, apps=0.1, work_s=(0, 0, 40.0, 90.0, HOUR_S), naps_s=naps_s
     )

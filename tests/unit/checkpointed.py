@@ -103,7 +103,7 @@ def busy_table(store: MemoryStore | None = None) -> Table:
     aborted.abort()
     store.put(f"day=d1/{data(aborted.tid)}", b"zombie")
     later(table)
-    write_days(table, "replace_partitions", d1=b"1 again")
+    write_days(table, "overwrite_partitions", d1=b"1 again")
     later(table)
     rewrite = table.begin("rewrite")
     rewrite.remove(path for path in live(table) if "day=d3" in path)

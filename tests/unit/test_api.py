@@ -1,10 +1,13 @@
-"""The public API: what it exports, that `dbio.vacuum` is found there, and that nothing else comes with the import."""
+"""The public API: what it exports, where it works, that docs/API.md has all of it, and which old words still work."""
 
+import ast
 import dataclasses
 import inspect
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from enum import Enum
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,45 +17,204 @@ import dbio_commit as dbio
 import vacuum
 from dbio_commit.base import errors
 from dbio_commit.cli import commands
+from dbio_commit.protocol.scope import Scope
+from dbio_commit.testing import MemoryStore
+from tests import api_page
 from tests.command_line import dbio as command_line
+from tests.writers import write, write_days
 from vacuum import VacuumOptions, VacuumReport
 
-PUBLIC = [getattr(package, name) for package in (dbio, vacuum) for name in package.__all__]
+DOCUMENTED = {
+    getattr(import_module(module), name)
+    for homes in (api_page.RESULTS, api_page.OPTIONS, api_page.TESTING)
+    for module, names in homes.items()
+    for name in names
+} | {getattr(dbio, name) for name in dbio.__all__}
 
-FOR_TESTS = {"Clock", "Footer", "Store"}
-"""What only `Table.over` and the constructors take; `dbio_commit.testing` has them."""
-
-WITHIN = {"Metadata", "Versions"}
-"""What `Snapshot` hands to writers."""
+INTERNAL = {"Clock", "Footer", "Store"}
+"""Classes in the signatures of `Table.over`; `dbio_commit.testing` has some of these kinds."""
 
 OTHERS: dict[str, Any] = {
     "retention_hours": 0.5, "force": True, "untracked": True, "checkpoint_after": 3, "history_days": 40.0,
 }  # fmt: skip
 """Of each option of vacuum a value that is not its default."""
 
+COMMIT_OPTIONS = ["app", "if_match", "isolation", "retries"]
+
+WITH_SPARK = ["read", "delete", "update", "merge"]
+"""Functions that `Table` has as methods."""
+
+
+# --- names at the top ---------------------------------------------------------------------------------------------
+
+
+def test_there_are_few_names_at_the_top() -> None:
+    assert len(dbio.__all__) <= 45
+
 
 def test_every_error_is_exported() -> None:
-    assert {name for name, value in vars(errors).items() if isinstance(value, type)} <= {*dbio.__all__}
+    kinds = (value for value in vars(errors).values() if isinstance(value, type))
+    assert {kind.__name__ for kind in kinds if issubclass(kind, dbio.DbioError)} <= {*dbio.__all__}
 
 
-def test_every_class_that_a_user_meets_in_a_signature_or_a_result_is_exported() -> None:
-    seen = [thing for thing in PUBLIC if thing is not dbio.Terms]  # is passed on, and not looked into
+def test_type_checkers_see_the_names_that_can_be_imported() -> None:
+    tree = ast.parse(Path(str(dbio.__file__)).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    assert {alias.asname: node.module for node in imports for alias in node.names} == dbio._HOMES
+
+
+def test_completion_offers_the_public_names_and_no_others() -> None:
+    assert set(dir(dbio)) == {*dbio.__all__, "__version__"}
+    table = dbio.Table.over(MemoryStore())
+    assert {"read", "vacuum", "to_pandas"} <= set(dir(table))
+    assert not {"store", "clock", "refuse_partition"} & set(dir(table))
+    write(table)
+    assert {"files", "tid", "etag"} <= set(dir(table.snapshot()))
+    assert not {"decided", "metadata", "refuse_patterns"} & set(dir(table.snapshot()))
+
+
+@pytest.mark.parametrize("name", dbio._MOVED)
+def test_a_name_that_left_the_top_works_with_a_warning_that_says_where_it_is(name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=rf"use dbio_commit\.[\w.]+\.{name}, in annotations") as warned:
+        found = getattr(dbio, name)
+    assert found is getattr(import_module(dbio._MOVED[name]), name)
+    assert warned[0].filename == __file__
+    assert name not in dbio.__all__
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'dbio_commit' has no attribute 'writes'"):
+        dbio.writes  # type: ignore[attr-defined]  # noqa: B018
+
+
+# --- without PySpark ----------------------------------------------------------------------------------------------
+
+
+def run_alone(program: str) -> None:
+    """In a fresh process, which must end well and say nothing."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_function_has_its_signature_and_its_help_without_pyspark_and_names_the_package_on_a_call() -> None:
+    run_alone(
+        "import sys; sys.modules['pyspark'] = None\n"
+        "import inspect, dbio_commit as dbio\n"
+        "functions = [it for name in dbio.__all__ if inspect.isfunction(it := getattr(dbio, name))]\n"
+        "assert len(functions) == 17, functions\n"
+        "pure = {'batch_writer', 'vacuum', 'when_matched', 'when_not_matched', 'when_not_matched_by_source'}\n"
+        "for function in functions:\n"
+        "    assert len(inspect.getdoc(function)) > 100, function\n"
+        "    required = [it for it in inspect.signature(function).parameters.values() if it.default is it.empty]\n"
+        "    if function.__name__ in pure: continue\n"
+        "    try:\n"
+        "        function(*[None for _ in required])\n"
+        "    except dbio.MissingPackageError as error:\n"
+        "        said = str(error)\n"
+        "        assert said.startswith(f'dbio.{function.__name__} needs the package pyspark'), said\n"
+        "        assert said.endswith('run `pip install \"dbio-commit[spark]\"`'), said\n"
+        "    else:\n"
+        "        raise AssertionError(function)\n"
+        "assert dbio.when_matched('a').delete().action == 'delete'\n"
+    )
+
+
+def test_the_types_of_a_write_need_no_spark() -> None:
+    run_alone(
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from typing import get_args\n"
+        "from dbio_commit.base.options import Compression, Mode\n"
+        "from dbio_commit.protocol.commits import AsOf\n"
+        "from dbio_commit.protocol.markers.commit import Operation\n"
+        "assert 'overwrite_partitions' in get_args(Mode) and 'overwrite_partitions' in get_args(Operation)\n"
+        "assert 'zstd' in get_args(Compression) and str in get_args(AsOf)\n"
+    )
+
+
+@pytest.mark.parametrize("name", WITH_SPARK)
+def test_a_method_with_spark_takes_what_the_function_takes_but_the_path(name: str) -> None:
+    function = dict(inspect.signature(getattr(dbio, name)).parameters)
+    method = dict(inspect.signature(getattr(dbio.Table, name)).parameters)
+    del function["path"], function["storage_options"], method["self"]
+    assert list(method) == list(function)
+    assert [(it.kind, it.default) for it in method.values()] == [(it.kind, it.default) for it in function.values()]
+
+
+@pytest.mark.parametrize("name", WITH_SPARK)
+def test_a_method_with_spark_hands_on_all_that_it_is_given(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dbio_commit.spark import api
+
+    given: dict[str, Any] = {}
+    signature = inspect.signature(getattr(api, name))
+
+    def called(*args: Any, **kwargs: Any) -> None:
+        given.update(signature.bind(*args, **kwargs).arguments)
+
+    monkeypatch.setattr(api, name, called)
+    parameters = [it for it in signature.parameters if it not in ("path", "storage_options")]
+    getattr(dbio.Table("s3://bucket/lake", {"key": "k"}), name)(**{it: f"the {it}" for it in parameters})
+    expected = {it: f"the {it}" for it in parameters}
+    assert given == {**expected, "path": "s3://bucket/lake", "storage_options": {"key": "k"}}
+
+
+def test_the_options_of_a_commit_are_explained_in_the_same_words_everywhere() -> None:
+    functions = [dbio.write, dbio.delete, dbio.update, dbio.merge]
+    texts = [str(inspect.getdoc(it)).partition("Options of the commit:")[2] for it in functions]
+    (text,) = {it.partition("\n\nRaises")[0] for it in texts}
+    assert [line.split("`")[1] for line in text.splitlines() if line.startswith("- ")] == COMMIT_OPTIONS
+    of_begin = str(inspect.getdoc(dbio.Table.begin)).split()
+    shared = text.partition("- `isolation`")[0].split()
+    assert " ".join(shared) in " ".join(of_begin)
+
+
+def test_a_table_on_a_store_of_a_test_says_that_spark_cannot_reach_it() -> None:
+    with pytest.raises(dbio.InvalidInputError, match="Spark cannot reach"):
+        dbio.Table.over(MemoryStore()).read(None)  # type: ignore[arg-type]
+
+
+# --- the page -----------------------------------------------------------------------------------------------------
+
+
+def test_the_page_is_up_to_date() -> None:
+    assert api_page.PAGE.read_text() == api_page.page(), "run python -m tests.api_page"
+
+
+def test_everything_public_has_a_docstring() -> None:
+    missing = []
+    for thing in DOCUMENTED:
+        if inspect.isclass(thing) and thing is not Any:
+            doc = inspect.getdoc(thing) or ""
+            missing += [] if doc else [thing.__name__]
+            if thing.__name__ not in api_page.OPAQUE and not issubclass(thing, dbio.DbioError | Enum):
+                members = api_page.public_members(thing) if thing.__module__ != "dbio_commit.testing" else ()
+                missing += [f"{thing.__name__}.{it.name}" for it in members if not it.doc]
+        elif inspect.isfunction(thing) and not inspect.getdoc(thing):
+            missing.append(thing.__name__)
+    assert missing == []
+    assert [it.definition for it in api_page.aliases() if not it.doc] == []
+
+
+def test_every_class_in_a_public_signature_or_field_is_on_the_page() -> None:
+    seen = [thing for thing in DOCUMENTED if getattr(thing, "__name__", "") not in api_page.OPAQUE]
     met = {found for thing in seen for hint in hints(thing) for found in classes(hint)}
     ours = {found for found in met if found.__module__.split(".")[0] in ("dbio_commit", "vacuum")}
-    assert {found.__name__ for found in ours.difference(PUBLIC)} == FOR_TESTS | WITHIN
+    assert {found.__name__ for found in ours - DOCUMENTED} == INTERNAL
 
 
 def hints(thing: Any) -> Iterator[Any]:
-    """Of a function, or of a class's fields and methods; a field that its repr leaves out is ours."""
+    """The annotations of a function, or of the public fields and methods of a class."""
     if not inspect.isclass(thing):
         yield from inspect.get_annotations(thing).values() if inspect.isfunction(thing) else ()
         return
-    fields = dataclasses.fields(thing) if dataclasses.is_dataclass(thing) else ()
-    within = {field.name for field in fields if not field.repr}
-    said = inspect.get_annotations(thing).items()
-    yield from (hint for name, hint in said if name not in within and not name.startswith("_"))
+    if thing.__module__ == "dbio_commit.testing":
+        return
+    within: frozenset[str] = getattr(thing, "__internal__", frozenset())
+    within |= {"__init__"} if dataclasses.is_dataclass(thing) else set()
+    annotated = inspect.get_annotations(thing).items()
+    yield from (hint for name, hint in annotated if name not in within and not name.startswith("_"))
     for name, member in vars(thing).items():
-        if not name.startswith("_") or (name == "__init__" and not fields):
+        if name not in within and (not name.startswith("_") or name == "__init__"):
             yield from hints(getattr(member, "fget", None) or getattr(member, "__func__", None) or member)
 
 
@@ -63,20 +225,56 @@ def classes(hint: Any) -> Iterator[type]:
         yield from classes(part)
 
 
-def run_alone(program: str) -> None:
-    """In a fresh process, which must end well and say nothing."""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+# --- old words ----------------------------------------------------------------------------------------------------
 
 
-def test_the_words_of_a_write_are_exported_and_need_no_spark() -> None:
-    run_alone(
-        "import sys; sys.modules['pyspark'] = None\n"
-        "from typing import get_args\n"
-        "from dbio_commit import AsOf, Compression, Mode, Operation\n"
-        "assert 'overwrite_partitions' in get_args(Mode) and 'replace_partitions' in get_args(Operation)\n"
-        "assert 'zstd' in get_args(Compression) and str in get_args(AsOf)\n"
-    )
+def test_if_tid_is_the_old_word_for_if_match(table: dbio.Table) -> None:
+    write(table)
+    seen = table.snapshot()
+    with pytest.warns(DeprecationWarning, match=r"if_tid is deprecated.*use if_match, with Snapshot\.etag") as warned:
+        transaction = table.begin("overwrite", if_tid=seen.tid)  # type: ignore[call-arg]
+    assert warned[0].filename == __file__
+    assert transaction.terms.if_match == seen.tid
+
+
+def test_if_tid_none_is_refused_since_the_tid_of_a_table_without_commits_was_an_empty_text(table: dbio.Table) -> None:
+    for given in ({"if_tid": None}, {"if_tid": "1", "if_match": "1"}):
+        with (
+            pytest.warns(DeprecationWarning, match="if_tid"),
+            pytest.raises(dbio.InvalidInputError, match="if_match"),
+        ):
+            table.begin("overwrite", **given)
+
+
+@pytest.mark.parametrize("name", ["write", "delete", "update", "merge"])
+def test_functions_for_spark_take_if_tid_too(name: str) -> None:
+    function = getattr(dbio, name)
+    required = [it for it in inspect.signature(function).parameters.values() if it.default is it.empty]
+    with pytest.warns(DeprecationWarning, match="if_tid"), pytest.raises(dbio.InvalidInputError, match="if_tid=None"):
+        function(*[None for _ in required], if_tid=None)
+
+
+def test_replace_partitions_is_the_old_word_for_overwrite_partitions(table: dbio.Table) -> None:
+    write_days(table, a=b"a", b=b"b")
+    with pytest.warns(DeprecationWarning, match='use "overwrite_partitions"'):
+        transaction = table.begin("replace_partitions")
+    with pytest.warns(DeprecationWarning, match=r"use Transaction\.overwrite_partition"):
+        transaction.replace_partition({"day": "a"})
+    commit = transaction.commit()
+    assert commit.operation == "overwrite_partitions"
+    assert commit.removed_files == 1
+
+
+def test_a_marker_keeps_the_word_that_the_protocol_has(table: dbio.Table) -> None:
+    commit = write_days(table, "overwrite_partitions", a=b"a")
+    assert b'"operation":"replace_partitions"' in table.store.get(f"_committed_{commit.tid}")
+    assert table.history()[0].operation == "overwrite_partitions"
+
+
+def test_inspect_is_the_old_word_for_show(table: dbio.Table) -> None:
+    commit = write(table)
+    with pytest.warns(DeprecationWarning, match=r"use Table\.show"):
+        assert table.inspect(commit.tid) == table.show(commit.tid)
 
 
 def test_a_table_that_cannot_be_read_is_not_the_fault_of_its_store() -> None:
@@ -94,10 +292,13 @@ def test_dbio_vacuum_is_the_function_of_the_package_vacuum() -> None:
 def test_importing_dbio_commit_loads_nothing_of_vacuum_until_it_is_asked_for() -> None:
     run_alone(
         "import sys, dbio_commit as dbio\n"
+        "before = [name for name in sys.modules if name.startswith('dbio_commit.')]\n"
+        "assert not before, before\n"
+        "dbio.Table, dbio.write\n"
         "before = [name for name in sys.modules if name.startswith('dbio_commit.upkeep.vacuum')]\n"
         "assert not before, before\n"
-        "assert dbio.vacuum is sys.modules['dbio_commit.upkeep.vacuum.run'].vacuum\n"
-        "assert 'vacuum' not in sys.modules\n"
+        "assert dbio.vacuum is sys.modules['dbio_commit.spark.vacuum'].vacuum\n"
+        "assert not {'vacuum', 'pyspark'} & sys.modules.keys()\n"
     )
 
 
@@ -109,15 +310,19 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[VacuumOptions]:
     def nothing(table: dbio.Table, options: VacuumOptions, *, dry_run: bool = False, **others: Any) -> VacuumReport:
         seen.append(options)
         hours = options.retention_hours
-        return VacuumReport(url=table.url, scope=dbio.Scope.TABLE, dry_run=dry_run, retention_hours=hours)
+        return VacuumReport(url=table.url, scope=Scope.TABLE, dry_run=dry_run, retention_hours=hours)
 
-    monkeypatch.setattr(sys.modules["dbio_commit.upkeep.vacuum.run"], "vacuum_table", nothing)
+    monkeypatch.setattr(sys.modules["dbio_commit.spark.vacuum"], "vacuum_table", nothing)
     monkeypatch.setattr(commands, "vacuum_table", nothing)
     return seen
 
 
 def with_function(path: Path, options: dict[str, Any]) -> None:
     dbio.vacuum(path, **options)
+
+
+def with_method(path: Path, options: dict[str, Any]) -> None:
+    dbio.Table(path).vacuum(**options)
 
 
 def with_command(path: Path, options: dict[str, Any]) -> None:
@@ -127,11 +332,18 @@ def with_command(path: Path, options: dict[str, Any]) -> None:
     assert result.exit_code == 0, result.stderr
 
 
-@pytest.mark.parametrize("call", [with_function, with_command])
-def test_every_option_of_a_vacuum_can_be_given_to_the_function_and_to_the_command(
+@pytest.mark.parametrize("call", [with_function, with_method, with_command])
+def test_every_option_of_a_vacuum_can_be_given_to_the_function_the_method_and_the_command(
     asked: list[VacuumOptions], tmp_path: Path, call: Callable[[Path, dict[str, Any]], None]
 ) -> None:
     assert OTHERS.keys() == {field.name for field in dataclasses.fields(VacuumOptions)}
     call(tmp_path, {})
     call(tmp_path, OTHERS)
     assert asked == [VacuumOptions(), VacuumOptions(**OTHERS)]
+
+
+def test_the_method_vacuum_takes_what_the_function_takes_but_the_path() -> None:
+    function = dict(inspect.signature(dbio.vacuum).parameters)
+    method = dict(inspect.signature(dbio.Table.vacuum).parameters)
+    del function["path"], function["storage_options"], method["self"]
+    assert {name: it.default for name, it in method.items()} == {name: it.default for name, it in function.items()}

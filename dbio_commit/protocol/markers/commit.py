@@ -6,8 +6,9 @@ What all commits of a table add up to is in `state`.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
 
+import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import force_setattr, replace
 
@@ -33,14 +34,34 @@ from dbio_commit.protocol.markers.start import App
 from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.settings import check_told
 
-Operation = Literal["append", "overwrite", "replace_partitions", "rewrite", "abort", "adopt"]
+Operation = Literal["append", "overwrite", "overwrite_partitions", "rewrite", "abort", "adopt"]
+"""What a transaction does. "adopt" and "abort" are in markers only."""
+
+RecordedOperation = Literal["append", "overwrite", "replace_partitions", "rewrite", "abort", "adopt"]
+"""The same as bodies record it (PROTOCOL.md 7.2), which kept an old word."""
+
+_RECORDED: Final[Mapping[Operation, RecordedOperation]] = {
+    "append": "append",
+    "overwrite": "overwrite",
+    "overwrite_partitions": "replace_partitions",
+    "rewrite": "rewrite",
+    "abort": "abort",
+    "adopt": "adopt",
+}
+_OPERATIONS: Final[Mapping[RecordedOperation, Operation]] = {word: it for it, word in _RECORDED.items()}
+
+
+def as_recorded(operation: Operation) -> RecordedOperation:
+    """The word of a body for the operation; `CommitInfo.operation` translates it back."""
+    return _RECORDED[operation]
 
 
 class CommitInfo(Body, frozen=True, kw_only=True):
     """What dbio writes into a commit marker besides DBIO's keys."""
 
     version: Literal[1, 2] = written(VERSION)
-    operation: Operation
+    recorded: RecordedOperation = msgspec.field(name="operation")
+    """The operation, in the word of the body: `as_recorded`."""
     commit_id: str
     """Random: a writer recognises its own marker by it."""
     timestamp: datetime
@@ -74,6 +95,11 @@ class CommitInfo(Body, frozen=True, kw_only=True):
             force_setattr(
                 self, "schema", NO_SCHEMA
             )  # for a copy: msgspec leaves out a default only if it is this object
+
+    @property
+    def operation(self) -> Operation:
+        """What the transaction did, in the word that users know."""
+        return _OPERATIONS[self.recorded]
 
     @property
     def table_schema(self) -> dict[str, Any] | None:
@@ -153,7 +179,7 @@ class CommitMarker(Body, frozen=True, kw_only=True):
 
 def abort_marker(*, commit_id: str, timestamp: datetime) -> CommitMarker:
     """A marker that commits nothing, and decides a transaction against its writer (I3)."""
-    info = CommitInfo(operation="abort", commit_id=commit_id, timestamp=timestamp)
+    info = CommitInfo(recorded="abort", commit_id=commit_id, timestamp=timestamp)
     return CommitMarker(added=[], removed=[], dbio_commit=info)
 
 

@@ -16,30 +16,31 @@ from dbio_commit.protocol.types.bounds import Scalar
 
 
 class Bounds(NamedTuple):
-    """The bounds of one column in one file: min <= every value that is not null <= max; None for a bound that is not
-    known.
-
-    Text longer than 64 characters is shortened, and a shortened max is rounded up.
-    """
+    """The bounds of one column in one file. Texts longer than 64 characters are shortened, and a shortened max is
+    rounded up."""
 
     min: Scalar = None
+    """At most every value that is not null; None if no bound is known."""
     max: Scalar = None
+    """At least every value that is not null; None if no bound is known."""
     nulls: int | None = None
-    """How many values are null."""
+    """How many values are null; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileInfo:
-    """What a writer knows about a data file that it adds."""
+    """What a writer records about a data file that it adds."""
 
     path: str
     """Relative to the root of the table."""
     size: int
     """In bytes."""
     rows: int | None = None
+    """How many rows it has; None if that is not known."""
     partition: names.Partition = field(default_factory=dict)
+    """The values of the partition columns, as texts; None is null."""
     statistics: Mapping[str, Bounds] | None = None
-    """By top-level column of the table."""
+    """Bounds by top-level column of the table; None if there are none."""
 
 
 _MANY = 16

@@ -138,7 +138,7 @@ def begin(spark: SparkSession, command: Command, path: str, *, dynamic: bool, re
     _check_native(plan, command)
     transaction = plan.begin(skipped=has_committed(table.store, table.clock, app))
     if mode == "overwrite_partitions" and static and not dynamic:
-        transaction.replace_partition(static)
+        transaction.overwrite_partition(static)
     return Write(spark, plan, transaction)
 
 

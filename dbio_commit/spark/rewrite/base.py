@@ -164,21 +164,21 @@ class Rewrite:
         """Ends a rewrite that changes no row.
 
         It commits only if an application must find its version later. Else it commits nothing, and the result has the
-        newest tid and `skipped`. Raises CommitConflictError if there are commits since `if_tid`.
+        newest tid and `skipped`. Raises CommitConflictError if there are commits since `if_match`.
         """
         if self.plan.commit.app is not None:
             with self.begin(NOTHING, changes=False) as writing:
                 return writing.commit(metrics)
-        if self.plan.commit.if_tid is not None:
+        if self.plan.commit.if_match is not None:
             refuse_changed(
                 self.snapshot.decided if self.snapshot else (),
-                self.plan.commit.if_tid,
+                self.plan.commit.if_match,
                 moment_s=self.table.store.settle_s,
                 known_since=self.snapshot.checkpoint.known_since if self.snapshot else None,
                 where=self.table.url,
             )
         tids, now = self.snapshot.tids if self.snapshot else (), self.table.clock.now()
-        info = CommitInfo(operation="rewrite", commit_id="", timestamp=now, metrics=metrics)
+        info = CommitInfo(recorded="rewrite", commit_id="", timestamp=now, metrics=metrics)
         marker = CommitMarker(added=[], removed=[], dbio_commit=info)
         return Commit(tid=tids[-1] if tids else "", timestamp=now, marker=marker, skipped=True)
 

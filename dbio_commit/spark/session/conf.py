@@ -6,7 +6,6 @@ Works on classic sessions and over Spark Connect. `hadoop` translates the settin
 import os
 import re
 import time
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dbio_commit.base.errors import AccessDeniedError
+from dbio_commit.base.logs import warn_caller
 from dbio_commit.base.texts import visible
 from dbio_commit.spark.session import hadoop
 from dbio_commit.spark.session.paths import DefaultFileSystem, refuse_elsewhere
@@ -76,7 +76,7 @@ def open_table(spark: SparkSession, path: str | os.PathLike[str], explicit: Mapp
         return Table(path, explicit)
     table, ignored = store_settings(spark, location).open_table(path, explicit)
     for sentence in ignored:
-        warnings.warn(visible(sentence), stacklevel=3)
+        warn_caller(sentence)
     return table
 
 
@@ -236,11 +236,10 @@ def native_root(
         problem = "its URL names no account" if nameless else _problem_of_reading(spark, f"{root}/{file}")
         probes[container] = _Probe(problem is None, now() + max(_PROBE_AGAIN_S, _SHARE * (now() - began)))
         if problem and probe is None:
-            warnings.warn(
+            warn_caller(
                 f"Spark cannot read {visible(container)} itself ({visible(_cause(problem, container))}); dbio reads it "
                 "through fsspec in Python workers, which is about 3 times slower. Give the session a connector "
-                "(hadoop-aws, hadoop-azure or Google's) and credentials",
-                stacklevel=5,
+                "(hadoop-aws, hadoop-azure or Google's) and credentials"
             )
     return root if probes[container].reached else None
 

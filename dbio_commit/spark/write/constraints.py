@@ -90,7 +90,7 @@ def constrain(spark: SparkSession, table: Table, changes: Mapping[str, str]) -> 
             for it in snapshot.files
         ]
         _refuse_rows(spark, table, new, schema, files)
-    return change_settings(table.store, table.clock, sets, if_tid=snapshot.tid)
+    return change_settings(table.store, table.clock, sets, if_match=snapshot.etag)
 
 
 def _refuse_rows(

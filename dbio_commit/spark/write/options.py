@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import get_args
 
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError
-from dbio_commit.base.options import Compression
+from dbio_commit.base.options import Compression, Isolation
 from dbio_commit.commit.begin import check_app, has_committed
-from dbio_commit.commit.isolation import Isolation, check_isolation
+from dbio_commit.commit.isolation import check_isolation
 from dbio_commit.protocol.commits import Commit
 from dbio_commit.protocol.markers.commit import CommitMarker
 from dbio_commit.protocol.versions import AppVersion, parse_version
@@ -42,7 +42,7 @@ class CommitOptions:
     """How a write treats commits of other writers, and earlier commits of its own application."""
 
     app: AppVersion | None = None
-    if_tid: str | None = None
+    if_match: str | None = None
     isolation: Isolation = "write_serializable"
     retries: int = 0
 
@@ -50,8 +50,8 @@ class CommitOptions:
         check_isolation(self.isolation)
         if type(self.retries) is not int or self.retries < 0:
             raise InvalidInputError(f"retries={self.retries!r:.100} is no number from 0 on")
-        if self.retries and self.if_tid is not None:
-            raise InvalidInputError("if_tid and retries do not go together: what was committed since stays committed")
+        if self.retries and self.if_match is not None:
+            raise InvalidInputError("if_match and retries do not go together: what was committed since stays committed")
 
     def attempt(self, table: Table, write: Callable[[], Commit]) -> Commit:
         """Calls `write`, unless the application has committed this version already.

@@ -21,7 +21,7 @@ from dbio_commit.data.parquet import ROW_METADATA
 from dbio_commit.data.proof import refuse_unprovable
 from dbio_commit.protocol import names
 from dbio_commit.protocol.constraints import Constraints
-from dbio_commit.protocol.etag import check_if_tid
+from dbio_commit.protocol.etag import check_etag
 from dbio_commit.protocol.markers.commit import Operation
 from dbio_commit.protocol.settings import CHANGE_DATA
 from dbio_commit.spark.read.infer import infer_schema
@@ -34,7 +34,7 @@ from dbio_commit.upkeep.publish import publish_as_set
 _OPERATIONS: Mapping[Mode, Operation] = {
     "append": "append",
     "overwrite": "overwrite",
-    "overwrite_partitions": "replace_partitions",
+    "overwrite_partitions": "overwrite_partitions",
     "error": "append",
     "ignore": "append",
 }
@@ -106,7 +106,7 @@ class WritePlan:
             partition_by=self.mapping.partition_columns,
             app=self.commit.app,
             must_be_empty=self.must_be_empty,
-            if_tid=self.commit.if_tid,
+            if_match=self.commit.if_match,
             target=self.target,
             inspector=self.table.inspector,
             skipped=skipped,
@@ -177,7 +177,7 @@ def plan_write(
     if not target.is_table:
         _refuse_timestamps(mapping.schema, columns, table.url)
     names.check_length(dict.fromkeys(mapping.partition_columns, "0"), _path_limits(table))  # before anything exists
-    check_if_tid(commit.if_tid)
+    check_etag(commit.if_match)
     return WritePlan(
         table=table,
         target=target,

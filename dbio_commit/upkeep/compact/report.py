@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """Files of one directory that became one."""
+    """Files of one directory that became one file."""
 
     directory: str
-    """The directory of the partition, relative to the root."""
+    """The directory of their partition, relative to the root."""
     files: int
-    """The number of files before."""
+    """How many files there were before."""
     size: int
-    """The bytes of the files before."""
+    """The size of these files, in bytes."""
     path: str | None
     """The path of the new file; None in a dry run."""
     new_size: int | None
-    """The bytes of the new file; None in a dry run."""
+    """Its size, in bytes; None in a dry run."""
     rows: int | None
-    """The rows of the new file; None in a dry run."""
+    """How many rows it has; None in a dry run."""
 
 
 STOPPED = "the compaction was stopped"
@@ -28,13 +28,14 @@ STOPPED = "the compaction was stopped"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftFiles:
-    """Files of one directory that were to become one file, but stay as they are."""
+    """Files of one directory that were to become one file, and stay as they are."""
 
     paths: Sequence[str]
+    """Their paths, relative to the root."""
     size: int
-    """In bytes."""
+    """Their size, in bytes."""
     reason: str
-    """Why, in words."""
+    """Why they stay, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +43,15 @@ class CompactReport:
     """What a compaction did; in a dry run, what it would do."""
 
     url: str
+    """The root of the table."""
     dry_run: bool
+    """Whether nothing was changed."""
     compacted: Sequence[Compacted] = ()
+    """The new files, with what they replace."""
     commits: Sequence[str] = ()
     """The tids of its commits."""
     left: Sequence[LeftFiles] = ()
+    """Files that stay as they are."""
 
     @property
     def files_before(self) -> int:
@@ -55,14 +60,15 @@ class CompactReport:
 
     @property
     def bytes_before(self) -> int:
+        """The size of these files, in bytes."""
         return sum(it.size for it in self.compacted)
 
     @property
     def files_after(self) -> int:
-        """The number of new files."""
+        """How many files replace them."""
         return len(self.compacted)
 
     @property
     def bytes_after(self) -> int:
-        """The bytes of the new files; in a dry run, an approximate upper bound."""
+        """The size of the new files, in bytes; in a dry run, at most about this."""
         return sum(it.size if it.new_size is None else it.new_size for it in self.compacted)

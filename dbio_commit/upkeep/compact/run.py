@@ -11,8 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from dbio_commit.base.clock import Clock
-from dbio_commit.base.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError, UnsupportedStoreError
+from dbio_commit.base.errors import CommitConflictError, InvalidInputError, ObjectNotFoundError
 from dbio_commit.base.logs import get_logger
+from dbio_commit.base.packages import needs
 from dbio_commit.commit.begin import begin, look
 from dbio_commit.commit.roots import read_snapshot
 from dbio_commit.data.fitting import without
@@ -28,14 +29,12 @@ from dbio_commit.upkeep.compact.plan import Bin, in_commits, plan_bins
 from dbio_commit.upkeep.compact.report import STOPPED, Compacted, CompactReport, LeftFiles
 from dbio_commit.upkeep.publish import publish_as_set
 
-try:
+with needs("compaction"):
     import pyarrow as pa
 
     from dbio_commit.data import columns as kinds
     from dbio_commit.log.found_columns import table_columns
     from dbio_commit.upkeep.compact.rewrite import Outcome, Work, rewrite
-except ImportError as error:
-    raise UnsupportedStoreError("compaction needs the package pyarrow; run `pip install pyarrow`") from error
 
 _log = get_logger(__name__)
 

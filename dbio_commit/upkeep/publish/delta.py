@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from importlib import import_module
 from itertools import accumulate, compress, islice, takewhile
 from typing import Any
 
@@ -19,10 +18,10 @@ from dbio_commit.base.errors import (
     DbioError,
     InvalidInputError,
     ObjectNotFoundError,
-    UnsupportedStoreError,
     UnsupportedTableError,
 )
 from dbio_commit.base.logs import get_logger
+from dbio_commit.base.packages import require
 from dbio_commit.base.texts import command
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.log.unlike import find_respelled
@@ -100,7 +99,7 @@ def put(store: Store, clock: Clock, listing: DeltaListing, live: Live) -> Publis
     published = partial(live.published, Format.DELTA, added=len(change.added), removed=len(change.removed))
     if not change:
         return published(last, is_new=False)
-    mark, path = Mark(live.table_id, live.tid), version_path(number)
+    mark, path = Mark(live.table_id, live.snapshot.tid), version_path(number)
     encode = partial(encode_version, mark=mark, tids=_since(live, before.mark), engine=_engine(), now=clock.now())
     body = encode(change)
     if len(body) > MOST_BYTES:
@@ -147,14 +146,8 @@ def _columns(store: Store, live: Live) -> Mapping[str, Any]:
 
 
 def _with_pyarrow(module: str) -> Any:
-    """A module of this package that needs pyarrow. Raises UnsupportedStoreError if pyarrow is not installed."""
-    try:
-        return import_module(module)
-    except ImportError as error:
-        raise UnsupportedStoreError(
-            f"Delta's checkpoints, and columns that nobody recorded, need the package {error.name}; run `pip install "
-            f"{error.name}`"
-        ) from error
+    """The module of dbio, which imports pyarrow. Raises MissingPackageError if pyarrow is not installed."""
+    return require(module, what="a publication for Delta that has a checkpoint, or columns that no writer recorded,")
 
 
 def _engine() -> str:

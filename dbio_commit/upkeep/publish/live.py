@@ -31,17 +31,12 @@ class Live:
         return Published(
             format=format,
             number=number,
-            tid=self.tid,
+            tid=self.snapshot.tid,
             files=len(self.files),
             added=added,
             removed=removed,
             is_new=is_new,
         )
-
-    @property
-    def tid(self) -> str | None:
-        """The newest commit."""
-        return next((it.tid for it in reversed(self.snapshot.decided) if not it.marker.is_abort), None)
 
 
 def read_live(store: Store, clock: Clock) -> Live:

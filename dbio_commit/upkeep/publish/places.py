@@ -20,9 +20,10 @@ DIRECTORIES: Final[Mapping[Format, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The result of a publication in one format."""
+    """The publication of a table in one format."""
 
     format: Format
+    """The format."""
     number: int
     """The Delta version, or the number of the list; each publication has a higher one."""
     tid: str | None
@@ -34,7 +35,7 @@ class Published:
     removed: int
     """How many files only the publication before had."""
     is_new: bool
-    """Whether it was written now; otherwise it was there already."""
+    """Whether anything was written; if not, this publication existed already."""
 
 
 class Own(NamedTuple):

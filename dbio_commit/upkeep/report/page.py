@@ -21,7 +21,7 @@ from dbio_commit.upkeep.report.health import ABORTED, Activity, Amount, Period, 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 """The content security policy, for the head of the page and for the header of a server."""
 
-_OPERATIONS = ("append", "overwrite", "replace_partitions", "rewrite", "adopt", "unknown", ABORTED)
+_OPERATIONS = ("append", "overwrite", "overwrite_partitions", "rewrite", "adopt", "unknown", ABORTED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

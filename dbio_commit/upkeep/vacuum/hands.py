@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import StoreError
@@ -16,10 +15,7 @@ from dbio_commit.store.contract import Listing, Unfinished
 from dbio_commit.upkeep.vacuum import plan
 from dbio_commit.upkeep.vacuum.plan import Candidate, Contents, Horizons
 from dbio_commit.upkeep.vacuum.report import Control, Deletion, Failure, VacuumOptions, VacuumReport
-from dbio_commit.upkeep.vacuum.work import Listed, Workers
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from dbio_commit.upkeep.vacuum.work import Listed, Spread, Workers
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -34,11 +30,11 @@ class Hands:
         options: VacuumOptions,
         *,
         dry_run: bool,
-        spark: "SparkSession | None",
         control: Control,
+        spread: Spread | None,
     ) -> None:
         self.store, self.clock, self.options, self.dry_run = store, clock, options, dry_run
-        self.workers = Workers(store, control, spark)
+        self.workers = Workers(store, control, spread)
         self.horizons = Horizons.at(clock.now(), options)
         self.scope = Scope.TABLE
         self.deleted: list[Deletion] = []

@@ -21,21 +21,21 @@ HISTORY_DAYS = HISTORY / timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumOptions:
-    """What to keep, and for how long."""
+    """What a vacuum keeps, and for how long."""
 
     retention_hours: float = 48.0
-    """How long removed files stay for readers, and after which time a pending transaction is aborted."""
+    """How long the files that a commit removed stay for readers, and how long a transaction may be pending."""
     force: bool = False
     """Allows a retention below an hour, which can break readers and writers that are at work."""
     untracked: bool = False
-    """Also deletes files, older than the retention, that no transaction wrote and no commit names (table scope)."""
+    """Whether to delete files, older than the retention, that no transaction wrote and no commit names."""
     checkpoint_after: int = 20
-    """After how many commits the next checkpoint is due. 0 writes one if there is any new commit."""
+    """After so many commits the next checkpoint is due; 0 writes one if there is any commit."""
     history_days: float = HISTORY_DAYS
-    """How long the history keeps commits of which no file is left, in days."""
+    """For so many days the history remembers commits of which no file is left."""
 
     def check(self) -> None:
-        """Raises RetentionError for options that could delete what is still needed."""
+        """Raises RetentionError for options that could delete files that are still needed."""
         if not 0 <= self.retention_hours <= MOST_HOURS:
             raise RetentionError(
                 f"a retention of {self.retention_hours:g} h is not possible; give 48, and from 1 to {MOST_HOURS:,}"
@@ -60,14 +60,16 @@ _STAYS = (Reason.UNTRACKED, Reason.NOT_DATA, Reason.FOREIGN)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """An object that was deleted, or in a dry run would be. The size is in bytes, and 0 for an emptied directory."""
+    """An object that was deleted; in a dry run, that would be. An emptied directory has no size."""
 
     path: str
     """Relative to the root of the table."""
     size: int
+    """In bytes."""
     age: timedelta
-    """Since it became useless if that is known, else since it was written. By the store's clock."""
+    """How long it has been useless, by the store's clock; if that is not known, how old it is."""
     reason: Reason
+    """Why it is garbage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +77,9 @@ class Failure:
     """Something that could not be done. The next vacuum tries again."""
 
     path: str
-    """Relative to the root of the table. "" if the rest of the vacuum failed."""
+    """Relative to the root of the table; "" if the rest of the vacuum failed."""
     message: str
+    """The error, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,37 +87,44 @@ class VacuumReport:
     """What a vacuum did, or in a dry run would do. Paths are relative to the root of the table."""
 
     url: str
+    """The root of the table."""
     scope: Scope
+    """`table`, or `directory` for a directory without a descriptor."""
     dry_run: bool
+    """Whether nothing was changed."""
     retention_hours: float
+    """The retention that it used, in hours."""
     deleted: Sequence[Deletion] = ()
+    """The objects that were deleted."""
     failed: Sequence[Failure] = ()
+    """What could not be done."""
     aborted: Sequence[str] = ()
-    """The tids of the pending transactions that it aborted."""
+    """The tids of pending transactions that it aborted, because they were too old."""
     postponed: Sequence[str] = ()
-    """The tids of the timed-out transactions that were too many for one run. The next run continues with them."""
+    """The tids of transactions that were too many for one run: the next run goes on with them."""
     checkpoint: str | None = None
-    """The checkpoint that was written."""
+    """The name of the checkpoint that was written; None if none was due."""
     queued: Sequence[str] = ()
     """In the directory scope: the markers that the next vacuum may delete."""
     kept: Sequence[Deletion] = ()
-    """Garbage that is not old enough, or never deleted: other tools' files, and untracked ones without `untracked`."""
+    """Garbage that stays: not old enough, or of a kind that is deleted never or only on request."""
     undeleted: Sequence[Deletion] = ()
-    """Garbage that was due and could not be deleted. `failed` has the reasons."""
+    """Garbage that was due, and could not be deleted: `failed` has the reasons."""
     stopped: bool = False
-    """Whether the caller stopped it before the end. The next vacuum does the rest."""
+    """Whether it was asked to stop before it was done; the next vacuum does the rest."""
     warnings: Sequence[str] = ()
-    """Messages about what is not a failure, but should be known."""
+    """Sentences about things that are no failures, and that somebody should know."""
     keeps_versions: bool = False
-    """Something was deleted, and the store keeps versions, so that the deletion alone freed no space."""
+    """Whether the store keeps versions of what was deleted: then this freed nothing by itself."""
 
     @property
     def ok(self) -> bool:
+        """Whether everything that was to be done was done."""
         return not self.failed
 
     @property
     def oldest_garbage(self) -> timedelta | None:
-        """The age of the oldest garbage that is left and will be deleted. None if there is none."""
+        """The age of the oldest garbage that is left and will be deleted; None if there is none."""
         left = (*self.undeleted, *(it for it in self.kept if it.reason not in _STAYS))
         return max((it.age for it in left), default=None)
 
@@ -240,8 +250,9 @@ def _never() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
-    """How the caller follows a vacuum, and stops it."""
+    """How a caller follows a vacuum, and stops it."""
 
     progress: Progress = field(default=_silent)
+    """Is called with the phase, how much is done, and of how much (None if that is not known)."""
     stop: Callable[[], bool] = field(default=_never)
-    """Called between batches. If it returns True, the vacuum ends after the current batch, in good order."""
+    """Is asked between batches; True ends the vacuum in good order."""

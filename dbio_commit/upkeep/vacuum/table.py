@@ -11,9 +11,9 @@ from dbio_commit.base.errors import (
     CheckpointLostError,
     CorruptMarkerError,
     DbioError,
+    MissingPackageError,
     ObjectNotFoundError,
     TransactionStateError,
-    UnsupportedStoreError,
     UnsupportedTableError,
 )
 from dbio_commit.commit.checkpoints import catch_up, write_checkpoint
@@ -128,7 +128,7 @@ class TableVacuum:
             old = find_superseded(self._store, snapshot.table_id or "", self._hands.horizons.data)
         except ObjectNotFoundError:  # another vacuum was faster
             return
-        except (UnsupportedTableError, CorruptMarkerError, UnsupportedStoreError) as error:
+        except (UnsupportedTableError, CorruptMarkerError, MissingPackageError) as error:
             self._hands.warnings.append(f"nothing of the Delta log is deleted: {error}")
             return
         self._hands.delete(plan.superseded(old))

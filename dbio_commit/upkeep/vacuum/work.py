@@ -1,13 +1,12 @@
-"""Lists a table's directories and deletes its garbage: many requests, in threads or on Spark's executors.
+"""Lists a table's directories and deletes its garbage: many requests, in threads, or spread over other machines.
 
-`table_plan` or `directory_plan` decides what is garbage.
+Nothing is decided here: `table_plan` and `directory_plan` say what is garbage.
 """
 
-import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from dbio_commit.base.errors import StoreError
 from dbio_commit.protocol import names
@@ -15,9 +14,6 @@ from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
 from dbio_commit.store.contract import CONCURRENCY
 from dbio_commit.upkeep.vacuum.report import Control
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -51,17 +47,23 @@ class Stopped(Exception):
     """The caller stopped the vacuum between two batches."""
 
 
-class Workers:
-    """Lists and deletes, in threads or on executors."""
+class Spread(Protocol):
+    """Calls a function for each item, on other machines, and returns the results in the order of the items."""
 
-    def __init__(self, store: Store, control: Control, spark: "SparkSession | None") -> None:
-        self._store, self._control, self._spark = store, control, spark
+    def __call__(self, function: Callable[[_T], _R], items: Sequence[_T], /) -> Iterable[_R]: ...
+
+
+class Workers:
+    """Does the work: with `spread` if it is given, else in threads of this process."""
+
+    def __init__(self, store: Store, control: Control, spread: Spread | None) -> None:
+        self._store, self._control, self._spread = store, control, spread
 
     def list_tree(self, live: Collection[str] = ()) -> Iterator[Listed]:
         """All directories except those that readers skip: the top levels first, then whole subtrees in parallel."""
         keep = _LeaveOut(live)
         level, listed = [""], 0
-        enough = 1 if self._spark else _FEW if self._store.lists_ranges else CONCURRENCY
+        enough = 1 if self._spread else _FEW if self._store.lists_ranges else CONCURRENCY
         while level == [""] or 0 < len(level) < enough:
             listings = self._store.ask_each(self._store.list_directory, level)
             below: list[str] = []
@@ -84,7 +86,7 @@ class Workers:
         """Deletes in batches. After each group of batches, gives the paths and the failures among them."""
         size, done = self._store.delete_batch, 0
         for group in chunks(paths, size * _BATCHES_AT_ONCE):
-            if self._spark is None:
+            if self._spread is None:
                 failures = self._store.delete_many(group)
             else:
                 parts = self._on_workers(partial(delete, self._store), chunks(group, size))
@@ -94,9 +96,9 @@ class Workers:
             self.report("deleting", done, len(paths))
 
     def _on_workers(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
-        """The function's results in order. The caller may stop it between groups."""
-        if self._spark is not None:
-            yield from on_executors(self._spark, function, items)
+        """The function's results in order; between groups of them the caller may stop it."""
+        if self._spread is not None:
+            yield from self._spread(function, items)
             return
         for group in chunks(items, _UNITS_AT_ONCE):
             yield from self._store.ask_each(function, group)
@@ -165,38 +167,3 @@ def chunks(items: Sequence[_T], size: int) -> list[Sequence[_T]]:
 
 def delete(store: Store, paths: Sequence[str]) -> dict[str, StoreError]:
     return store.delete_many(paths)
-
-
-# --- Spark's executors --------------------------------------------------------------------------------------------
-
-
-def on_executors(spark: "SparkSession", function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
-    """The function's results for all items, computed on executors. Items and results are pickled."""
-    if not items:
-        return []
-    from dbio_commit.spark.session.conf import settle_workers
-    from dbio_commit.spark.session.errors import errors_of_workers
-
-    settle_workers(spark)
-    rows = [(pickle.dumps(item),) for item in items]
-    frame = spark.createDataFrame(rows, "item binary").repartition(min(len(rows), _TASKS))
-    with errors_of_workers():
-        results = frame.mapInArrow(_Each(function), "result binary").collect()
-    return [pickle.loads(row.result) for row in results]
-
-
-_TASKS = 200
-"""The most tasks. More would only wait for each other."""
-
-
-class _Each:
-    def __init__(self, function: Callable[[Any], Any]) -> None:
-        self._function = function
-
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
-        for batch in batches:
-            for item in batch.column(0).to_pylist():
-                result = pickle.dumps(self._function(pickle.loads(item)))
-                yield pa.RecordBatch.from_pydict({"result": pa.array([result], pa.binary())})

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dbio_commit import Bounds, Table
+from dbio_commit import Table
 from dbio_commit.protocol import names
+from dbio_commit.protocol.markers.files import Bounds
 from tests.command_line import (
     COMMANDS,
     ESCAPE,

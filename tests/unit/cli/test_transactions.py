@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dbio_commit import Bounds, Table, TransactionAbortedError
+from dbio_commit import Table, TransactionAbortedError
 from dbio_commit.protocol import names
+from dbio_commit.protocol.markers.files import Bounds
 from tests.command_line import TID, append, data_file, dbio, dbio_json, in_terminal, new_files
 
 # --- log --------------------------------------------------------------------------------------------------------------
@@ -49,7 +50,7 @@ def test_log_has_the_newest_commit_first(table: Table) -> None:
 
 
 def test_log_leaves_columns_out_before_it_cuts_one(table: Table) -> None:
-    with table.begin("replace_partitions", ["day"], ("nightly", 4)) as transaction:
+    with table.begin("overwrite_partitions", ["day"], ("nightly", 4)) as transaction:
         new_files(transaction, {"1": 3}, rows=1_000_000)
 
     _, narrow = in_terminal(80, "log", table.url)

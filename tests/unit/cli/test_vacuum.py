@@ -529,7 +529,7 @@ def test_adopt_makes_a_table_of_a_directory_and_moves_nothing(plain: Path) -> No
     assert visible(plain) == seen
     assert dbio_json("check", plain)["scope"] == "table"
     table = Table(plain)
-    with table.begin("replace_partitions") as transaction:
+    with table.begin("overwrite_partitions") as transaction:
         new_files(transaction, {"2": 1})
     assert {path.split("/")[0] for path in visible(plain)} == {"day=1", "day=2"}
 

@@ -380,7 +380,7 @@ def test_a_task_that_comes_after_a_week_writes_nothing(table: Table, store: Memo
 @pytest.mark.parametrize("claims", [True, False])
 def test_a_directory_of_the_directory_scope_has_no_place_for_it(table: Table, store: MemoryStore, claims: bool) -> None:
     store.put("a.parquet", b"PAR1....PAR1")
-    with pytest.raises(InvalidInputError, match="write to a table of its own"):
+    with pytest.raises(InvalidInputError, match="write to a dbio table"):
         begin(store, table.clock, follow_up=publish_as_set, app=(QUERY, 1) if claims else None, claims=claims)
 
 

@@ -50,7 +50,7 @@ WRITES: dict[str, Callable[[Table], object]] = {
     "append again": lambda table: append_once(table, 7),
     "append with another schema": lambda table: append_once(table, 8, columns("a", "b", "c")),
     "overwrite": lambda table: write_days(table, "overwrite", d1=b"new"),
-    "replace partitions": lambda table: write_days(table, "replace_partitions", d2=b"new", d4=b"new"),
+    "replace partitions": lambda table: write_days(table, "overwrite_partitions", d2=b"new", d4=b"new"),
     "rewrite": lambda table: rewrite(table),
     "begin and abort": lambda table: table.begin().abort(),
 }
@@ -155,7 +155,7 @@ def test_a_change_of_schema_is_known_when_its_commit_is_purged() -> None:
 # --- turns --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("work", ["overwrite", "replace_partitions"])
+@pytest.mark.parametrize("work", ["overwrite", "overwrite_partitions"])
 def test_a_writer_that_was_shown_no_turns_still_comes_after_the_last(work: Any) -> None:  # I7
     """Its first listing in the turn was overtaken by the purge of all turns but the last, and missed that too."""
     store = ForgetfulStore()
@@ -177,7 +177,7 @@ def test_the_first_turn_after_a_purge_is_the_next_one() -> None:  # I7
     for turn in range(4, 8):
         checkpointed(table)
         assert [path for path in memory(table).objects if path.startswith("_serial_")] == [names.turn(turn - 1)]
-        write_days(table, "replace_partitions", d1=b"%d" % turn)
+        write_days(table, "overwrite_partitions", d1=b"%d" % turn)
         assert names.turn(turn) in memory(table).objects
 
 

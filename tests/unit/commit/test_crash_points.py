@@ -68,14 +68,14 @@ def overwrite(table: Table) -> Transaction:
 
 
 def overwrite_if_same(table: Table) -> Transaction:
-    transaction = table.begin("overwrite", partition_by=["day"], if_tid=table.snapshot().tid)
+    transaction = table.begin("overwrite", partition_by=["day"], if_match=table.snapshot().etag)
     stage_new(table, transaction)
     transaction.commit()
     return transaction
 
 
 def replace_partitions(table: Table) -> Transaction:
-    transaction = table.begin("replace_partitions", partition_by=["day"])
+    transaction = table.begin("overwrite_partitions", partition_by=["day"])
     stage_new(table, transaction)
     transaction.commit()
     return transaction
@@ -112,7 +112,7 @@ ON_A_TABLE = {
     "append_new_schema": (append_new_schema, BOTH),
     "overwrite": (overwrite, sorted(NEW.values())),
     "overwrite_if_same": (overwrite_if_same, sorted(NEW.values())),
-    "replace_partitions": (replace_partitions, [b"new 1", b"new 3", b"old 2"]),
+    "overwrite_partitions": (replace_partitions, [b"new 1", b"new 3", b"old 2"]),
     "rewrite": (rewrite, [b"new 1", b"new 3", b"old 2"]),
     "give_up": (give_up, OLD),
 }
@@ -122,7 +122,7 @@ ON_NOTHING = {
     "overwrite": (overwrite, sorted(NEW.values())),
     "create": (create, sorted(NEW.values())),
 }
-IDEMPOTENT = {"append_once", "append_new_schema", "overwrite", "overwrite_if_same", "replace_partitions", "give_up"}
+IDEMPOTENT = {"append_once", "append_new_schema", "overwrite", "overwrite_if_same", "overwrite_partitions", "give_up"}
 
 
 class RecordingTable(Table):
@@ -347,7 +347,7 @@ def dbio_scene(name: str) -> Scene:
 DIRECTORY_CASES = {
     "append": {"1": [b"new 1", b"old 1"], "2": [b"old 2"], "3": [b"new 3"]},
     "overwrite": {"1": [b"new 1"], "3": [b"new 3"]},
-    "replace_partitions": {"1": [b"new 1"], "2": [b"old 2"], "3": [b"new 3"]},
+    "overwrite_partitions": {"1": [b"new 1"], "2": [b"old 2"], "3": [b"new 3"]},
     "rewrite": {"1": [b"new 1"], "2": [b"old 2"], "3": [b"new 3"]},
     "give_up": {"1": [b"old 1"], "2": [b"old 2"]},
 }

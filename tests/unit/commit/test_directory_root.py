@@ -223,15 +223,15 @@ def test_overwrite_removes_what_a_dbio_writer_committed_after_it_began(table: Ta
 
 def test_replacement_replaces_the_partitions_that_it_writes_to(table: Table, store: MemoryStore) -> None:
     old = dbio_wrote(store)
-    commit = begin(table, "replace_partitions", d1=b"new 1", d4=b"new 4").commit()
+    commit = begin(table, "overwrite_partitions", d1=b"new 1", d4=b"new 4").commit()
     assert set(commit.removed) == {at("day=1", file_of(OLD))}
     assert dbio_sees(store.objects) == live(table) == old - set(commit.removed) | set(commit.added)
 
 
 def test_static_replacement_of_a_partition_without_new_files_removes_it(table: Table, store: MemoryStore) -> None:
     old = dbio_wrote(store)
-    transaction = table.begin("replace_partitions")
-    transaction.replace_partition({"day": "2"})
+    transaction = table.begin("overwrite_partitions")
+    transaction.overwrite_partition({"day": "2"})
     transaction.commit()
     assert dbio_sees(store.objects) == live(table) == old - {at("day=2", file_of(OLD))}
 

@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from dbio_commit import CommitConflictError, Table
+from dbio_commit.base.options import Isolation
 from dbio_commit.commit.begin import begin
-from dbio_commit.commit.isolation import Isolation, Read, _is_blind
+from dbio_commit.commit.isolation import Read, _is_blind
 from dbio_commit.log.snapshot import Snapshot
 from dbio_commit.protocol.commits import Decided, Forgotten
 from dbio_commit.protocol.markers.commit import CommitMarker

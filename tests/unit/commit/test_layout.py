@@ -379,8 +379,8 @@ def test_a_change_that_cannot_abort_the_others_does_not_commit_and_may_be_tried_
 
 
 def test_a_change_that_rests_on_a_commit_fails_where_others_came(world: World) -> None:
-    seen = world.table.snapshot().tid
-    change = world.table.begin("overwrite", partition_by=["country"], if_tid=seen)
+    seen = world.table.snapshot().etag
+    change = world.table.begin("overwrite", partition_by=["country"], if_match=seen)
     world.append()
     other = world.table.begin()
     with pytest.raises(CommitConflictError):

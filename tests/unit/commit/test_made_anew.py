@@ -18,12 +18,12 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import decode_commit
 from dbio_commit.protocol.markers.start import decode_begun
 from dbio_commit.protocol.markers.turn import decode_turn
+from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.spark.write.file_sink import StoreSink
 from dbio_commit.spark.write.task import TaskSpec, write_task
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
-from dbio_commit.upkeep.vacuum.run import vacuum_table
 from tests.builders import columns
 from tests.faults import Killed, calls_to, fail_with, heal, once
 from tests.writers import contents, data_files, live, stage, write
@@ -115,7 +115,7 @@ def test_a_commit_marker_that_came_to_another_table_is_none_of_its_commits_thoug
     assert contents(table) == [b"new"] * 3
     assert list(table.check().strange) == [path]
     with pytest.raises(InvalidInputError, match="of another table"):
-        table.inspect(late.tid)
+        table.show(late.tid)
 
 
 def test_the_files_of_a_commit_to_another_table_are_not_deleted(

@@ -42,7 +42,7 @@ def table(tmp_path: Path) -> Table:
 
 
 @pytest.mark.parametrize("what", AWAY)
-@pytest.mark.parametrize("operation", ["append", "overwrite", "replace_partitions", "rewrite"])
+@pytest.mark.parametrize("operation", ["append", "overwrite", "overwrite_partitions", "rewrite"])
 def test_a_commit_of_files_on_another_disk_is_refused_and_aborted(
     table: Table, operation: Operation, what: str
 ) -> None:

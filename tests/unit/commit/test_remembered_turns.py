@@ -13,11 +13,11 @@ from dbio_commit.base.errors import StoreError
 from dbio_commit.commit import metadata as schema_module
 from dbio_commit.commit.turns import take_turn
 from dbio_commit.protocol import names
+from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.store.local import LocalStore
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
-from dbio_commit.upkeep.vacuum.run import vacuum_table
 from tests.builders import columns
 from tests.faults import fail_with, heal
 from tests.writers import live, stage, write, write_days

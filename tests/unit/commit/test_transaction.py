@@ -163,14 +163,14 @@ def test_empty_overwrite_empties_the_table(table: Table) -> None:
 def test_dynamic_replacement_replaces_just_the_partitions_that_it_writes_to(table: Table) -> None:
     write_days(table, a=b"a1", b=b"b1", c=b"c1")
     write_days(table, a=b"a2")
-    commit = write_days(table, "replace_partitions", a=b"a3", d=b"d3")
+    commit = write_days(table, "overwrite_partitions", a=b"a3", d=b"d3")
     assert contents(table) == [b"a3", b"b1", b"c1", b"d3"]
     assert len(commit.removed) == 2
 
 
 def test_dynamic_replacement_without_files_removes_nothing(table: Table) -> None:
     write_days(table, a=b"a1")
-    commit = write_days(table, "replace_partitions")
+    commit = write_days(table, "overwrite_partitions")
     assert not commit.removed
     assert contents(table) == [b"a1"]
 
@@ -180,7 +180,7 @@ def test_replacement_of_the_null_partition_leaves_other_partitions(table: Table)
     stage(table, transaction, b"null", {"day": None})
     stage(table, transaction, b"text", {"day": "null"})
     transaction.commit()
-    replacing = table.begin("replace_partitions")
+    replacing = table.begin("overwrite_partitions")
     stage(table, replacing, b"new", {"day": None})
     replacing.commit()
     assert contents(table) == [b"new", b"text"]
@@ -188,8 +188,8 @@ def test_replacement_of_the_null_partition_leaves_other_partitions(table: Table)
 
 def test_static_replacement_empties_the_named_partition_even_if_nothing_is_written_there(table: Table) -> None:
     write_days(table, a=b"a1", b=b"b1")
-    transaction = table.begin("replace_partitions")
-    transaction.replace_partition({"day": "a"})
+    transaction = table.begin("overwrite_partitions")
+    transaction.overwrite_partition({"day": "a"})
     transaction.commit()
     assert contents(table) == [b"b1"]
 
@@ -199,9 +199,9 @@ def test_static_replacement_by_some_columns_replaces_all_partitions_below_them(t
     for day, hour in ("11", "12", "21", "22"):
         stage(table, transaction, f"{day}{hour}".encode(), {"day": day, "hour": hour})
     transaction.commit()
-    replacing = table.begin("replace_partitions")
-    replacing.replace_partition({"day": "1"})
-    replacing.replace_partition({"hour": "2"})
+    replacing = table.begin("overwrite_partitions")
+    replacing.overwrite_partition({"day": "1"})
+    replacing.overwrite_partition({"hour": "2"})
     stage(table, replacing, b"new", {"day": "1", "hour": "3"})
     replacing.commit()
     assert contents(table) == [b"21", b"new"]
@@ -209,8 +209,8 @@ def test_static_replacement_by_some_columns_replaces_all_partitions_below_them(t
 
 def test_static_replacement_keeps_what_was_live_in_a_partition_that_it_only_writes_to(table: Table) -> None:
     write_days(table, a=b"a1", b=b"b1")
-    transaction = table.begin("replace_partitions")
-    transaction.replace_partition({"day": "a"})
+    transaction = table.begin("overwrite_partitions")
+    transaction.overwrite_partition({"day": "a"})
     stage(table, transaction, b"b2", {"day": "b"})
     transaction.commit()
     assert contents(table) == [b"b1", b"b2"]
@@ -218,9 +218,9 @@ def test_static_replacement_keeps_what_was_live_in_a_partition_that_it_only_writ
 
 @pytest.mark.parametrize("partition", [{}, {"month": "1"}, {"day": "a", "month": "1"}])
 def test_replacing_what_is_no_partition_of_the_table_is_refused(table: Table, partition: dict[str, str]) -> None:
-    transaction = table.begin("replace_partitions", partition_by=["day"])
+    transaction = table.begin("overwrite_partitions", partition_by=["day"])
     with pytest.raises(InvalidInputError, match="day"):
-        transaction.replace_partition(partition)
+        transaction.overwrite_partition(partition)
 
 
 def test_rewrite_swaps_exactly_the_files_that_it_names(table: Table) -> None:
@@ -500,7 +500,7 @@ def test_a_decided_transaction_takes_nothing_more(table: Table, decide: str) -> 
         transaction.commit,
         lambda: transaction.add([]),
         lambda: transaction.remove([]),
-        lambda: transaction.replace_partition({}),
+        lambda: transaction.overwrite_partition({}),
     ]
     for misuse in misuses:
         with pytest.raises(TransactionStateError, match="begin a new one"):
@@ -511,7 +511,7 @@ def test_only_a_rewrite_removes_and_only_a_replacement_replaces(table: Table) ->
     with pytest.raises(TransactionStateError, match="'append'"):
         table.begin("append").remove(["x"])
     with pytest.raises(TransactionStateError, match="'overwrite'"):
-        table.begin("overwrite").replace_partition({"day": "1"})
+        table.begin("overwrite").overwrite_partition({"day": "1"})
 
 
 def test_an_unknown_operation_is_refused(table: Table, store: MemoryStore) -> None:
@@ -664,7 +664,7 @@ def test_a_marker_that_no_put_holds_is_refused_with_the_number_of_files(
     assert contents(table) == [b"new"]
 
 
-@pytest.mark.parametrize("operation", ["append", "overwrite", "replace_partitions"])
+@pytest.mark.parametrize("operation", ["append", "overwrite", "overwrite_partitions"])
 def test_only_a_rewrite_goes_by_rows_and_tells_changes(table: Table, operation: Any) -> None:
     read = Read(tids=frozenset(), may_match=lambda now: now.files, isolation="serializable")
     transaction = table.begin(operation)

@@ -215,7 +215,7 @@ def test_a_partition_column_may_be_inside_a_file_where_all_its_rows_have_the_val
         (pa.array(["1", "1"]).dictionary_encode(), "2"),
     ],
 )
-@pytest.mark.parametrize("operation", ["append", "overwrite", "replace_partitions"])
+@pytest.mark.parametrize("operation", ["append", "overwrite", "overwrite_partitions"])
 def test_a_file_is_refused_that_has_other_values_of_a_partition_column_inside_or_may_have(
     operation: str, inside: Any, value: Any, table: Table
 ) -> None:

@@ -27,7 +27,7 @@ READS: dict[str, Callable[[Table], object]] = {
     "history": lambda table: [(commit, commit.added_files) for commit in table.history()],
     "check": lambda table: table.check(),
     "as of a time": lambda table: table.snapshot(as_of=OPENED + timedelta(hours=1)).files,
-    "as of a tid": lambda table: table.snapshot(as_of=tid_of(table, "replace_partitions")).files,
+    "as of a tid": lambda table: table.snapshot(as_of=tid_of(table, "overwrite_partitions")).files,
     "inspect a commit": lambda table: inspected(table, "rewrite"),
     "inspect an abort": lambda table: inspected(table, "abort"),
     "inspect a pending transaction": lambda table: inspected(table, "pending"),
@@ -35,7 +35,7 @@ READS: dict[str, Callable[[Table], object]] = {
 
 
 def inspected(table: Table, operation: str) -> tuple[object, ...]:
-    report = table.inspect(tid_of(table, operation))
+    report = table.show(tid_of(table, operation))
     commit = report.commit and (report.commit.timestamp, report.commit.added, report.commit.removed_files)
     return report.state, report.started, report.decided, report.files, list(report.undecided), commit
 
@@ -63,7 +63,7 @@ def test_a_second_checkpoint_takes_over_what_the_first_covers() -> None:
         assert table.checkpoint()
         purge(memory(table))
         for it in (table, plain):
-            write_days(it, "replace_partitions", d2=b"2 again")
+            write_days(it, "overwrite_partitions", d2=b"2 again")
             later(it)
         assert contents(table) == contents(plain)
         assert [commit.operation for commit in table.history()] == [commit.operation for commit in plain.history()]

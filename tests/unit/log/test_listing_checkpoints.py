@@ -174,7 +174,7 @@ USES: list[Callable[[Table], object]] = [
     Table.history,
     Table.check,
     Table.checkpoint,
-    lambda table: table.inspect("1"),
+    lambda table: table.show("1"),
     lambda table: table.abort("2"),
 ]
 

@@ -7,10 +7,10 @@ import pytest
 
 from dbio_commit.base.errors import CheckpointLostError, InvalidInputError
 from dbio_commit.protocol import names
+from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
-from dbio_commit.upkeep.vacuum.run import vacuum_table
 from tests.builders import columns
 from tests.writers import contents, data_files, live, write
 

@@ -5,6 +5,7 @@ Rules: PROTOCOL.md 8.1.
 
 import gzip
 import json
+import pickle
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -28,7 +29,7 @@ from dbio_commit.protocol.scope import Scope
 from dbio_commit.protocol.state import UNKNOWN_SIZE
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
-from tests.builders import DESCRIPTOR, NOW, OLD, World, data, versions_of
+from tests.builders import DESCRIPTOR, NOW, OLD, World, columns, data, versions_of
 from tests.faults import PagedLog, calls_to, once
 from tests.writers import live, stage, write_days
 from vacuum import VacuumOptions, vacuum_table
@@ -60,7 +61,7 @@ def test_what_vacuum_purged_before_it_could_be_listed_is_read_from_the_checkpoin
     stage(table, first, partition={"day": "1"})
     clock.sleep(1)
     write_days(table, "append", b=b"old")
-    second = table.begin("replace_partitions")  # its marker stays as long as the file that it removes
+    second = table.begin("overwrite_partitions")  # its marker stays as long as the file that it removes
     stage(table, second, partition={"day": "b"})
 
     def commit() -> None:
@@ -396,6 +397,17 @@ def test_the_tables_schema_and_application_versions_are_those_of_the_snapshot() 
     assert world.snapshot().app_versions == {"job": versions_of(7, 8, 9)}
     before = world.snapshot(as_of="1")
     assert (before.schema, before.app_versions) == (narrow, {"job": versions_of(7)})
+
+
+def test_the_schema_is_decoded_once_for_a_snapshot_and_not_pickled_twice() -> None:
+    world = World()
+    world.commit("1", [data("1")], schema=columns("id"), schema_turn=1)
+    snapshot = world.snapshot()
+    before = len(pickle.dumps(snapshot))
+    assert snapshot.schema is not None
+    assert snapshot.schema is snapshot.schema
+    assert len(pickle.dumps(snapshot)) == before
+    assert pickle.loads(pickle.dumps(snapshot)).schema == snapshot.schema
 
 
 def test_sizes_that_no_marker_tells_are_looked_up_and_a_missing_file_is_still_named() -> None:

@@ -74,7 +74,7 @@ def decided(draw: st.DrawFn, tid: str) -> Decided:
         for path in added
     ]
     info = CommitInfo(
-        operation=draw(st.sampled_from(["append", "overwrite", "replace_partitions", "rewrite", "adopt"])),
+        recorded=draw(st.sampled_from(["append", "overwrite", "replace_partitions", "rewrite", "adopt"])),
         commit_id=draw(TEXT),
         timestamp=draw(TIMES),
         turn=draw(st.none() | COUNTS),
@@ -318,7 +318,7 @@ def test_statistics_that_say_nothing_are_left_out_where_they_would_unpack_to_too
     said = {f"c{number:03d}": Bounds(None, None, None) for number in range(500)}
     paths = [data("1", number) for number in range(3000)]
     files = [FileInfo(path=path, size=1, rows=1, statistics=said) for path in paths]
-    info = CommitInfo(operation="append", commit_id="c", timestamp=NOW, files=pack_files(files))
+    info = CommitInfo(recorded="append", commit_id="c", timestamp=NOW, files=pack_files(files))
     marker = CommitMarker(added=paths, removed=[], dbio_commit=info)
     body = encode_checkpoint(sample([Decided(NOW, "1", marker)]), created=NOW)
     (commit,) = decode_checkpoint(body, number=7, where=WHERE).commits
@@ -342,7 +342,7 @@ def test_ordinary_checkpoints_keep_their_statistics() -> None:
             )
             for number in range(100)
         ]
-        info = CommitInfo(operation="append", commit_id=tid, timestamp=NOW, files=pack_files(files))
+        info = CommitInfo(recorded="append", commit_id=tid, timestamp=NOW, files=pack_files(files))
         commits.append(Decided(NOW, tid, CommitMarker(added=[it.path for it in files], removed=[], dbio_commit=info)))
     body = encode_checkpoint(sample(commits), created=NOW)
     found = decode_checkpoint(body, number=7, where=WHERE).commits

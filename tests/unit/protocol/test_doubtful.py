@@ -19,7 +19,7 @@ AT = datetime(2026, 11, 20, tzinfo=UTC)
 
 def commit(operation: Any = "append", *, statistics: dict[str, Bounds] | None = None, **metrics: int) -> Decided:
     info = FileInfo(path="a.parquet", size=1, statistics=statistics)
-    told = CommitInfo(operation=operation, commit_id="x", timestamp=AT, metrics=metrics, files=pack_files([info]))
+    told = CommitInfo(recorded=operation, commit_id="x", timestamp=AT, metrics=metrics, files=pack_files([info]))
     return Decided(AT, "1", CommitMarker(added=["a.parquet"], removed=[], dbio_commit=told))
 
 

@@ -23,6 +23,7 @@ from dbio_commit.protocol.markers.commit import (
     CommitInfo,
     CommitMarker,
     abort_marker,
+    as_recorded,
     bounds_in,
     check_statistics,
     decode_commit,
@@ -47,7 +48,8 @@ DECODERS: list[Callable[..., object]] = [decode_commit, decode_descriptor, decod
 def info(**more: Any) -> CommitInfo:
     if "schema" in more:
         more["schema"] = pack_schema(more["schema"])
-    return CommitInfo(**{"operation": "append", "commit_id": "c1", "timestamp": NOW, **more})
+    more["recorded"] = as_recorded(more.pop("operation", "append"))
+    return CommitInfo(**{"commit_id": "c1", "timestamp": NOW, **more})
 
 
 def commit_of(files: list[FileInfo]) -> CommitMarker:
@@ -105,7 +107,7 @@ def test_files_come_back_as_they_were_packed(files: list[FileInfo]) -> None:
 @given(
     st.builds(
         info,
-        operation=st.sampled_from(["append", "overwrite", "replace_partitions", "rewrite"]),
+        operation=st.sampled_from(["append", "overwrite", "overwrite_partitions", "rewrite"]),
         commit_id=st.text(),
         timestamp=st.datetimes(timezones=st.just(UTC)),
         turn=st.none() | COUNTS,

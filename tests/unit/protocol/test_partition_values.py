@@ -425,11 +425,11 @@ def test_values_of_several_types_for_a_new_column_are_refused(tmp_path: Path) ->
 
 def test_a_partition_is_replaced_by_a_value_too(tmp_path: Path) -> None:
     table = table_by(tmp_path / "t", "date")
-    with table.begin("replace_partitions") as transaction:
-        transaction.replace_partition({"k": date(2026, 11, 20)})
+    with table.begin("overwrite_partitions") as transaction:
+        transaction.overwrite_partition({"k": date(2026, 11, 20)})
     assert not table.snapshot().files
     with pytest.raises(InvalidInputError, match="partition column 'k'"):
-        table.begin("replace_partitions").replace_partition({"k": 7})
+        table.begin("overwrite_partitions").overwrite_partition({"k": 7})
 
 
 # --- what an earlier version committed ----------------------------------------------------------------------------
@@ -459,8 +459,8 @@ def put_right(table: Table, text: str, kind: str) -> None:
 
 
 def leave_out(table: Table, text: str, kind: str) -> None:
-    with table.begin("replace_partitions") as transaction:
-        transaction.replace_partition({"k": text})
+    with table.begin("overwrite_partitions") as transaction:
+        transaction.overwrite_partition({"k": text})
 
 
 def go_back(table: Table, text: str, kind: str) -> None:
@@ -497,8 +497,8 @@ def test_what_lies_in_such_a_partition_is_compacted_and_restored_where_it_is(tmp
     report = table.compact()
     assert report.commits
     assert {path.partition("/")[0] for path in table.check().unread_values} == {"k=1.5"}
-    with table.begin("replace_partitions") as transaction:
-        transaction.replace_partition({"k": "1.5"})
+    with table.begin("overwrite_partitions") as transaction:
+        transaction.overwrite_partition({"k": "1.5"})
     table.restore(tid)
     assert len(table.check().unread_values) == 2
 

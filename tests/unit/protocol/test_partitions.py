@@ -29,7 +29,7 @@ def adopted(*directories: str) -> Table:
 
 def replace(table: Table, value: str, kind: str | None) -> list[str]:
     """The directories that are live when that partition has been replaced."""
-    transaction = table.begin("replace_partitions")
+    transaction = table.begin("overwrite_partitions")
     stage(table, transaction, b"new", {"m": value})
     transaction.commit(schema(kind) if kind else None)
     return sorted(file.path.partition("/")[0] for file in table.snapshot().files)
@@ -53,12 +53,12 @@ def test_a_replacement_of_a_partition_replaces_it_also_where_an_adopted_director
 def test_a_replacement_refuses_what_may_be_meant_as_its_partition_and_takes_it_by_its_own_name() -> None:
     table = adopted("m=1.5", "m=2.00")
     with pytest.raises(
-        InvalidInputError, match=r"m=1\.5/a\.parquet.*readers do not agree.*replace_partition\(.*'1\.5'"
+        InvalidInputError, match=r"m=1\.5/a\.parquet.*readers do not agree.*overwrite_partition\(.*'1\.5'"
     ):
         replace(table, "1.50", "decimal(5,2)")
-    transaction = table.begin("replace_partitions")
-    transaction.replace_partition({"m": "1.5"})
-    transaction.replace_partition({"m": "1.50"})
+    transaction = table.begin("overwrite_partitions")
+    transaction.overwrite_partition({"m": "1.5"})
+    transaction.overwrite_partition({"m": "1.50"})
     stage(table, transaction, b"new", {"m": "1.50"})
     transaction.commit(schema("decimal(5,2)"))
     assert sorted(file.path.partition("/")[0] for file in table.snapshot().files) == ["m=1.50", "m=2.00"]

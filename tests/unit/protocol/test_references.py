@@ -71,7 +71,7 @@ def rewrite_added(table: Table, tid: str) -> list[str]:
 def test_of_a_transaction_that_stays_in_part_the_paths_are_named(table: Table, store: MemoryStore) -> None:
     both = write_days(table, d1=b"1", d2=b"2")
     one = write_days(table, d1=b"3")
-    commit = write_days(table, "replace_partitions", d1=b"4")
+    commit = write_days(table, "overwrite_partitions", d1=b"4")
     marker = body(store, commit.tid)
     assert marker["dbio_commit"]["removed_tids"] == [one.tid]
     assert marker["removed"] == [path for path in both.added if path.startswith("day=d1/")]

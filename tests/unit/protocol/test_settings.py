@@ -275,7 +275,7 @@ OTHERS: dict[str, Callable[[Table], object]] = {
     "overwrite": lambda table: write(table, "overwrite"),
     "overwrite with other columns": lambda table: write(table, "overwrite", schema=columns("z")),
     "change of columns": lambda table: write(table, schema=columns("a", "b")),
-    "replacement": lambda table: write(table, "replace_partitions"),
+    "replacement": lambda table: write(table, "overwrite_partitions"),
     "rewrite": lambda table: write(table, "rewrite"),
     "aborted overwrite": lambda table: table.begin("overwrite").abort(),
     "checkpoint": lambda table: table.checkpoint(),

@@ -58,7 +58,7 @@ def test_vacuum_keeps_the_live_files_of_such_partitions_and_deletes_what_was_rem
 ) -> None:
     write_days(cutting, "append", **{"Acme Inc.": b"first", "acme inc.": b"other", "Other": b"plain"})
     clock.advance(timedelta(hours=1))
-    write_days(cutting, "replace_partitions", **{"Acme Inc.": b"second"})
+    write_days(cutting, "overwrite_partitions", **{"Acme Inc.": b"second"})
     assert {names.split(path)[0] for path in cutting.store.objects} >= {"day=Acme Inc"}  # type: ignore[attr-defined]
     for days in (3, 8, 8):
         clock.advance(days * DAY)

@@ -112,7 +112,7 @@ def test_an_adopted_table_is_written_to_like_any_other(make: Callable[[], Place]
     assert states[-1] == adopted | (states[-1] - adopted)
     write("rewrite", {min(adopted)})
     if partition:
-        write("replace_partitions", {path for path in states[-1] if path.startswith("day=1/")})
+        write("overwrite_partitions", {path for path in states[-1] if path.startswith("day=1/")})
     write("overwrite", states[-1])
     for _ in range(2):
         assert [table.snapshot(as_of=tid).files for tid in tids]
@@ -169,8 +169,8 @@ def test_states_before_the_adoption_are_refused_and_the_adoption_itself_is_told(
 def test_what_a_transaction_did_before_the_adoption_is_still_known_by_its_tid_at_the_root() -> None:
     place = dbio("")
     commit = place.table().adopt()
-    assert place.table().inspect(FIRST).state is TransactionState.COMMITTED
-    report = place.table().inspect(commit.tid)
+    assert place.table().show(FIRST).state is TransactionState.COMMITTED
+    report = place.table().show(commit.tid)
     assert (report.state, len(report.files)) == (TransactionState.COMMITTED, len(commit.added))
     with pytest.raises(TransactionStateError):
         place.table().abort(commit.tid)

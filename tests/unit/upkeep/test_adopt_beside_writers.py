@@ -157,7 +157,7 @@ def delete_all(table: Table) -> None:
 
 
 def replace(table: Table) -> None:
-    transaction = table.begin("replace_partitions")
+    transaction = table.begin("overwrite_partitions")
     stage(table, transaction, b"new", {"day": "2"})
     transaction.commit()
 

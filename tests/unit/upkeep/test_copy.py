@@ -27,11 +27,11 @@ from dbio_commit.feed.feed import Feed, Wanted
 from dbio_commit.feed.follow import Follower
 from dbio_commit.feed.position import Position, Start
 from dbio_commit.protocol import names
+from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.copy import copy_table
 from dbio_commit.upkeep.vacuum.report import VacuumOptions
-from dbio_commit.upkeep.vacuum.run import vacuum_table
 from tests.builders import columns
 from tests.faults import Killed, heal, once
 from tests.writers import contents, live, stage, write
@@ -152,9 +152,9 @@ def test_a_write_that_goes_by_a_state_of_the_original_fails_on_the_copy(
 ) -> None:
     for seed in range(6):
         copy = redated(store, clock, seed=seed)
-        with pytest.raises(CommitConflictError), copy.begin("overwrite", if_tid=days[2]) as transaction:
+        with pytest.raises(CommitConflictError), copy.begin("overwrite", if_match=days[2]) as transaction:
             transaction.commit()
-        with copy.begin("overwrite", if_tid=copy.snapshot().tid) as transaction:
+        with copy.begin("overwrite", if_match=copy.snapshot().etag) as transaction:
             transaction.commit()
 
 

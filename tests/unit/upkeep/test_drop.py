@@ -277,7 +277,7 @@ def test_nobody_begins_in_a_table_that_is_being_dropped(world: World) -> None:
     def try_all() -> None:
         actions: list[Callable[[], object]] = [
             world.table.begin, world.table.snapshot, world.table.check, world.table.checkpoint, world.table.adopt,
-            lambda: world.table.inspect("1"),
+            lambda: world.table.show("1"),
         ]  # fmt: skip
         for action in actions:
             try:

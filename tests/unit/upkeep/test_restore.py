@@ -25,7 +25,7 @@ def test_what_was_added_goes_and_what_was_removed_comes_back_as_a_copy(table: Ta
     clock.sleep(10)
     at = clock.now()
     clock.sleep(10)
-    write_days(table, "replace_partitions", b=b"new")
+    write_days(table, "overwrite_partitions", b=b"new")
     write_days(table, d=b"d")
     commit = table.restore(at)
     assert contents(table) == before

@@ -90,7 +90,8 @@ def test_compaction_without_pyarrow_is_a_mistake_and_its_absence_is_none(
 ) -> None:
     monkeypatch.setattr(config_module, "find_spec", lambda name: None)
     (said,) = mistakes(table("compact = true"))
-    assert said == "[[tables]] number 1 compact: compaction needs the package pyarrow; run `pip install pyarrow`"
+    needs = "compaction needs the package pyarrow, which is not installed; run `pip install pyarrow`"
+    assert said == f"[[tables]] number 1 compact: {needs}"
     assert read(table("compact = false")).entries[0].compact is None
 
 

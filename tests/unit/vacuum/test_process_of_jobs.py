@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import dbio_commit as dbio
+from dbio_commit.spark.ship.items import ForItems
 from dbio_commit.upkeep.vacuum import work
 
 ROOT = Path(__file__).parents[3]
@@ -63,7 +64,7 @@ def test_what_goes_to_executors_names_only_modules_of_dbio_commit() -> None:
     """There, what lies where the worker happens to run comes first."""
     table = dbio.Table("lake")
     for function in (work.list_below, work.delete):
-        text = pickle.dumps(work._Each(partial(function, table.store)), protocol=0)
+        text = pickle.dumps(ForItems(partial(function, table.store)), protocol=0)
         assert b"cdbio_commit.upkeep.vacuum.work" in text
         assert b"cvacuum" not in text
 

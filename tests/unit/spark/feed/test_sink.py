@@ -279,9 +279,9 @@ def test_spark_before_4_1_is_pointed_to_foreach_batch(query: Query, monkeypatch:
 
 
 def test_a_directory_without_a_descriptor_is_no_place_for_a_stream(query: Query) -> None:
-    """Its markers cannot tell which batches are committed."""
+    """Its markers do not record which batches are committed."""
     query.path.mkdir()
     pa.parquet.write_table(pa.table({"id": [1], "even": [False]}), query.path / "part-0.parquet")
-    with pytest.raises(InvalidInputError, match="cannot tell which versions of an application"):
+    with pytest.raises(InvalidInputError, match="do not record which versions of an application"):
         query.plan()
     assert os.listdir(query.path) == ["part-0.parquet"]

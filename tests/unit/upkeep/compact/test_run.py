@@ -79,7 +79,7 @@ def paths(table: Table) -> set[str]:
 def test_rows_of_all_types_and_partitions_are_the_same_afterwards(seed: int, tmp_path: Path) -> None:
     by = list(PARTITIONS)[seed : seed + 1]
     history = History(Table(tmp_path / "table"), seed, partition_by=by)
-    for operation in ["append"] * 8 + ["widen", "rewrite", "append", "widen", "replace_partitions", "append"]:
+    for operation in ["append"] * 8 + ["widen", "rewrite", "append", "widen", "overwrite_partitions", "append"]:
         history.commit(operation)
     table = history.table
     before, columns_before = table.snapshot(), table.schema()
@@ -422,7 +422,7 @@ def test_what_somebody_else_rewrites_is_left_and_the_other_partitions_are_compac
     for day in ("1", "2"):
         for number in range(2):
             put(table, ids(number), {"day": day})
-    store.before = once("write", "day=*", lambda: put(table, ids(7), {"day": "2"}, operation="replace_partitions"))
+    store.before = once("write", "day=*", lambda: put(table, ids(7), {"day": "2"}, operation="overwrite_partitions"))
     report = table.compact()
     heal(store)
     assert [it.directory for it in report.compacted] == ["day=1"]
@@ -437,7 +437,7 @@ def test_of_several_commits_one_that_conflicts_leaves_the_others(
     for day in ("1", "2", "3"):
         for number in range(2):
             put(table, ids(number), {"day": day})
-    overwrite: Callable[[], object] = lambda: put(table, ids(7), {"day": "2"}, operation="replace_partitions")  # noqa: E731
+    overwrite: Callable[[], object] = lambda: put(table, ids(7), {"day": "2"}, operation="overwrite_partitions")  # noqa: E731
     store.before = once("put_if_absent", "_serial_*", overwrite, nth=2)
     report = table.compact()
     heal(store)
@@ -551,7 +551,7 @@ def test_settings_and_columns_are_carried_on(tmp_path: Path) -> None:
     assert table.publish("delta")[0].is_new is False  # the compaction was published already
 
 
-@pytest.mark.parametrize("operation", ["append", "overwrite", "replace_partitions"])
+@pytest.mark.parametrize("operation", ["append", "overwrite", "overwrite_partitions"])
 def test_only_a_rewrite_can_say_that_it_changes_no_rows(operation: Any, table: Table, store: MemoryStore) -> None:
     with pytest.raises(InvalidInputError, match="rewrite"):
         table.begin(operation, data_change=False)

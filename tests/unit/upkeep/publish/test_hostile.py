@@ -18,6 +18,7 @@ import pytest
 from dbio_commit.base.errors import CorruptMarkerError, DbioError, InvalidInputError, UnsupportedTableError
 from dbio_commit.commit import probe as probe_module
 from dbio_commit.protocol.names import LAST_NUMBER
+from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.publish import DIRECTORIES, Format, bounds, delta_checkpoint, places, reading, symlink
@@ -26,7 +27,6 @@ from dbio_commit.upkeep.publish import delta_log as delta_log_module
 from dbio_commit.upkeep.publish.delta_log import DeltaListing, DeltaState, checkpoint_path, version_path
 from dbio_commit.upkeep.publish.places import in_sequence
 from dbio_commit.upkeep.vacuum.report import Control, VacuumReport
-from dbio_commit.upkeep.vacuum.run import vacuum_table
 from tests.builders import columns
 from tests.faults import Killed, Killer, calls_to, heal
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)

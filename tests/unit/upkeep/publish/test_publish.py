@@ -16,13 +16,14 @@ from dbio_commit.base.errors import (
     CommitConflictError,
     CorruptMarkerError,
     InvalidInputError,
+    MissingPackageError,
     StoreError,
     TableNotFoundError,
-    UnsupportedStoreError,
     UnsupportedTableError,
 )
 from dbio_commit.commit import probe as probe_module
 from dbio_commit.protocol import settings
+from dbio_commit.spark.vacuum import vacuum_table
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
 from dbio_commit.upkeep.publish import DIRECTORIES, Format, delta_log
@@ -30,7 +31,6 @@ from dbio_commit.upkeep.publish import delta as delta_module
 from dbio_commit.upkeep.publish.delta_log import DeltaListing, DeltaState, decode_version, version_path
 from dbio_commit.upkeep.publish.sink_log import decode_list
 from dbio_commit.upkeep.vacuum.report import Control
-from dbio_commit.upkeep.vacuum.run import vacuum_table
 from tests.builders import as_dbio_sees, columns
 from tests.faults import Killed, Killer, act_before_call, calls_to, count_calls, fail_with, heal, unwatched
 from tests.unit.remembering import forget, memory  # noqa: F401  (a fixture)
@@ -223,7 +223,8 @@ def test_without_pyarrow_versions_are_published_and_no_checkpoints(
 ) -> None:
     module = "dbio_commit.upkeep.publish.delta_checkpoint"
     with monkeypatch.context() as patch:
-        patch.setitem(sys.modules, module, None)
+        patch.delitem(sys.modules, module, raising=False)
+        patch.setitem(sys.modules, "pyarrow", None)
         for _ in range(12):
             commit(table)
             table.publish("delta")
@@ -232,8 +233,9 @@ def test_without_pyarrow_versions_are_published_and_no_checkpoints(
     table.publish("delta")
     assert DeltaListing.of(memory_of(table)._entries("_delta_log/"), root=table.url).last_checkpoint == 12
     forget()
-    monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(UnsupportedStoreError, match="pip install"):
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingPackageError, match="pip install pyarrow"):
         table.publish("delta")
 
 
@@ -249,8 +251,8 @@ def test_of_manifests_those_of_partitions_without_files_go_and_claims_are_few(ta
     for day in ("1", "2"):
         commit(table, day=day)
         table.publish("symlink")
-    transaction = table.begin("replace_partitions")
-    transaction.replace_partition({"day": "1"})
+    transaction = table.begin("overwrite_partitions")
+    transaction.overwrite_partition({"day": "1"})
     transaction.commit()
     table.publish("symlink")
     names = sorted(path for path in memory_of(table).objects if path.startswith("_symlink_format_manifest/"))

@@ -62,7 +62,7 @@ def commit_young(scene: Scene) -> None:
 def write_on(scene: Scene) -> None:
     """Some who begin now, some of whom are done."""
     write_days(scene.table, a=b"a3", new=b"new")
-    write_days(scene.table, "replace_partitions", c=b"c2")
+    write_days(scene.table, "overwrite_partitions", c=b"c2")
     abort_with_leftovers(scene, {"day": "a"})
     begin_writing(scene.table, b"not yet", "other")
 

@@ -29,8 +29,8 @@ def local(tmp_path: Path) -> Table:
     for day, hour in ("11", "12", "21"):
         stage(table, transaction, partition={"day": day, "hour": hour})
     transaction.commit()
-    replacing = table.begin("replace_partitions")
-    replacing.replace_partition({"day": "1"})
+    replacing = table.begin("overwrite_partitions")
+    replacing.overwrite_partition({"day": "1"})
     replacing.commit()
     for directory in ("day=3/hour=1", "on purpose", "_temporary/0"):
         Path(table.url, directory).mkdir(parents=True)

@@ -235,7 +235,7 @@ def act_at_random(scene: Scene, chance: random.Random, number: int) -> str:
         case 0:
             return write_days(table, "overwrite", a=body).tid
         case 1 | 2:
-            return write_days(table, "replace_partitions", **one_day(chance, body)).tid
+            return write_days(table, "overwrite_partitions", **one_day(chance, body)).tid
         case 3:
             abort_with_leftovers(scene, {"day": "a"}) if number else None
         case 4:

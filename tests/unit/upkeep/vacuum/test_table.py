@@ -197,7 +197,7 @@ def test_a_retention_that_could_hurt_is_refused_before_anything_is_read(hours: f
 
 
 @pytest.mark.parametrize("is_added", [False, True], ids=["new_file", "add"])
-@pytest.mark.parametrize("operation", ["append", "overwrite", "replace_partitions"])
+@pytest.mark.parametrize("operation", ["append", "overwrite", "overwrite_partitions"])
 def test_a_writer_that_was_silent_for_too_long_gets_an_error_and_the_table_is_as_it_was(  # I5
     operation: str, is_added: bool
 ) -> None:
@@ -493,8 +493,8 @@ def test_garbage_is_found_in_many_directories_and_live_files_are_not(kind: type[
             stage(scene.table, transaction, partition=partition)
         transaction.commit()
     failed = {leave(scene, file_of(transaction.tid, partition)) for partition in partitions}
-    replacing = scene.table.begin("replace_partitions")
-    replacing.replace_partition({"day": "0"})
+    replacing = scene.table.begin("overwrite_partitions")
+    replacing.overwrite_partition({"day": "0"})
     removed = set(replacing.commit().removed)
     strange = {leave(scene, f"{directory}/{name}") for directory in ("_old", "day=1/_old", ".x/y") for name in "ab"}
     scene.clock.advance(3 * DAY)

@@ -417,7 +417,7 @@ def test_a_commit_marker_stays_while_what_it_makes_garbage_is_there(left: Candid
 def test_while_something_is_left_that_an_adoption_removed_the_markers_that_hid_it_stay() -> None:
     """Databricks' readers know these markers only, and no checkpoint remembers which of them hid what."""
     before, later = committed(OTHER, at=OLD - TICK), committed("3", ["new"])
-    info = CommitInfo(operation="adopt", commit_id="x", timestamp=OLD)
+    info = CommitInfo(recorded="adopt", commit_id="x", timestamp=OLD)
     adoption = Decided(OLD, TID, CommitMarker(added=["seen"], removed=["hidden"], dbio_commit=info))
     log = log_of(marker(OTHER), marker("3"))
     commits = [before, adoption, later]

@@ -1,0 +1,44 @@
+"""Optional packages: one place that imports them, and says what to install if one is missing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from dbio_commit.base.errors import MissingPackageError
+
+
+def missing(package: str, *, what: str, extra: str | None = None, why: str = "") -> MissingPackageError:
+    """The error for a package that is not installed: `what` needs it, and `extra` of dbio-commit installs it.
+
+    Without an extra, the message names the package itself. `why` is for a package that is installed, but broken.
+    """
+    install = f'pip install "dbio-commit[{extra}]"' if extra else f"pip install {package}"
+    state = f"cannot be imported: {why}" if why else "is not installed"
+    error = MissingPackageError(f"{what} needs the package {package}, which {state}; run `{install}`")
+    error.name = package
+    return error
+
+
+@contextmanager
+def needs(what: str, *, extra: str | None = None) -> Iterator[None]:
+    """For imports inside the block: raises MissingPackageError if one of their packages is not installed.
+
+    Other errors pass: an ImportError of a module of dbio itself is a defect, and no missing package.
+    """
+    try:
+        yield
+    except MissingPackageError:
+        raise
+    except ImportError as error:
+        package = error.name or ""
+        if package.partition(".")[0] in ("", __name__.partition(".")[0]):
+            raise
+        why = "" if isinstance(error, ModuleNotFoundError) else str(error)
+        raise missing(package, what=what, extra=extra, why=why) from error
+
+
+def require(package: str, *, what: str, extra: str | None = None) -> Any:
+    """The package, imported. Raises MissingPackageError, as `needs`."""
+    with needs(what, extra=extra):
+        return import_module(package)
