@@ -1,4 +1,4 @@
-"""`python -m vacuum`: the commands, or what to install for them."""
+"""`python -m vacuum`: runs the commands. If a package is missing, says which extra to install."""
 
 import io
 import sys
@@ -21,7 +21,7 @@ def main() -> None:
 
 def _load() -> Callable[[], None]:
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal's encoding lacks is no error
+        sys.stdout.reconfigure(errors="backslashreplace")  # escapes characters that the terminal's encoding lacks
     from vacuum.commands import app
 
     return lambda: app(prog_name="python -m vacuum")

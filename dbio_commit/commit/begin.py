@@ -10,11 +10,11 @@ from dbio_commit.base.clock import Clock
 from dbio_commit.base.errors import CommitConflictError, InvalidInputError, SchemaMismatchError, TableNotFoundError
 from dbio_commit.base.logs import get_logger
 from dbio_commit.base.options import checkpoint_every
+from dbio_commit.commit.applications import is_committed
 from dbio_commit.commit.directory_root import left_alone
 from dbio_commit.commit.draft import Terms, encode_begun
 from dbio_commit.commit.probe import create
 from dbio_commit.commit.roots import KINDS, Nothing, TableRoot, Target, find_root, read_snapshot
-from dbio_commit.commit.table_root import is_committed
 from dbio_commit.commit.tids import new_tid, new_uuid
 from dbio_commit.commit.transaction import FollowUp, Transaction
 from dbio_commit.data.footers import Inspector

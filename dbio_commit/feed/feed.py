@@ -234,9 +234,10 @@ class Feed:
             )
         if isinstance(at, Position) and (late := _late(at, history.commits)):
             self.lose(
-                f"{late} commits of {history.url} have come with times before {at.until.isoformat()}, all until which "
-                "this stream has read: the store's clock was set back, or somebody restored old markers. It has not "
-                "read the rows of these commits"
+                f"{late} commits of {history.url} have come with times before {at.until.isoformat()}, a position of "
+                "this stream: the store's clock was set back, or somebody restored old markers. A batch that covers "
+                "the time of such a commit has its rows if it is read, or read again, after the commit came; no other "
+                "batch has them"
             )
         last = self._last(at)
         if history.known_since and last is not None and last < min(history.known_since, history.now - _REMEMBERED):

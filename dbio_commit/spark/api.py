@@ -26,32 +26,34 @@ from dbio_commit.protocol.versions import AppVersion
 from dbio_commit.spark import feed as streaming
 from dbio_commit.spark.catalog import create_catalog_table
 from dbio_commit.spark.committer import enable_parquet
-from dbio_commit.spark.datasource import DbioDataSource, register_source, register_sources
+from dbio_commit.spark.datasource import ChangedFiles, DbioDataSource, register_source, register_sources
 from dbio_commit.spark.feed.changed_rows import changes_between, columns_of
 from dbio_commit.spark.read.scan import scan
-from dbio_commit.spark.rewrite.base import CommitOptions, Rewrite
+from dbio_commit.spark.rewrite.base import Rewrite
 from dbio_commit.spark.rewrite.by_condition import replace_rows, update_rows
-from dbio_commit.spark.rewrite.compaction import in_tasks
-from dbio_commit.spark.rewrite.merge import (
+from dbio_commit.spark.rewrite.clauses import (
     UPSERT,
     Clause,
     Matched,
     NotMatched,
     NotMatchedBySource,
-    merge_rows,
     when_matched,
     when_not_matched,
     when_not_matched_by_source,
 )
+from dbio_commit.spark.rewrite.compaction import in_tasks
+from dbio_commit.spark.rewrite.merge import merge_rows
 from dbio_commit.spark.session.conf import is_connect, open_table, raise_explained, store_settings
+from dbio_commit.spark.session.errors import errors_of_workers
 from dbio_commit.spark.ship.batches import Packing, arrow_batches, pack
 from dbio_commit.spark.write.constraints import constrain as change_constraints
 from dbio_commit.spark.write.constraints import rows_to_write
 from dbio_commit.spark.write.file_sizes import balanced
-from dbio_commit.spark.write.plan import WriteOptions, errors_of_workers, no_commit, plan_write
+from dbio_commit.spark.write.options import CommitOptions, WriteOptions, no_commit
+from dbio_commit.spark.write.plan import plan_write
 from dbio_commit.spark.write.written import Writing
 from dbio_commit.store import parse_location
-from dbio_commit.upkeep.compact.plan import TARGET_BYTES
+from dbio_commit.upkeep.compact.options import TARGET_BYTES, CompactOptions, column_names
 from dbio_commit.upkeep.compact.report import CompactReport
 from dbio_commit.upkeep.compact.run import compact as run_compaction
 
@@ -138,16 +140,14 @@ def write(
             df.schema,
             mode=mode if replace_where is None else "append",
             partition_by=partition_by,
-            app=app,
             options=options,
-            if_tid=if_tid,
+            commit=beside,
         )
         if replace_where is not None:
             with balanced(df, plan) as rows:
-                return replace_rows(Rewrite.of(spark, table, plan, isolation), replace_where, rows)
-        job = plan.begin()
-        with job.transaction() as transaction:
-            writing = Writing(job, transaction, plan.constraints)
+                return replace_rows(Rewrite.of(spark, plan), replace_where, rows)
+        with plan.begin() as transaction:
+            writing = Writing(plan, transaction)
             with balanced(rows_to_write(df, plan) if plan.constraints else df, plan) as rows:
                 if plan.constraints:
                     writing.write(rows)
@@ -352,7 +352,8 @@ def write_stream(
     rows, settings = df, look(table.store, table.clock).metadata.settings
     if Constraints.of(settings):
         files = WriteOptions(merge_schema=merge_schema)
-        plan = plan_write(table, df.schema, mode=_MODES[mode], partition_by=partition_by, app=None, options=files)
+        commit = CommitOptions()
+        plan = plan_write(table, df.schema, mode=_MODES[mode], partition_by=partition_by, options=files, commit=commit)
         rows = rows_to_write(df, plan)
     frame, packing = pack(rows, None if rows is df else settings)
     options: dict[str, Any] = {
@@ -413,7 +414,7 @@ def for_each_batch(
     """
     table = open_table(spark, path, storage_options)
     streaming.require_source(table.url)
-    from dbio_commit.spark.feed.for_each import ChangedFiles, start_each, with_rows
+    from dbio_commit.spark.feed.for_each import start_each, with_rows
 
     register_source(spark, ChangedFiles, store_settings(spark))
     options = {
@@ -478,15 +479,18 @@ def compact(
     """As `Table.compact`, by Spark's tasks: each writes new files, of the rows of small ones in the same partition."""
     table = open_table(spark, path, storage_options)
     table.refuse_partition()
+    compact_options = CompactOptions(
+        target_size=target_size,
+        where=where,
+        sort_by=column_names(sort_by),
+        z_order=column_names(z_order),
+        min_files=min_files,
+    )
     try:
         return run_compaction(
             table.store,
             table.clock,
-            target_size=target_size,
-            where=where,
-            sort_by=sort_by,
-            z_order=z_order,
-            min_files=min_files,
+            compact_options,
             dry_run=dry_run,
             time_zone=spark.conf.get("spark.sql.session.timeZone"),
             hands=in_tasks(spark, table),

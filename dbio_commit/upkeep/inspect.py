@@ -1,4 +1,4 @@
-"""What is known of one transaction: the report of `dbio show`."""
+"""Finds what is known of one transaction: the report of `dbio show`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,22 +31,22 @@ class TransactionReport:
     url: str
     tid: str
     state: TransactionState
-    """In the directory scope: committed where any directory is, else pending where any directory is."""
+    """In the directory scope: committed if it is in any directory, else pending if it is in any directory."""
     started: datetime | None
-    """None where vacuum has purged the start marker and the tid does not tell."""
+    """None if vacuum has purged the start marker and the tid holds no time."""
     decided: datetime | None
     commit: Commit | None
-    """What its commit marker says, aborts included; None where there is none yet."""
+    """What its commit marker records, also for an abort. None if there is no commit marker yet."""
     files: Sequence[FileInfo]
-    """What it added; of a transaction that is not committed, its files that are there."""
+    """The files that it added. If it is not committed, those of its files that exist."""
     undecided: Sequence[str]
-    """In the directory scope: the directories where it has started and is not decided."""
+    """In the directory scope: the directories in which it has started and is not decided."""
 
 
 def inspect_transaction(store: Store, clock: Clock, tid: str) -> TransactionReport:
-    """Reads the markers of one transaction, and lists its files where no marker tells them; changes nothing.
+    """Reads the markers of one transaction, and lists its files if no marker records them. Changes nothing.
 
-    Raises InvalidInputError where there is no marker of it, TableNotFoundError, CorruptMarkerError.
+    Raises InvalidInputError if it has no marker, TableNotFoundError, CorruptMarkerError.
     """
     return until_quiet(store, lambda: _inspect(store, clock, tid))
 
@@ -64,13 +64,13 @@ def _inspect(store: Store, clock: Clock, tid: str) -> TransactionReport:
             "what is pending"
         )
     table_id = read_descriptor(store, logs[""]).id if isinstance(root, TableRoot) else None
-    told = read_markers(store, decided.values(), scope=root.scope, table_id=table_id)
-    if told.strange:
+    read = read_markers(store, decided.values(), scope=root.scope, table_id=table_id)
+    if read.strange:
         raise InvalidInputError(
-            f"{store.url_of(names.committed(tid))} is of another table, by its id, and decides nothing here; `dbio "
+            f"{store.url_of(names.committed(tid))} has the id of another table, and decides nothing here; `dbio "
             "check` names all such objects"
         )
-    found = told.only_valid(ignore_corrupt=False)
+    found = read.only_valid(ignore_corrupt=False)
     markers = {path: found[entry.path] for path, entry in decided.items()}
     if isinstance(root, TableRoot) and any(marker.removed_tids for marker in markers.values()):
         markers |= {"": it.marker for it in root.settled().decided if it.tid == tid}  # noqa: B035  (one, or too new)
@@ -109,7 +109,7 @@ def _state(*, committed: bool, pending: bool) -> TransactionState:
 
 
 def _added(store: Store, markers: Mapping[str, CommitMarker]) -> list[FileInfo]:
-    """The files that the markers add, with the sizes that their writers left out."""
+    """The files that the markers add. Sizes that their writers left out are looked up."""
     files: list[FileInfo] = []
     for directory, marker in markers.items():
         described = [replace(file, path=names.join(directory, file.path)) for file in unpack_files(marker)]

@@ -33,6 +33,7 @@ def outcomes(runs: int, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str
     return dict(fuzz(RUNS[runs], tmp_path_factory.mktemp("fuzz"), runs=runs, processes=os.cpu_count() or 1))
 
 
+@pytest.mark.slow("1,000 inputs from libFuzzer for each of nine parsers")
 @pytest.mark.parametrize(
     ("runs", "name"),
     [
@@ -107,6 +108,7 @@ DEFECTS = {
 }
 
 
+@pytest.mark.slow("the fuzzer can fail: two of four defects")
 @pytest.mark.parametrize("defect", DEFECTS.values(), ids=DEFECTS)
 def test_the_fuzzer_finds(defect: tuple[str, str, str, str], tmp_path: Path) -> None:
     name, module, right, wrong = defect

@@ -188,6 +188,7 @@ def read_many(root: Root, directory: Path) -> list[Read]:
 # --- the work, and the reckoning ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow("ten processes write for 5 s on each store; nothing smaller finds real races")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("duration_s", DURATIONS_S)
 def test_ten_processes_write_at_once_and_no_row_is_lost_or_doubled(

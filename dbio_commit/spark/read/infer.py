@@ -9,7 +9,7 @@ from dbio_commit.store import Store
 
 
 def table_schema(store: Store, snapshot: Snapshot) -> t.StructType | None:
-    """The columns of a table: those that its writers recorded, or inferred; None for an empty table without any."""
+    """The columns of a table: recorded, or else inferred. None if none are recorded and the table is empty."""
     if snapshot.schema is not None:
         return schemas.from_json(snapshot.schema, where=snapshot.url)
     return infer_schema(store, snapshot)

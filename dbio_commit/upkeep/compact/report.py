@@ -9,27 +9,32 @@ class Compacted:
     """Files of one directory that became one."""
 
     directory: str
-    """Of their partition, relative to the root."""
+    """The directory of the partition, relative to the root."""
     files: int
+    """The number of files before."""
     size: int
-    """Of the files before, in bytes."""
+    """The bytes of the files before."""
     path: str | None
-    """Of the file that they became; None in a dry run."""
+    """The path of the new file; None in a dry run."""
     new_size: int | None
+    """The bytes of the new file; None in a dry run."""
     rows: int | None
+    """The rows of the new file; None in a dry run."""
 
 
-STOPPED = "the compaction was told to stop"
-"""A reason why files are left."""
+STOPPED = "the compaction was stopped"
+"""A reason why files are left as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftFiles:
-    """Files of one directory that were to become one, and stay as they are."""
+    """Files of one directory that were to become one file, but stay as they are."""
 
     paths: Sequence[str]
     size: int
+    """In bytes."""
     reason: str
+    """Why, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +45,12 @@ class CompactReport:
     dry_run: bool
     compacted: Sequence[Compacted] = ()
     commits: Sequence[str] = ()
-    """Their tids."""
+    """The tids of its commits."""
     left: Sequence[LeftFiles] = ()
 
     @property
     def files_before(self) -> int:
-        """How many files were compacted."""
+        """The number of files that were compacted."""
         return sum(it.files for it in self.compacted)
 
     @property
@@ -54,10 +59,10 @@ class CompactReport:
 
     @property
     def files_after(self) -> int:
-        """How many took their place."""
+        """The number of new files."""
         return len(self.compacted)
 
     @property
     def bytes_after(self) -> int:
-        """In a dry run, at most about so many."""
+        """The bytes of the new files; in a dry run, an approximate upper bound."""
         return sum(it.size if it.new_size is None else it.new_size for it in self.compacted)

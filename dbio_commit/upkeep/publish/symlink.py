@@ -75,6 +75,12 @@ class SymlinkListing:
         """The highest claim; 0 if there is none."""
         return max(self.claims, default=0)
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a publisher may be at work, or was killed: the last step of each leaves one claim."""
+        claims = sum(not entry.size for entry in self.claims.values())
+        return claims > 1 or (self.last == 1 and not self.manifests)
+
 
 def manifests(live: Live, root: str) -> dict[str, bytes]:
     """The manifests of a snapshot: path -> body. A table without partitions has one, even if it is empty."""
@@ -98,15 +104,15 @@ def put(store: Store, clock: Clock, listing: SymlinkListing, live: Live) -> Publ
     is_last = True
     added = removed = 0
     for _ in range(_ATTEMPTS):
-        before = _read(store, listing.manifests)
-        is_same = before == manifests(live, root)
-        if is_same and is_last:  # a publication that was overtaken may still be writing
+        is_settled = is_last and not listing.is_unfinished  # else another publisher may still write older manifests
+        if is_settled and _read(store, listing.manifests) == manifests(live, root):
             return live.published(Format.SYMLINK, listing.last, added=added, removed=removed, is_new=False)
         number = listing.last + 1
         if store.put_if_absent(claim_path(number), b""):
-            live = read_live(
-                store, clock
-            )  # after the claim, so that a publisher with a higher claim has a newer snapshot
+            # Both after the claim: a publisher with a higher claim has a newer snapshot, and one with a lower claim may
+            # have written manifests until now.
+            live = read_live(store, clock)
+            before = _read(store, look(store).manifests)
             more, less = _write(store, before, manifests(live, root))
             added, removed = added + more, removed + less
             listing = look(store)

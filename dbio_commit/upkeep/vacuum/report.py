@@ -1,4 +1,4 @@
-"""What a vacuum is asked for, and what it says that it did. Pure."""
+"""The options of a vacuum, and the report of what it did. Pure."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ MOST_HOURS = 876_000
 """A hundred years."""
 
 HISTORY_DAYS = HISTORY / timedelta(days=1)
-"""How long abort markers, and the history in checkpoints, are kept; no transaction lives longer than 7 days."""
+"""How long abort markers and the history in checkpoints are kept, in days. No transaction lives longer than 7 days."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,21 +24,21 @@ class VacuumOptions:
     """What to keep, and for how long."""
 
     retention_hours: float = 48.0
-    """How long what a commit removed stays for readers, and how long a writer may stay silent."""
+    """How long removed files stay for readers, and after which time a pending transaction is aborted."""
     force: bool = False
-    """Allows a retention below an hour, which can hurt readers and writers that are at work."""
+    """Allows a retention below an hour, which can break readers and writers that are at work."""
     untracked: bool = False
     """Also deletes files, older than the retention, that no transaction wrote and no commit names (table scope)."""
     checkpoint_after: int = 20
-    """How many commits make the next checkpoint due; 0 writes one whenever there is any."""
+    """After how many commits the next checkpoint is due. 0 writes one if there is any new commit."""
     history_days: float = HISTORY_DAYS
-    """How long the history remembers commits of which no file is left."""
+    """How long the history keeps commits of which no file is left, in days."""
 
     def check(self) -> None:
-        """Raises RetentionError for what could delete what is still needed."""
+        """Raises RetentionError for options that could delete what is still needed."""
         if not 0 <= self.retention_hours <= MOST_HOURS:
             raise RetentionError(
-                f"a retention of {self.retention_hours:g} h means nothing; give 48, and from 1 to {MOST_HOURS:,}"
+                f"a retention of {self.retention_hours:g} h is not possible; give 48, and from 1 to {MOST_HOURS:,}"
             )
         if self.retention_hours < LEAST_RETENTION_HOURS and not self.force:
             raise RetentionError(
@@ -48,40 +48,40 @@ class VacuumOptions:
         if not HISTORY_DAYS <= self.history_days <= MOST_HOURS / 24:
             raise RetentionError(
                 f"history_days={self.history_days:g} would forget transactions that a late writer must still find, or "
-                f"means nothing; give from {HISTORY_DAYS:g} to {MOST_HOURS / 24:,.0f}"
+                f"is not possible; give from {HISTORY_DAYS:g} to {MOST_HOURS / 24:,.0f}"
             )
         if self.checkpoint_after < 0:
             raise RetentionError(f"checkpoint_after={self.checkpoint_after} is no number of commits; give 0 or more")
 
 
 _STAYS = (Reason.UNTRACKED, Reason.NOT_DATA, Reason.FOREIGN)
-"""Never deleted, or only where somebody asks for it."""
+"""Never deleted, or only if the options say so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """Something that was deleted; in a dry run, that would be. Sizes in bytes; an emptied directory has none."""
+    """An object that was deleted, or in a dry run would be. The size is in bytes, and 0 for an emptied directory."""
 
     path: str
     """Relative to the root of the table."""
     size: int
     age: timedelta
-    """Since it became useless, as far as that is known, else since it was written; by the store's clock."""
+    """Since it became useless if that is known, else since it was written. By the store's clock."""
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Something that could not be done; the next vacuum tries again."""
+    """Something that could not be done. The next vacuum tries again."""
 
     path: str
-    """Relative to the root of the table; "" where the rest of the vacuum failed."""
+    """Relative to the root of the table. "" if the rest of the vacuum failed."""
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VacuumReport:
-    """What a vacuum did; in a dry run, what it would do. Paths are relative to the root of the table."""
+    """What a vacuum did, or in a dry run would do. Paths are relative to the root of the table."""
 
     url: str
     scope: Scope
@@ -90,23 +90,23 @@ class VacuumReport:
     deleted: Sequence[Deletion] = ()
     failed: Sequence[Failure] = ()
     aborted: Sequence[str] = ()
-    """The tids of the pending transactions that were decided against their writers."""
+    """The tids of the pending transactions that it aborted."""
     postponed: Sequence[str] = ()
-    """The tids of those that were too many for one run: the next goes on with them."""
+    """The tids of the timed-out transactions that were too many for one run. The next run continues with them."""
     checkpoint: str | None = None
     """The checkpoint that was written."""
     queued: Sequence[str] = ()
     """In the directory scope: the markers that the next vacuum may delete."""
     kept: Sequence[Deletion] = ()
-    """Garbage that is not old enough, or never deleted: other tools' files, and untracked ones unless asked for."""
+    """Garbage that is not old enough, or never deleted: other tools' files, and untracked ones without `untracked`."""
     undeleted: Sequence[Deletion] = ()
-    """Garbage that was due, and could not be deleted: `failed` says why."""
+    """Garbage that was due and could not be deleted. `failed` has the reasons."""
     stopped: bool = False
-    """It was asked to stop before it was done; what is left, the next vacuum does."""
+    """Whether the caller stopped it before the end. The next vacuum does the rest."""
     warnings: Sequence[str] = ()
-    """What is no failure, and somebody should know all the same: sentences."""
+    """Messages about what is not a failure, but should be known."""
     keeps_versions: bool = False
-    """Something was deleted, and the store says that it keeps versions: this freed nothing by itself."""
+    """Something was deleted, and the store keeps versions, so that the deletion alone freed no space."""
 
     @property
     def ok(self) -> bool:
@@ -114,13 +114,13 @@ class VacuumReport:
 
     @property
     def oldest_garbage(self) -> timedelta | None:
-        """The age of the oldest garbage that is left and will be deleted; None where there is none."""
+        """The age of the oldest garbage that is left and will be deleted. None if there is none."""
         left = (*self.undeleted, *(it for it in self.kept if it.reason not in _STAYS))
         return max((it.age for it in left), default=None)
 
 
 def in_short(report: VacuumReport) -> Vacuumed:
-    """What a page about the table says of it."""
+    """The report as the page about the table shows it."""
     return Vacuumed(
         retention_hours=report.retention_hours,
         dry_run=report.dry_run,
@@ -143,26 +143,26 @@ def _by_reason(deletions: Iterable[Deletion]) -> dict[Reason, Amount]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Total:
-    """How many objects, and their bytes."""
+    """How many objects, and their size in bytes."""
 
     objects: int = 0
     size: int = 0
 
 
 MOST_FAILURES = 100
-"""So many failures a summary names; the rest it counts."""
+"""How many failures a summary names. The others are only counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """What the log and the metrics say of a run: numbers, however large the table is."""
+    """A run as the log and the metrics report it: bounded in size, however large the table is."""
 
     dry_run: bool = False
     deleted: Mapping[Reason, Total] = field(default_factory=dict)
-    """In a dry run, what would be."""
+    """In a dry run, what would be deleted."""
     failures: tuple[Failure, ...] = ()
     failed: int = 0
-    """How many there were."""
+    """How many failures there were."""
     aborted: int = 0
     postponed: int = 0
     checkpoint: str | None = None
@@ -173,7 +173,7 @@ class RunSummary:
     stopped: bool = False
     warnings: tuple[str, ...] = ()
     health: TableHealth | None = None
-    """Of the table as the run left it; None where nobody looked."""
+    """The health of the table after the run. None if it was not computed."""
 
     @classmethod
     def of(cls, report: VacuumReport) -> "RunSummary":
@@ -201,7 +201,7 @@ class RunSummary:
 
     @property
     def text(self) -> str:
-        """The same in words, on one line."""
+        """The summary as a text of one line."""
         would = "would be " if self.dry_run else ""
         objects = sum(total.objects for total in self.deleted.values())
         size = sum(total.size for total in self.deleted.values())
@@ -225,7 +225,7 @@ MOST_MESSAGE = 2000
 
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with what is done just now ("aborting", "listing", "deleting"), how much of it, and how much there is, if
+"""Called with the current step ("aborting", "listing", "deleting"), how much is done, and how much there is, if
 known.
 """
 
@@ -244,4 +244,4 @@ class Control:
 
     progress: Progress = field(default=_silent)
     stop: Callable[[], bool] = field(default=_never)
-    """Asked between batches: true ends the vacuum after the current one, in good order."""
+    """Called between batches. If it returns True, the vacuum ends after the current batch, in good order."""

@@ -1,4 +1,4 @@
-"""Vacuum: from a path, or a table, to the report. Which rules hold there, `table` and `directory` know."""
+"""Runs a vacuum of a path or a table, and returns the report. `table` and `directory` have the steps for each scope."""
 
 import os
 from collections.abc import Mapping
@@ -35,17 +35,17 @@ def vacuum(
     checkpoint_after: int = 20,
     history_days: float = HISTORY_DAYS,
 ) -> VacuumReport:
-    """Deletes what no reader needs any more from the table, or DBIO directory, at the path.
+    """Deletes files that no reader needs any more from the table, or DBIO directory, at the path.
 
-    What a commit removed stays for `retention_hours`, for readers that still use it; a transaction that is pending
-    for longer is aborted, so that its writer gets an error rather than a commit of deleted files. A dry run reports
-    the same and changes nothing. `untracked` also deletes old files that no transaction wrote and no commit names.
-    `checkpoint_after` commits since the last checkpoint make the next one due, which remembers commits of which no
-    file is left for `history_days`. With `spark`, its executors list and delete.
+    Files that a commit removed stay for `retention_hours`, for readers that still use them. A transaction that is
+    pending for longer is aborted, so that its writer gets an error instead of committing deleted files. A dry run
+    reports the same, and changes nothing. `untracked` also deletes old files that no transaction wrote and no commit
+    names. After `checkpoint_after` commits since the last checkpoint, a new one is written. It keeps commits without
+    files for `history_days`. With `spark`, its executors list and delete.
 
-    Raises RetentionError for less than 1 h without `force`, or less than 30 days; TableNotFoundError,
-    CorruptMarkerError, StoreError where the table cannot be read. What cannot be deleted is reported, and does not
-    stop the rest.
+    Raises RetentionError for a retention of less than 1 h without `force`, or a history of less than 30 days;
+    TableNotFoundError; CorruptMarkerError and StoreError if the table cannot be read. Files that cannot be deleted are
+    reported, and do not stop the rest.
     """
     options = VacuumOptions(
         retention_hours=retention_hours,
@@ -71,7 +71,7 @@ def vacuum_table(
     spark: "SparkSession | None" = None,
     control: Control | None = None,
 ) -> VacuumReport:
-    """The same for a table in hand, with everything that can be set."""
+    """As `vacuum`, for a Table, and with all options."""
     options.check()
     table.refuse_partition()
     hands = Hands(table.store, table.clock, options, dry_run=dry_run, spark=spark, control=control or Control())
@@ -82,7 +82,7 @@ def vacuum_table(
     except StoreError as error:
         if not hands.has_changed:
             raise
-        hands.fail(error)  # what was done is reported all the same
+        hands.fail(error)  # the report still has what was done
     report = hands.report()
     if report.deleted:
         report = replace(report, keeps_versions=table.store.keeps_versions())
@@ -96,7 +96,7 @@ def vacuum_table(
 
 
 def _run(hands: Hands) -> None:
-    # Before anything is listed: a file that is younger than this listing must not look old.
+    # Before any listing, so that a file that is newer than the listing does not look old.
     hands.set_time()
     log = parse_log(hands.store.list_log())
     hands.scope = Scope.DIRECTORY

@@ -1,6 +1,6 @@
-"""Listing a table's directories and deleting its garbage: many requests, in threads or on Spark's executors.
+"""Lists a table's directories and deletes its garbage: many requests, in threads or on Spark's executors.
 
-Decides nothing: what is garbage says `plan` or `dbio`.
+`table_plan` or `directory_plan` decides what is garbage.
 """
 
 import pickle
@@ -13,7 +13,7 @@ from dbio_commit.base.errors import StoreError
 from dbio_commit.protocol import names
 from dbio_commit.protocol.entry import Entry
 from dbio_commit.store import Store
-from dbio_commit.store.base import CONCURRENCY
+from dbio_commit.store.contract import CONCURRENCY
 from dbio_commit.upkeep.vacuum.report import Control
 
 if TYPE_CHECKING:
@@ -23,42 +23,42 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 _BATCHES_AT_ONCE = 16
-"""Between so many batches of deletions the caller may stop us."""
+"""Batches of deletions between two checks whether to stop."""
 
 _FEWEST_RANGES, _IN_A_RANGE = 8, 5000
-"""Into how many ranges of directories a table is divided, where a store lists a range at once, and how many live files
-make one more. Each begins a page of its own, of 1,000 objects."""
+"""For a store that lists ranges: the fewest ranges of directories into which a table is divided, and how many live
+files add one more. Each range begins a page of its own, of 1,000 objects."""
 
 _FEW = 5
-"""With fewer directories than that, those below them are divided."""
+"""With fewer directories than this, the directories below them are divided."""
 
 _UNITS_AT_ONCE = 8 * CONCURRENCY
-"""Likewise of directories to list."""
+"""Units of directories to list between two checks whether to stop."""
 
 
 class Listed(NamedTuple):
-    """What a directory holds, besides live files."""
+    """The content of a directory, without live files."""
 
     directory: str
     entries: Sequence[Entry]
     live: int
-    """How many live files were left out."""
+    """The number of live files that were left out."""
     directories: Sequence[str]
-    """Directly below; not told where directories are not real."""
+    """The directories directly below. Empty in a store without real directories."""
 
 
 class Stopped(Exception):
-    """The caller asked for it, between two batches."""
+    """The caller stopped the vacuum between two batches."""
 
 
 class Workers:
-    """Where the work is done."""
+    """Lists and deletes, in threads or on executors."""
 
     def __init__(self, store: Store, control: Control, spark: "SparkSession | None") -> None:
         self._store, self._control, self._spark = store, control, spark
 
     def list_tree(self, live: Collection[str] = ()) -> Iterator[Listed]:
-        """Every directory but those that readers skip; the top ones first, then whole subtrees in parallel."""
+        """All directories except those that readers skip: the top levels first, then whole subtrees in parallel."""
         keep = _LeaveOut(live)
         level, listed = [""], 0
         enough = 1 if self._spark else _FEW if self._store.lists_ranges else CONCURRENCY
@@ -81,7 +81,7 @@ class Workers:
             self.report("listing", listed, None)
 
     def delete(self, paths: Sequence[str]) -> Iterator[tuple[Sequence[str], dict[str, StoreError]]]:
-        """Deletes in batches; what was tried, and the failures among it, after each few of them."""
+        """Deletes in batches. After each group of batches, gives the paths and the failures among them."""
         size, done = self._store.delete_batch, 0
         for group in chunks(paths, size * _BATCHES_AT_ONCE):
             if self._spark is None:
@@ -94,7 +94,7 @@ class Workers:
             self.report("deleting", done, len(paths))
 
     def _on_workers(self, function: Callable[[_T], _R], items: Sequence[_T]) -> Iterator[_R]:
-        """The function's results in order; between groups of them the caller may stop us."""
+        """The function's results in order. The caller may stop it between groups."""
         if self._spark is not None:
             yield from on_executors(self._spark, function, items)
             return
@@ -102,14 +102,14 @@ class Workers:
             yield from self._store.ask_each(function, group)
 
     def report(self, phase: str, done: int, total: int | None) -> None:
-        """Between two batches: says how far it is. Raises Stopped where the caller wants no more."""
+        """Reports progress between two batches. Raises Stopped if the caller stops the vacuum."""
         self._control.progress(phase, done, total)
         if self._control.stop():
             raise Stopped
 
 
 class _LeaveOut:
-    """Live files by directory, so that each worker gets only those of its own."""
+    """Live files by directory, so that each worker gets only those of its directories."""
 
     def __init__(self, live: Collection[str]) -> None:
         self._live = live
@@ -120,7 +120,7 @@ class _LeaveOut:
         return leave_out(directory, entries, directories, self._live)
 
     def below(self, unit: str) -> list[str]:
-        """The live files below a directory; all directories that are asked for have the same depth."""
+        """The live files below a directory. Fast if all directories that are asked for have the same depth."""
         depth = unit.count("/") + 1
         if depth != self._depth:
             self._by_top, self._depth = {}, depth
@@ -135,7 +135,7 @@ def leave_out(directory: str, entries: Sequence[Entry], directories: Sequence[st
 
 
 def list_below(store: Store, unit: tuple[Sequence[str], Collection[str]]) -> list[Listed]:
-    """The directories below some, themselves included, without the live files that come with them."""
+    """The contents of some directories and all below them. `unit` has these directories, and the live files below."""
     tops, live = unit[0], frozenset(unit[1])
     if not store.has_directories:
         entries = [e for e in store.list_below(tops) if _is_readable(names.split(e.path)[0])]
@@ -171,11 +171,11 @@ def delete(store: Store, paths: Sequence[str]) -> dict[str, StoreError]:
 
 
 def on_executors(spark: "SparkSession", function: Callable[[_T], _R], items: Sequence[_T]) -> list[_R]:
-    """The function's results for all items, each computed by some executor. Both travel by pickle."""
+    """The function's results for all items, computed on executors. Items and results are pickled."""
     if not items:
         return []
     from dbio_commit.spark.session.conf import settle_workers
-    from dbio_commit.spark.write.plan import errors_of_workers
+    from dbio_commit.spark.session.errors import errors_of_workers
 
     settle_workers(spark)
     rows = [(pickle.dumps(item),) for item in items]
@@ -186,7 +186,7 @@ def on_executors(spark: "SparkSession", function: Callable[[_T], _R], items: Seq
 
 
 _TASKS = 200
-"""More would only wait for one another."""
+"""The most tasks. More would only wait for each other."""
 
 
 class _Each:

@@ -18,7 +18,7 @@ from dbio_commit.protocol import names
 from dbio_commit.protocol.markers.commit import decode_commit
 from dbio_commit.protocol.markers.start import decode_begun
 from dbio_commit.protocol.markers.turn import decode_turn
-from dbio_commit.spark.write.plan import StoreSink
+from dbio_commit.spark.write.file_sink import StoreSink
 from dbio_commit.spark.write.task import TaskSpec, write_task
 from dbio_commit.table import Table
 from dbio_commit.testing import ManualClock, MemoryStore
@@ -224,7 +224,6 @@ def test_a_task_leaves_no_file_where_its_table_was_dropped_while_it_wrote(
 ) -> None:
     write(table)
     transaction = table.begin()
-    job = transaction.terms.job
 
     def act() -> None:
         table.clock.sleep(3600)
@@ -234,9 +233,9 @@ def test_a_task_leaves_no_file_where_its_table_was_dropped_while_it_wrote(
             table.abort(transaction.tid)
 
     store.before = once("write", f"part-*{transaction.tid}*", act)
-    spec = TaskSpec(table=None, tid=transaction.tid, job=job, columns=((0, "a"),))  # type: ignore[arg-type]
+    spec = TaskSpec(table=table, terms=transaction.terms, columns=((0, "a"),))
     batches = [pyarrow.record_batch({"a": [1, 2]})]
-    write_it = partial(write_task, spec, batches, task=0, attempt=0, files=StoreSink(store, transaction.terms))
+    write_it = partial(write_task, spec, batches, task=0, attempt=0, files=StoreSink(table, transaction.terms))
     if disturb == "neither":
         assert len(write_it()) == 1
         return

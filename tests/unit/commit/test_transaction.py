@@ -668,9 +668,9 @@ def test_a_marker_that_no_put_holds_is_refused_with_the_number_of_files(
 def test_only_a_rewrite_goes_by_rows_and_tells_changes(table: Table, operation: Any) -> None:
     read = Read(tids=frozenset(), may_match=lambda now: now.files, isolation="serializable")
     transaction = table.begin(operation)
-    with pytest.raises(TransactionStateError, match=f"operation '{operation}' goes by no rows"):
+    with pytest.raises(TransactionStateError, match=f"operation '{operation}' reads no rows"):
         transaction.goes_by(read)
-    with pytest.raises(TransactionStateError, match=f"operation '{operation}' tells no changes"):
+    with pytest.raises(TransactionStateError, match=f"operation '{operation}' records no changes"):
         transaction.tell_changes([])
     transaction.abort()
 

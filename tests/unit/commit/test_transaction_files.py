@@ -254,7 +254,10 @@ def test_files_that_others_wrote_are_looked_at_too_unless_their_writer_made_them
     assert len(table.history()) == (3 if is_trusted else 1)
 
 
-@pytest.mark.parametrize(("facts", "problem"), [({"rows": 3}, "5 rows, not 3"), ({"size": 7}, "bytes, not 7")])
+@pytest.mark.parametrize(
+    ("facts", "problem"),
+    [({"rows": 3}, "5 rows, but was added with 3"), ({"size": 7}, "bytes, but was added with 7")],
+)
 @pytest.mark.parametrize("is_table", [True, False])
 def test_a_file_that_is_added_with_other_facts_than_its_footer_has_is_refused(
     facts: Any, problem: str, is_table: bool, tmp_path: Path

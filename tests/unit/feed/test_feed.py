@@ -320,6 +320,23 @@ def test_a_batch_that_was_planned_fails_where_a_commit_came_behind_its_back(book
         books.feed().between(STATE, end)
 
 
+def test_a_batch_that_is_read_again_has_a_commit_that_came_behind_its_back_and_no_other_batch_has(books: Books) -> None:
+    """PROTOCOL.md 8.4, step 2: with `fail_on_data_loss=False` the stream goes on, and the warning says just that."""
+    first = books.add()
+    start = books.feed().after(STATE)
+    second = books.add(at=books.now + DAY)
+    end = books.feed().after(start)
+    assert isinstance(end, Position)
+    late = books.add(at=books.now - 2 * HOUR)
+    feed = books.feed(Wanted(fail_on_data_loss=False))
+    assert sorted(paths(feed.between(start, end))) == sorted([*second, *late])
+    assert "A batch that covers the time of such a commit has its rows" in feed.warnings[0]
+    earlier = books.add(at=NOW - DAY)
+    assert not {*first, *earlier} & {*paths(feed.between(start, end))}
+    assert feed.after(end) == end
+    assert "no other batch has them" in feed.warnings[-1]
+
+
 # --- limits -------------------------------------------------------------------------------------------------------
 
 

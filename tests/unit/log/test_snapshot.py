@@ -458,6 +458,16 @@ def test_a_marker_larger_than_any_writers_is_refused_before_it_is_read(descripto
     assert "_committed_2" not in read
 
 
+def test_a_live_file_outside_of_the_layout_is_an_error_that_nobody_can_ignore() -> None:
+    """PROTOCOL.md 8.1, rule 4 of the state."""
+    world = World()
+    world.commit("1", [data("1")])
+    world.commit("2", [f"day=1/{data('2')}"])
+    for ignored in (False, True):
+        with pytest.raises(CorruptMarkerError, match=r"_committed_2 adds .* lies in no such partition"):
+            world.snapshot(ignore_corrupt_markers=ignored)
+
+
 HOSTILE = ["../x", "/x", "a/../../x", "a//b", "./a", "a/", "", "a\0b", "a\nb", "a\x1bb", "..\\x", "x" * 5000, "\ud800"]
 
 

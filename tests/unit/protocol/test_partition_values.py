@@ -439,8 +439,8 @@ def poisoned(path: Path, kind: str, text: str) -> Table:
     """A table in which an earlier version has put a file into a partition that names no value, or another."""
     table = table_by(path, kind)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dbio_commit.commit.transaction.find_problem", lambda *_: None)
-        patch.setattr("dbio_commit.commit.transaction.spell", lambda value, _: value)
+        patch.setattr("dbio_commit.commit.file_checks.find_problem", lambda *_: None)
+        patch.setattr("dbio_commit.commit.file_checks.spell", lambda value, _: value)
         with table.begin() as transaction:
             pq.write_table(ROWS, transaction.new_file(partition={"k": text}))
     return table
@@ -542,5 +542,5 @@ def test_new_files_are_checked_once_for_each_value(monkeypatch: pytest.MonkeyPat
     ]  # fmt: skip
     transaction.add(files)
     asked.clear()
-    transaction._check_partitions(files, None)
+    transaction._checks.check_partitions(files, None, {})
     assert len(asked) == 3

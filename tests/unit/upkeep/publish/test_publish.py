@@ -424,6 +424,37 @@ def test_manifests_that_an_overtaken_publisher_wrote_last_are_brought_to_the_new
     assert shown(store, Format.SYMLINK) == live(table)
 
 
+@pytest.mark.parametrize("has_news", [False, True])
+def test_manifests_that_an_earlier_claim_brings_late_are_not_taken_for_the_newest_state(
+    has_news: bool, table: Table
+) -> None:
+    """PROTOCOL.md 14.4: the table is again as it was before the publication that is still under way."""
+    commit(table, day="1")
+    table.publish("symlink")
+    commit(table, day="2")
+    table.publish("symlink")
+    objects = memory_of(table).objects
+    manifest = "_symlink_format_manifest/day=2/manifest"
+    first, late = "_symlink_format_manifest/.dbio-00000000000000000001", objects.pop(manifest)
+    objects[first] = b"", table.clock.now()  # the second publication has claimed its number, and not written yet
+
+    def finish(operation: str = "put_if_absent", path: str = ".dbio-") -> None:
+        if operation == "put_if_absent" and ".dbio-" in path and first in objects:
+            objects[manifest] = late
+            del objects[first]
+
+    transaction = table.begin("replace_partitions")
+    transaction.replace_partition({"day": "2"})
+    transaction.commit()
+    if has_news:
+        commit(table, day="3")
+    memory_of(table).before = finish
+    table.publish("symlink")
+    heal(memory_of(table))
+    finish()
+    assert shown(memory_of(table), Format.SYMLINK) == live(table)
+
+
 # --- what is not ours ---------------------------------------------------------------------------------------------
 
 

@@ -124,7 +124,7 @@ def test_a_retention_below_an_hour_must_be_forced(hours: float) -> None:
 @pytest.mark.parametrize("hours", [-1, -1e-9, float("nan"), float("inf"), float("-inf"), 1e300])
 def test_a_retention_that_means_nothing_cannot_be_forced(hours: float) -> None:
     for force in (False, True):
-        with pytest.raises(RetentionError, match="means nothing"):
+        with pytest.raises(RetentionError, match="is not possible"):
             VacuumOptions(retention_hours=hours, force=force).check()
 
 
