@@ -564,7 +564,7 @@ def test_adopt_of_a_table_is_refused(table: Table, root: Path) -> None:
     before = tree(root)
     result = dbio("adopt", root)
     assert result.exit_code == 1
-    assert "is already a dbio table" in result.stderr
+    assert "is a dbio table already" in result.stderr
     assert tree(root) == before
 
 

@@ -429,7 +429,7 @@ def test_a_commit_that_can_not_be_withdrawn_is_no_success_and_the_error_says_wha
             store.before = fail_with(StoreError("503"), "delete", marker, times=None)
 
     store.before = before
-    with pytest.raises(CommitStateUnknownError, match="remove it"):
+    with pytest.raises(CommitStateUnknownError, match="delete it"):
         transaction.commit()
 
 
