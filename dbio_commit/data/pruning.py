@@ -8,6 +8,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from dbio_commit.protocol.commits import Decided
@@ -234,8 +235,14 @@ _NOT_COMPARED_BY_BYTES = ("__COLLATIONS", "__CHAR_VARCHAR_TYPE_STRING")
 
 def value_of(bound: Any, kind: str) -> Any:
     """A bound from a marker as a value that can be compared; None if it is no value of the column's type."""
+    return _reader(kind)(bound)
+
+
+@lru_cache(maxsize=1 << 10)
+def _reader(kind: str) -> Callable[[Any], Any]:
+    """`value_of` for many bounds of one type."""
     row = type_of(kind)
-    return row.bound.value(bound) if row and row.bound and bound is not None else None
+    return row.bound.value if row and row.bound else lambda bound: None
 
 
 def _partition_value(text: str, kind: str) -> Any:
@@ -315,7 +322,7 @@ def _facts_of_all(told: ColumnBounds, rows: Sequence[int | None], kind: str) -> 
 
 
 def _extreme(of: Callable[[Iterable[Any]], Any], bounds: Sequence[Any], kind: str) -> Any:
-    values = bounds if isinstance(bounds, array) and is_integer(kind) else [value_of(it, kind) for it in bounds]
+    values = bounds if isinstance(bounds, array) and is_integer(kind) else [*map(_reader(kind), bounds)]
     return None if not values or None in values else of(values)
 
 

@@ -72,7 +72,7 @@ class Type:
     has_fixed_width: bool = True
     """Whether each value takes about the same memory. Batches count the others by their bytes."""
     packed: str = ""
-    """The letter for it in `Packer.java`."""
+    """The letter for it in `BlockLayout.java`, which lays out rows for Python."""
 
     @property
     def is_written(self) -> bool:

@@ -263,7 +263,7 @@ def test_each_wider_type_of_a_family_is_named() -> None:
 @rows()
 def test_rows_of_it_are_packed_and_weighed(row: Type, case: Case) -> None:
     kind = spark_type(case.kind)
-    java = (Path(packed.__file__).parent / "Packer.java").read_text()
+    java = (Path(packed.__file__).parent / "BlockLayout.java").read_text()
     letter = packed._kind(kind)
     assert (letter is not None) == row.is_written
     assert letter is None or f"case '{letter}'" in java
