@@ -121,7 +121,7 @@ def test_a_jar_that_was_made_beforehand_is_taken_as_it_is(tmp_path: Path) -> Non
     assert made.stdout == f"wrote {jar}\n"
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text(f"spark.jars {jar}\n")
-    no_compiler = "from dbio_commit.spark import java\njava._compiled = None\n"
+    no_compiler = "from dbio_commit.spark.session import jvm\njvm._compiled = None\n"
     out = run_job([*PYTHON, "local[2,3]"], tmp_path, before=no_compiler, SPARK_CONF_DIR=str(tmp_path / "conf"))
     assert out.splitlines() == SAID
 
