@@ -124,7 +124,7 @@ def test_an_overwrite_keeps_the_constraints_and_needs_their_columns(spark: "Spar
         dbio.write(fewer.withColumnRenamed("id", "key"), path, mode="overwrite")
     with pytest.raises(
         InvalidInputError,
-        match=r"the setting check\.positive='n > 0' cannot be asked.*'n', .* is no column",
+        match=r"the setting check\.positive='n > 0' cannot be evaluated.*'n', .* is no column",
     ):
         dbio.write(fewer.withColumnRenamed("n", "m"), path, mode="overwrite")
     assert ids(spark, path) == [5]
@@ -204,7 +204,7 @@ def test_a_filter_on_what_a_partition_is_generated_from_leaves_out_partitions(sp
     [
         (
             {"check.bad": "nope > 1"},
-            r"check\.bad='nope > 1' cannot be asked .*'nope'.* is no column.*dbio set .* check\.bad=",
+            r"check\.bad='nope > 1' cannot be evaluated .*'nope'.* is no column.*dbio set .* check\.bad=",
         ),
         ({"check.bad": "n >"}, r"check\.bad"),
         ({"check.bad": "n"}, r"check\.bad"),
@@ -213,7 +213,7 @@ def test_a_filter_on_what_a_partition_is_generated_from_leaves_out_partitions(sp
         ({"check.bad": "sum(n) > 0"}, r"check\.bad"),
         ({"generated.n": "current_date()"}, r"generated\.n"),
         ({"generated.n": "n + 1"}, r"generated\.n.*'n', at character 1, is no column that it may go by"),
-        ({"generated.kind": "array(1)"}, "does not take"),
+        ({"generated.kind": "array(1)"}, "which cannot take"),
         ({"default.kind": "n"}, r"default\.kind"),
         ({"default.n": "3000000000"}, "column 'n' is int, and cannot hold it"),
         ({"not_null.nope": "true"}, r"not_null\.nope, and would have no such column"),
@@ -480,7 +480,7 @@ def test_a_row_that_python_cannot_hold_is_shown_nevertheless(spark: "SparkSessio
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("generated.m", r"generated\.m=.* cannot be asked.*map"),
+        ("generated.m", r"generated\.m=.* cannot be evaluated.*map"),
         ("check.a", r"check\.a='id \+ nope > 1' .*: \S.*\. Nothing"),
     ],
 )

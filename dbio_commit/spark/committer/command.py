@@ -42,7 +42,7 @@ def find_command(context: SparkContext, query: Any, path: str) -> Command:
     found = [plan for plan in _plans(query.analyzed()) if _writes_to(plan, path)] if query is not None else []
     if len(found) != 1:
         raise InvalidInputError(
-            f"cannot tell what is written to {path}: the running query has {len(found)} known commands that write "
+            f"cannot tell what is written to {path}: dbio finds {len(found)} commands in the running query that write "
             "files there; use df.write.parquet, INSERT or CREATE TABLE … AS SELECT, one for each table, or dbio.write"
         )
     return _read(context, found[0])
